@@ -1,0 +1,5 @@
+"""pytest-ckpt: acceptance test for storage that is to hold the checkpoints of an AI training cluster."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"

@@ -1,0 +1,48 @@
+"""Bridge to pytest-benchmark: the measured seconds take part in its JSON, its storage and its comparisons.
+
+Its fixture cannot do that: it times a function itself, and it is switched off under xdist. So the controller adds to
+the list from which everything else of it is made; contract tests watch over it.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def add_benchmark(config: pytest.Config, nodeid: str, carried: dict[str, Any]) -> None:
+    """Add the seconds of one test's operations; does nothing where pytest-benchmark is absent or switched off."""
+    benchmarks = config.pluginmanager.get_plugin("pytest-benchmark")
+    plugged = getattr(config, "_benchmarksession", None)
+    if not carried.get("seconds") or plugged is None or benchmarks is None:
+        return
+    from pytest_benchmark.stats import Metadata  # noqa: PLC0415 - only where it is in use
+
+    metadata: Any = Metadata  # it has no types
+
+    subject, kind = carried["subject"], carried["kind"]
+    fixture = SimpleNamespace(
+        name=f"{kind}[{subject}]",
+        fullname=nodeid,
+        group=kind,
+        param=subject,
+        params={"subject": subject},
+        extra_info={"bytes": carried["bytes"], "unit": "s"},
+        cprofile_stats=None,
+        has_error=False,
+    )
+    options = {
+        "disable_gc": False,
+        "timer": "monotonic",
+        "min_rounds": 1,
+        "max_time": 0,
+        "min_time": 0,
+        "warmup": False,
+    }
+    stats = metadata(fixture, iterations=1, options=options)
+    for seconds in carried["seconds"]:
+        stats.update(seconds)
+    plugged.benchmarks.append(stats)

@@ -1,0 +1,218 @@
+"""From verdicts to a certificate: what is complete, which grade, which exit code, which clusters are served. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.records import Grade, Measurement, Verdict, to_plain
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, not_run
+from pytest_ckpt.settings import ACCEPTANCE
+from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
+from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
+from pytest_ckpt.units import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_ckpt.settings import Settings
+    from pytest_ckpt.sizing.plan import Plan
+
+SCHEMA = "pytest-ckpt/report/1"
+
+EXIT_MET, EXIT_FAILED, EXIT_INCOMPLETE = 0, 1, 8
+_NO_TEST = "Its test did not run: it was deselected, or the session ended before it."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """All verdicts of a complete run, in the order of the plan and the catalogue, and what follows from them."""
+
+    verdicts: tuple[Verdict, ...]
+    grade: Grade
+    reasons: tuple[str, ...]
+    exit_code: int
+
+
+def judge_run(plan: Plan, settings: Settings, book: Iterable[Verdict]) -> Judgement:
+    """Complete the verdicts by what did not run and give the grade.
+
+    ``book`` holds the verdicts of the tests that ran. Certified needs every required requirement met at full
+    scale and every test run; a run at reduced scale can only ever be a rehearsal.
+    """
+    known = {(v.id, v.subject): v for v in book}
+    verdicts = []
+    for planned in plan.checkpoints:
+        for requirement in REQUIREMENTS.values():
+            verdict = known.get((requirement.id, planned.subject))
+            verdicts.append(verdict or not_run(requirement, planned.subject, planned.not_run or _NO_TEST))
+    failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
+    missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.because == _NO_TEST)]
+    waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
+    rehearsals = _rehearsal_reasons(plan, settings)
+    reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
+    reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
+    reasons += _missing_reasons(missing)
+    reasons += rehearsals
+    grade: Grade
+    if rehearsals:
+        grade = "rehearsal"
+    elif failed or waived:
+        grade = "not certified"
+    elif missing:
+        grade = "incomplete"
+    else:
+        grade = "certified"
+        reasons.append("Every required requirement was met, at full scale, and nothing was left out.")
+    exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if missing else EXIT_MET
+    return Judgement(verdicts=tuple(verdicts), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
+
+
+def possible_grade(plan: Plan, settings: Settings) -> str:
+    """Say before a run which grade it can reach at best."""
+    if reasons := _rehearsal_reasons(plan, settings):
+        return f"rehearsal ({reasons[0]})"
+    if stopped := [c for c in plan.checkpoints if c.not_run]:
+        return f"incomplete ({stopped[0].not_run})"
+    return "certified"
+
+
+def _missing_reasons(missing: Sequence[Verdict]) -> list[str]:
+    """Name what did not run, one sentence a cause."""
+    causes: dict[tuple[str, str], list[str]] = {}
+    for verdict in missing:
+        causes.setdefault((verdict.subject, verdict.because), []).append(verdict.id)
+    return [f"{', '.join(ids)} did not run for {subject}: {because}" for (subject, because), ids in causes.items()]
+
+
+def _rehearsal_reasons(plan: Plan, settings: Settings) -> list[str]:
+    reasons = []
+    if settings.scale < ACCEPTANCE.scale:
+        reasons.append(f"The run was at {settings.scale:.4g} of the full size; limits were judged by bandwidth.")
+    if settings.operations < ACCEPTANCE.operations:
+        reasons.append(
+            f"The run had {settings.operations} saves and loads; acceptance asks for {ACCEPTANCE.operations} of each."
+        )
+    return reasons + [f"{c.rehearsal}." for c in plan.checkpoints if c.rehearsal]
+
+
+def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """Return the largest cluster that each measurement would serve; projected where it was not at full size."""
+    rows = []
+    for m in measurements:
+        save, load = _full_size_seconds(m, "save"), _full_size_seconds(m, "load")
+        by_save = largest_cluster_for_save(save, plan.limits) if save else None
+        by_load = largest_cluster_for_load(load, plan.limits) if load else None
+        overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
+        rows.append(
+            {
+                "subject": m.subject,
+                "save": by_save,
+                "load": by_load,
+                "overall": overall,
+                "projected": m.bytes != m.full_bytes,
+            }
+        )
+    return rows
+
+
+def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """Return what the measured times mean for training: the intervals of the rule, of Young and of Daly.
+
+    Each comes with the effective training time ratio that it gives (restart of the job itself counted as zero).
+    """
+    rows = []
+    for m in measurements:
+        save, load = _full_size_seconds(m, "save"), _full_size_seconds(m, "load")
+        if not save or not load:
+            continue
+        mttf = plan.limits.mttf_seconds
+        intervals = {
+            "rule": plan.limits.interval_seconds,
+            "Young": young_interval_seconds(save, mttf),
+            "Daly": daly_interval_seconds(save, mttf),
+        }
+        rows.append(
+            {
+                "subject": m.subject,
+                "save_seconds": save,
+                "load_seconds": load,
+                "projected": m.bytes != m.full_bytes,
+                "intervals": [
+                    {
+                        "name": name,
+                        "interval_seconds": seconds,
+                        "effective_training_time_ratio": effective_training_time_ratio(
+                            save_seconds=save, load_seconds=load, interval_seconds=seconds, mttf_seconds=mttf
+                        ),
+                    }
+                    for name, seconds in intervals.items()
+                ],
+            }
+        )
+    return rows
+
+
+def disclosures(settings: Settings) -> list[str]:
+    """Name every setting that is not the default of an acceptance run, and where it came from."""
+    own = {"--ckpt-target", "--ckpt-cluster", "--ckpt-report", "--ckpt-config"}
+    return [
+        f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
+        for o in settings.origins
+        if o.value != o.default and o.option not in own
+    ]
+
+
+def make_document(
+    *,
+    run: Mapping[str, Any],
+    plan: Plan,
+    settings: Settings,
+    judgement: Judgement,
+    exit_code: int,
+    measurements: Sequence[Measurement],
+    environment: Mapping[str, Any],
+    stages: Mapping[str, float],
+    left_behind: Sequence[str],
+) -> dict[str, Any]:
+    """Return the report as ``report.json`` holds it, in plain types."""
+    plain_plan = plan.to_plain()
+    sizes = cluster_sizes(plan, measurements)
+    document = {
+        "schema": SCHEMA,
+        "run": run,
+        "grade": judgement.grade,
+        "grade_reasons": judgement.reasons,
+        "exit_code": exit_code,
+        "cluster": plain_plan["cluster"],
+        "checkpoints": plain_plan["checkpoints"],
+        "requirements": judgement.verdicts,
+        "catalogue": [
+            {"id": r.id, "title": r.title, "severity": r.severity, "text": r.text, "source": r.source}
+            for r in REQUIREMENTS.values()
+        ],
+        "measurements": measurements,
+        "certified_cluster": sizes,
+        "training": training_rows(plan, measurements),
+        "environment": environment,
+        "settings": settings.origins,
+        "disclosures": disclosures(settings),
+        "stages": stages,
+        "left_behind": left_behind,
+    }
+    plain: dict[str, Any] = to_plain(document)
+    return plain
+
+
+def describe_sizes(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return one line about the largest cluster that everything measured would serve."""
+    overall = [r["overall"] for r in rows if r["overall"] is not None]
+    return f"{format_count(min(overall))} accelerators" if overall else "none"
+
+
+def _full_size_seconds(measurement: Measurement, kind: str) -> float | None:
+    """Return the slowest operation's seconds at full size: as measured, or projected at the same bandwidth."""
+    operations = [o for o in measurement.operations if o.kind == kind]
+    if len(operations) < measurement.operations_planned or not operations:
+        return None
+    return max(o.seconds for o in operations) * measurement.full_bytes / measurement.bytes

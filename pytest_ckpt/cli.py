@@ -1,0 +1,85 @@
+"""The command ``pytest-ckpt``: what can be said without a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt import __version__
+from pytest_ckpt.errors import UsageError
+from pytest_ckpt.options import OPTIONS, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_USAGE = 4
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    asked = _parser().parse_args(arguments)
+    try:
+        return _plan(asked)
+    except UsageError as error:
+        print(f"pytest-ckpt: error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # The reader of the pipe has seen enough; nothing more can be said on it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with the contract's exit code for usage errors."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="pytest-ckpt", description="Acceptance of storage for AI checkpoints.")
+    parser.add_argument("--version", action="version", version=f"pytest-ckpt {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    plan = commands.add_parser(
+        "plan",
+        help="show what a run would write, read and need, and its limits; the target is not touched",
+        description="Show what a run would write, read and need, and the limits it would judge by.",
+    )
+    for option in OPTIONS:
+        default = f" (default: {option.default})" if option.default else ""
+        text = (option.help + default).replace("%", "%%")
+        if option.is_flag:
+            plan.add_argument(*option.flags, dest=option.ini_name, action="store_const", const="on", help=text)
+        else:
+            plan.add_argument(*option.flags, dest=option.ini_name, metavar=option.metavar, help=text)
+    plan.add_argument("--json", action="store_true", help="print the plan as JSON")
+    plan.add_argument("--ranks", action="store_true", help="with every file of every rank")
+    return parser
+
+
+def _plan(asked: argparse.Namespace) -> int:
+    from pytest_ckpt.report.plan import describe, describe_ranks  # noqa: PLC0415
+    from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
+
+    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {})
+    file_system, is_local = None, None
+    if settings.target:
+        from pytest_ckpt.measure.mounts import mount_of  # noqa: PLC0415
+
+        mount = mount_of(Path(settings.target).expanduser().absolute())
+        file_system, is_local = mount.file_system, mount.is_local
+    plan = plan_run(settings, file_system=file_system, is_local=is_local)
+    if asked.json:
+        print(json.dumps(plan.to_plain(ranks=asked.ranks), indent=None if asked.ranks else 1))
+    else:
+        print("\n".join(describe(plan) + (describe_ranks(plan) if asked.ranks else [])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

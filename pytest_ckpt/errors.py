@@ -1,0 +1,24 @@
+"""Errors that a user can mend: what happened, what was expected, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UsageError(Exception):
+    """Something in the command, the machine or the target that must be changed before anything is written (exit 4).
+
+    ``what`` happened, and the ``remedy``: what was expected and what to do about it.
+    """
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(f"{what}\n  {remedy}" if remedy else what)
+        self.what = what
+        self.remedy = remedy
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``" (did you mean 'x'?)"`` for the nearest of the known words, or an empty string."""
+    found = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    return f" (did you mean '{found[0]}'?)" if found else ""

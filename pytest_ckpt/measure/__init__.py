@@ -1,0 +1,1 @@
+"""The controller's part of a measurement: checks, launches, caches, progress, evidence."""

@@ -1,0 +1,161 @@
+"""One launch of ranks: started, listened to, ended; its command, environment, logs and exit kept."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import selectors
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.measure.processes import end_launch
+from pytest_ckpt.measure.watch import Watch
+from pytest_ckpt.ranks.activity import EVENT_MARK
+from pytest_ckpt.records import to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ckpt.measure.launcher import Launcher
+    from pytest_ckpt.ranks.job import Job
+    from pytest_ckpt.records import Failure
+
+    Listener = Callable[[dict[str, Any]], None]
+
+_TICK_SECONDS = 0.25
+_READ_BYTES = 1 << 16
+_GUARD = Path(__file__).with_name("guard.py")
+
+
+class Launch:
+    """Starts the ranks of one job and reports what they tell. ``folder`` is created and keeps the evidence."""
+
+    def __init__(self, launcher: Launcher, run_id: str, folder: Path) -> None:
+        self._launcher = launcher
+        self._run_id = run_id
+        self._folder = folder
+        self._lines: dict[int, bytes] = {}
+        self._launcher_says: list[str] = []
+
+    def run(self, job: Job, listener: Listener, tick: Callable[[], None] = lambda: None) -> Failure | None:
+        """Run the job to its end. Return None when all of it was done, else why it ended.
+
+        ``listener`` hears every event of rank 0, ``tick`` is called several times a second. A KeyboardInterrupt is
+        let through when no rank is left.
+        """
+        self._folder.mkdir(parents=True)
+        scratch = tempfile.mkdtemp(prefix="ckpt-", dir=_scratch_home())
+        began = time.monotonic()
+        exit_code: int | None = None
+        try:
+            command = self._launcher.command(job.processes)
+            environment = self._launcher.environment(self._run_id, scratch)
+            self._keep(command, environment)
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARD), str(os.getpid()), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+            try:
+                failure = self._follow(process, job, listener, tick)
+            finally:
+                stuck = end_launch(process, self._run_id)
+                for stream in (process.stdin, process.stdout, process.stderr):
+                    if stream:
+                        with contextlib.suppress(OSError):
+                            stream.close()
+                exit_code = process.poll()
+            if failure and stuck:
+                pids = ", ".join(map(str, stuck))
+                said = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
+                failure = dataclasses.replace(failure, stack="\n".join(filter(None, [failure.stack, said])))
+            return failure
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+            ended = {"exit_code": exit_code, "seconds": time.monotonic() - began}
+            (self._folder / "exit.json").write_text(json.dumps(ended) + "\n")
+
+    def _follow(
+        self, process: subprocess.Popen[bytes], job: Job, listener: Listener, tick: Callable[[], None]
+    ) -> Failure | None:
+        watch = Watch(job.processes, job.deadline_seconds, socket.gethostname())
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write((json.dumps(to_plain(job)) + "\n").encode())
+            process.stdin.close()
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context((self._folder / "launcher.log").open("w"))
+            selector = stack.enter_context(selectors.DefaultSelector())
+            for stream in (process.stdout, process.stderr):
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+            while selector.get_map():
+                for key, _ in selector.select(_TICK_SECONDS):
+                    lines = self._read(key.fd)
+                    if lines is None:
+                        selector.unregister(key.fileobj)
+                        continue
+                    for line in lines:
+                        event = _event(line)
+                        if event is None:
+                            self._launcher_says.append(line)
+                            log.write(line + "\n")
+                        elif key.fileobj is process.stdout:
+                            listener(event)
+                        else:
+                            watch.heard(event)
+                            with (self._folder / f"rank-{event.get('rank')}.log").open("a") as rank_log:
+                                rank_log.write(json.dumps(event) + "\n")
+                tick()
+                if hung := watch.hung():
+                    return hung
+        return watch.ended(process.wait(), "\n".join(self._launcher_says))
+
+    def _read(self, descriptor: int) -> list[str] | None:
+        """Return the whole lines that have arrived, or None at the end."""
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        *lines, rest = (self._lines.get(descriptor, b"") + data).split(b"\n")
+        self._lines[descriptor] = rest
+        return [line.decode(errors="replace") for line in lines]
+
+    def _keep(self, command: list[str], environment: dict[str, str]) -> None:
+        """Keep the command and what was set for it; the rest of the environment may hold secrets."""
+        (self._folder / "command").write_text(shlex.join(command) + "\n")
+        added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
+        removed = sorted(k for k in os.environ if k not in environment)
+        lines = [f"{k}={environment[k]}" for k in added] + [f"unset {k}" for k in removed]
+        (self._folder / "environment").write_text("\n".join(lines) + "\n")
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    if not line.startswith(EVENT_MARK):
+        return None
+    try:
+        event = json.loads(line[len(EVENT_MARK) :])
+    except ValueError:
+        return None  # a torn line
+    return event if isinstance(event, dict) and "event" in event else None
+
+
+def _scratch_home() -> str | None:
+    # Memory-backed, so that the launcher's segments never touch a disk; a short name, as its sockets need one.
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -1,0 +1,75 @@
+"""Which file system a path is on, without touching it: from the kernel's table of mounts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+# File systems that live in one host. Everything else, unknown ones too, is taken as shared by several.
+_LOCAL = frozenset(
+    [
+        "bcachefs",
+        "btrfs",
+        "erofs",
+        "exfat",
+        "ext2",
+        "ext3",
+        "ext4",
+        "f2fs",
+        "fuseblk",
+        "hfsplus",
+        "jfs",
+        "nilfs2",
+        "ntfs3",
+        "overlay",
+        "ramfs",
+        "reiserfs",
+        "squashfs",
+        "tmpfs",
+        "udf",
+        "ufs",
+        "vfat",
+        "xfs",
+        "zfs",
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mount:
+    """One line of the table of mounts."""
+
+    mount_point: str
+    file_system: str
+    source: str
+    options: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this host can write to it."""
+        return self.file_system in _LOCAL
+
+
+def mount_of(path: Path, table: str | None = None) -> Mount:
+    """Return the mount that a path is on; ``table`` is the text of /proc/self/mountinfo."""
+    text = Path("/proc/self/mountinfo").read_text() if table is None else table
+    wanted = os.fspath(path)
+    best: Mount | None = None
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(" "), after.split(" ")
+        point = _unescape(fields[4])
+        inside = wanted == point or wanted.startswith(point.rstrip("/") + "/")
+        # Of several mounts on one point the last one is seen.
+        if inside and (best is None or len(point) >= len(best.mount_point)):
+            options = ",".join(dict.fromkeys((fields[5] + "," + rest[2]).split(",")))
+            best = Mount(mount_point=point, file_system=rest[0], source=_unescape(rest[1]), options=options)
+    return best or Mount(mount_point="/", file_system="unknown", source="", options="")
+
+
+def _unescape(text: str) -> str:
+    """Undo the octal escapes of the table for space, tab, newline and backslash."""
+    for octal, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(octal, plain)
+    return text

@@ -1,0 +1,181 @@
+"""All that can be known to be wrong before a byte is written, each with its remedy."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.errors import UsageError
+from pytest_ckpt.measure.environment import target_facts
+from pytest_ckpt.measure.launch import Launch
+from pytest_ckpt.measure.launcher import Launcher, find_launcher
+from pytest_ckpt.measure.mounts import Mount, mount_of
+from pytest_ckpt.ranks.job import Job
+from pytest_ckpt.requirements.judges import describe_failure
+from pytest_ckpt.sizing.plan import Plan, plan_run
+from pytest_ckpt.targets.posix import check_target
+from pytest_ckpt.units import format_bytes
+
+if TYPE_CHECKING:
+    from pytest_ckpt.settings import Settings
+
+_OURS = ("session.json", "report.json")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preflight:
+    """What was found to be in order. ``probe`` is the folder with the evidence of the first launch."""
+
+    target: Path
+    mount: Mount
+    plan: Plan
+    launcher: Launcher
+    hosts: tuple[dict[str, Any], ...]
+    target_facts: dict[str, Any]
+    probe: Path | None
+
+
+def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
+    """Check settings, target, space, launcher, hosts and memory; raise UsageError at the first that is wrong.
+
+    With ``launch`` the ranks are started once, without torch, to see their hosts.
+    """
+    if not settings.target:
+        raise UsageError(
+            "--ckpt-target is missing: where is the storage mounted?", "Say --ckpt-target=/mnt/array, for example."
+        )
+    target = Path(settings.target).expanduser().absolute()
+    check_target(target)
+    check_report_place(Path(settings.report), target)
+    mount = mount_of(target.resolve())
+    plan = plan_run(settings, file_system=mount.file_system, is_local=mount.is_local)
+    if mount.is_local and len({h.name for h in settings.hosts}) > 1:
+        raise UsageError(
+            f"--ckpt-target {target} is on {mount.file_system}, which only this host can see, and several hosts are "
+            "named.",
+            "Name a folder on shared storage, or one host.",
+        )
+    facts = target_facts(target, mount)
+    check_space(plan, settings, facts["free_bytes"])
+    launcher = find_launcher(settings.launcher, settings.hosts)
+    hosts: tuple[dict[str, Any], ...] = ()
+    probe = None
+    if launch and plan.runnable:
+        probe = Path(tempfile.mkdtemp(prefix="pytest-ckpt-probe-")) / "probe"
+        try:
+            hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)
+            check_memory(plan, hosts)
+        except UsageError:
+            shutil.rmtree(probe.parent, ignore_errors=True)
+            raise
+    return Preflight(
+        target=target, mount=mount, plan=plan, launcher=launcher, hosts=hosts, target_facts=facts, probe=probe
+    )
+
+
+def check_report_place(report: Path, target: Path) -> None:
+    """Refuse a report folder on the target, where it would be measured, or around it."""
+    place, folder = report.expanduser().resolve(), target.resolve()
+    if place == folder or folder in place.parents or place in folder.parents:
+        raise UsageError(
+            f"--ckpt-report {report} and --ckpt-target {target} lie in each other.",
+            "Name a report folder elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example.",
+        )
+    if place.exists() and not place.is_dir():
+        raise UsageError(f"--ckpt-report {report} is a file.", "Name a folder.")
+    if place.is_dir() and any(place.iterdir()) and not any((place / name).exists() for name in _OURS):
+        raise UsageError(
+            f"--ckpt-report {report} holds files that are not of an earlier run.", "Name an empty or a new folder."
+        )
+
+
+def set_aside(report: Path) -> Path | None:
+    """Give the report folder of an earlier run another name; return that name, or None where there was none."""
+    if not report.is_dir() or not any(report.iterdir()):
+        return None
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(report.stat().st_mtime))
+    aside = report.with_name(f"{report.name}-{stamp}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = report.with_name(f"{report.name}-{stamp}-{number}")
+    report.rename(aside)
+    return aside
+
+
+def check_space(plan: Plan, settings: Settings, free: int) -> None:
+    """Refuse a plan whose checkpoints do not fit the free space of the target."""
+    tight = [c for c in plan.runnable if c.space_bytes > free]
+    if not tight:
+        return
+    largest = max(tight, key=lambda c: c.space_bytes)
+    raise UsageError(
+        f"Too little space on the target: {largest.operations} checkpoints of {largest.subject} need "
+        f"{format_bytes(largest.space_bytes)}, and {format_bytes(free)} are free.",
+        _what_fits(
+            [c.layout.model.name for c in plan.runnable if c.space_bytes <= free], settings, plan.space_bytes, free
+        ),
+    )
+
+
+def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
+    """Refuse a plan whose ranks do not fit the memory of their hosts."""
+    for planned in plan.runnable:
+        ranks = planned.layout.ranks()
+        beside = planned.largest_rank_memory_bytes - planned.layout.largest_rank_bytes
+        for host in hosts:
+            need = sum(ranks[r].bytes + beside for r in host["ranks"] if r < len(ranks))
+            there = host["memory_available_bytes"]
+            if need > there:
+                raise UsageError(
+                    f"Too little memory on {host['host']}: {planned.layout.processes} ranks with the state of "
+                    f"{planned.subject} need {format_bytes(need)} there, and {format_bytes(there)} are available.",
+                    "Spread the ranks over more hosts (--ckpt-hosts), choose a smaller --ckpt-model, or rehearse with "
+                    f"--ckpt-scale={_fraction(there / need)}, --ckpt-profile=nightly or smoke.",
+                )
+
+
+def _see_hosts(
+    settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Path, folder: Path
+) -> tuple[dict[str, Any], ...]:
+    processes = max(c.layout.processes for c in plan.runnable)
+    hosts: list[dict[str, Any]] = []
+
+    def heard(event: dict[str, Any]) -> None:
+        if event["event"] == "hosts":
+            hosts.extend(event["hosts"])
+
+    job = Job(processes=processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())
+    failure = Launch(launcher, run_id, folder).run(job, heard)
+    if failure or not hosts:
+        command = " ".join(launcher.command(processes))
+        says = describe_failure(failure) if failure else "no rank answered"
+        raise UsageError(
+            f"MPI cannot start {processes} ranks: {says}",
+            f"Try it by hand: {command} </dev/null - or name another launcher with --ckpt-launcher.",
+        )
+    blind = [h["host"] for h in hosts if not h["target_is_folder"]]
+    if blind:
+        raise UsageError(
+            f"--ckpt-target {target} is no folder on {', '.join(blind)}.", "Mount the storage on every host alike."
+        )
+    return tuple(hosts)
+
+
+def _what_fits(models: list[str], settings: Settings, need: int, free: int) -> str:
+    scale = settings.scale * free / need * 0.95
+    rehearse = f"rehearse with --ckpt-scale={_fraction(scale)}"
+    if scale >= 1 / 1000:
+        rehearse += ", or --ckpt-profile=smoke"
+    if models:
+        return f"What fits: --ckpt-model={','.join(models)}. Or {rehearse}."
+    return f"Give the target more space, or {rehearse}."
+
+
+def _fraction(scale: float) -> str:
+    """Return a scale, rounded down, as a person would write it."""
+    return f"1/{int(1 / max(scale, 1e-6)) + 1}" if scale < 1 else "1"

@@ -1,0 +1,286 @@
+"""One table of options: it feeds the plugin, the command and the documentation, and makes the Settings of a run."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.errors import UsageError, nearest
+from pytest_ckpt.settings import ENGINES, PROFILES, HostSlots, Origin, Settings
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.reliability import parse_failure_model
+from pytest_ckpt.units import parse_duration, parse_fraction
+
+MODES = ("auto", "full", "subset", "open")
+DEFAULT_PROCESSES = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """One option: its name is ``ckpt_<key>`` in ini files, ``--ckpt-<key>`` on a command line."""
+
+    key: str
+    metavar: str
+    default: str
+    help: str
+    parse: Callable[[str], Any]
+    aliases: tuple[str, ...] = ()
+    is_flag: bool = False
+
+    @property
+    def ini_name(self) -> str:
+        """The name in pytest's ini files and in the TOML file."""
+        return f"ckpt_{self.key}"
+
+    @property
+    def flag(self) -> str:
+        """The name on a command line."""
+        return "--" + self.ini_name.replace("_", "-")
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """All names on a command line."""
+        return (*self.aliases, self.flag)
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _count(value: str) -> int:
+    try:
+        number = int(value.replace(",", "").replace("_", ""))
+    except ValueError:
+        raise ValueError("a whole number is expected, such as 16000") from None
+    if number < 1:
+        raise ValueError("a whole number of at least 1 is expected")
+    return number
+
+
+def _seed(value: str) -> int:
+    try:
+        number = int(value, 0)
+    except ValueError:
+        raise ValueError("a whole number is expected") from None
+    if not 0 <= number < 1 << 63:
+        raise ValueError("a whole number from 0 to 2^63 - 1 is expected")
+    return number
+
+
+def _share(value: str) -> float:
+    share = parse_fraction(value)
+    if not 0 < share < 1:
+        raise ValueError("more than 0 % and less than 100 % is expected, such as 5%")
+    return share
+
+
+def _scale(value: str) -> float:
+    scale = parse_fraction(value)
+    if not 0 < scale <= 1:
+        raise ValueError("more than 0 and at most 1 is expected, such as 1/100")
+    return scale
+
+
+def _seconds(value: str) -> float:
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise ValueError("a duration above 0 is expected, such as 300s")
+    return seconds
+
+
+def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in known:
+            raise ValueError(f"one of {', '.join(known)} is expected{nearest(value, known)}")
+        return value
+
+    return parse
+
+
+def _models(value: str) -> tuple[str, ...]:
+    words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+    if words == ("all",):
+        return tuple(MODELS)
+    for word in words:
+        if word not in MODELS:
+            raise ValueError(f"'{word}' is no model; known are all, {', '.join(MODELS)}{nearest(word, MODELS)}")
+    if not words:
+        raise ValueError(f"names of models are expected: all, {', '.join(MODELS)}")
+    return tuple(model for model in MODELS if model in words)
+
+
+def _hosts(value: str) -> tuple[HostSlots, ...]:
+    if value == "localhost":
+        return ()
+    if value.startswith("@"):
+        try:
+            lines = Path(value[1:]).read_text().splitlines()
+        except OSError as error:
+            raise ValueError(f"the host file cannot be read: {error.strerror}") from None
+        words = [line.split("#")[0].strip().replace(" slots=", ":") for line in lines]
+    else:
+        words = value.split(",")
+    hosts = []
+    for word in filter(None, (w.strip() for w in words)):
+        name, _, slots = word.partition(":")
+        if not name or not (slots or "1").isdigit() or int(slots or "1") < 1:
+            raise ValueError(f"'{word}' is not host:slots, such as node1:8")
+        hosts.append(HostSlots(name=name, slots=int(slots or "1")))
+    if not hosts:
+        raise ValueError("at least one host:slots is expected")
+    return tuple(hosts)
+
+
+def _failures(value: str) -> str:
+    parse_failure_model(value)
+    return value
+
+
+def _command(value: str) -> str:
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"a command is expected: {error}") from None
+    if not words:
+        raise ValueError("a command is expected")
+    return value
+
+
+OPTIONS = (
+    Option(key="target", metavar="PATH", default="", parse=_text,
+           help="the folder on the storage under test where checkpoints go; it must exist"),
+    Option(key="cluster", metavar="N", default="", parse=_count, aliases=("--cluster",),
+           help="accelerators in the cluster that the storage is meant for"),
+    Option(key="overhead", metavar="PERCENT", default="5%", parse=_share,
+           help="share of training time that saving may cost"),
+    Option(key="restore_budget", metavar="PERCENT", default="1%", parse=_share,
+           help="share of the time between failures that loading may cost"),
+    Option(key="checkpoints_per_failure", metavar="K", default="20", parse=_count,
+           help="checkpoints that are saved for each failure of the cluster"),
+    Option(key="failures", metavar="MODEL", default="llama3", parse=_failures,
+           help="how often accelerators fail: llama3, mttf:50000h, node-days:6.5 (failures in 1,000 node-days), "
+           "observed:419/54d@16000"),
+    Option(key="model", metavar="NAMES", default="all", parse=_models,
+           help="models whose checkpoints are run, separated by commas: llama3-8b, llama3-70b, llama3-405b, llama3-1t"),
+    Option(key="mode", metavar="MODE", default="auto", parse=_one_of(MODES),
+           help="full: all ranks of the layout; subset: its ranks 0 to 7, one node; open: as many ranks as "
+           "--ckpt-processes says; auto: full where the processes suffice, else subset on a local file system"),
+    Option(key="processes", metavar="N", default="", parse=_count,
+           help="ranks to start; the slots of --ckpt-hosts, or 8"),
+    Option(key="hosts", metavar="LIST", default="localhost", parse=_hosts,
+           help="host:slots,… or @hostfile"),
+    Option(key="launcher", metavar="COMMAND", default="", parse=_command,
+           help="what starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes} and {hosts} are filled in; "
+           "without it, the mpiexec that was installed"),
+    Option(key="engine", metavar="NAME", default="torch", parse=_one_of(ENGINES),
+           help="how bytes get to the storage: torch (torch.save and torch.load)"),
+    Option(key="profile", metavar="NAME", default="acceptance", parse=_one_of(tuple(PROFILES)),
+           help="acceptance: full size, 10 saves and 10 loads; nightly: 1/100 of the size, 10 and 10; "
+           "smoke: 1/1000, 3 and 3"),
+    Option(key="scale", metavar="FRACTION", default="", parse=_scale,
+           help="share of the full size, in place of the profile's; below 1 the run is a rehearsal"),
+    Option(key="operations", metavar="N", default="", parse=_count,
+           help="number of saves and of loads, in place of the profile's; below 10 the run is a rehearsal"),
+    Option(key="drop_caches", metavar="HOW", default="auto", parse=_command,
+           help="auto, never, or a command that drops the page cache, run on every host without a shell"),
+    Option(key="deadline", metavar="DURATION", default="300s", parse=_seconds,
+           help="how long a rank may be silent or make no progress before it counts as hung"),
+    Option(key="seed", metavar="N", default="", parse=_seed,
+           help="seed of the checkpoints' content; random without it, and always reported"),
+    Option(key="keep", metavar="", default="off", parse=_one_of(("on", "off")), is_flag=True,
+           help="leave the checkpoints on the target"),
+    Option(key="report", metavar="FOLDER", default="ckpt-report", parse=_text,
+           help="the folder for the certificate, the report and all evidence"),
+    Option(key="config", metavar="FILE", default="", parse=_text,
+           help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
+)  # fmt: skip
+_BY_NAME = {option.ini_name: option for option in OPTIONS}
+
+
+def resolve(command_line: Mapping[str, str | None], ini: Mapping[str, str | None]) -> Settings:
+    """Make the settings of a run. The command line wins over the TOML file, that over the ini file, that over defaults.
+
+    Both mappings go from ini names (``ckpt_target``) to text, None where nothing was said. Raises UsageError that
+    names the option, the value, what is accepted and the nearest correct word.
+    """
+    layers: list[tuple[str, Mapping[str, str | None]]] = [("command line", command_line)]
+    config = command_line.get("ckpt_config") or ini.get("ckpt_config")
+    if config:
+        layers.append((config, _read_toml(Path(config))))
+    layers.append(("pytest configuration", ini))
+    values: dict[str, Any] = {}
+    origins = []
+    for option in OPTIONS:
+        source, text = "default", option.default
+        for name, layer in layers:
+            if (said := layer.get(option.ini_name)) is not None:
+                source, text = name, said
+                break
+        values[option.key] = _parse(option, text, source) if text else None
+        origins.append(Origin(option=option.flag, value=text, default=option.default, source=source))
+    profile = PROFILES[values["profile"]]
+    hosts = values["hosts"] or ()
+    return Settings(
+        target=values["target"],
+        cluster=values["cluster"],
+        overhead=values["overhead"],
+        restore_budget=values["restore_budget"],
+        checkpoints_per_failure=values["checkpoints_per_failure"],
+        failures=values["failures"],
+        models=values["model"],
+        mode=values["mode"],
+        processes=values["processes"] or sum(h.slots for h in hosts) or DEFAULT_PROCESSES,
+        hosts=hosts,
+        launcher=values["launcher"],
+        engine=values["engine"],
+        profile=values["profile"],
+        scale=values["scale"] or profile.scale,
+        operations=values["operations"] or profile.operations,
+        drop_caches=values["drop_caches"],
+        deadline_seconds=values["deadline"],
+        seed=values["seed"],
+        keep=values["keep"] == "on",
+        report=values["report"],
+        origins=tuple(origins),
+    )
+
+
+def _parse(option: Option, text: str, source: str) -> Any:
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        where = "" if source == "command line" else f" (in {source})"
+        raise UsageError(f"{option.flag} {text}{where}: {error}.", f"{option.flag} is {option.help}.") from None
+
+
+def _read_toml(path: Path) -> dict[str, str | None]:
+    try:
+        table = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"--ckpt-config {path}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
+    except ValueError as error:
+        raise UsageError(f"--ckpt-config {path}: it is not TOML: {error}.", "Each line is ckpt_name = value.") from None
+    said: dict[str, str | None] = {}
+    for name, value in table.items():
+        if name not in _BY_NAME or name == "ckpt_config":
+            raise UsageError(
+                f"--ckpt-config {path}: '{name}' is no option{nearest(name, _BY_NAME)}.",
+                f"Known are {', '.join(n for n in _BY_NAME if n != 'ckpt_config')}.",
+            )
+        if isinstance(value, list):
+            value = ",".join(map(str, value))  # noqa: PLW2901 - lists are another way to write commas
+        said[name] = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    return said
+
+
+def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
+    """Return the options that were said, as words for another command with the same settings."""
+    words = []
+    for origin in settings.origins:
+        if origin.source != "default" and origin.option not in without:
+            words.append(origin.option if origin.value == "on" else f"{origin.option}={shlex.quote(origin.value)}")
+    return " ".join(words)

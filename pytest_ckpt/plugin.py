@@ -1,0 +1,150 @@
+"""pytest's face: hooks and nothing else. Everything heavy is imported inside them, and only when there is a target."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ckpt.errors import UsageError
+from pytest_ckpt.options import OPTIONS, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_FOLDER = "pytest_ckpt_folder"
+_OLD_HANDLER = pytest.StashKey[Any]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare every option, on the command line and in ini files."""
+    group = parser.getgroup("ckpt", "acceptance of storage for AI checkpoints (pytest-ckpt)")
+    for option in OPTIONS:
+        default = f" (default: {option.default})" if option.default else ""
+        text = (option.help + default).replace("%", "%%")
+        if option.is_flag:
+            group.addoption(*option.flags, dest=option.ini_name, action="store_const", const="on", help=text)
+        else:
+            group.addoption(*option.flags, dest=option.ini_name, metavar=option.metavar, help=text)
+        parser.addini(option.ini_name, text.replace("%%", "%"), default=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Open a run when there is a target; without one, this plugin does nothing."""
+    config.addinivalue_line("markers", "requirement(id): the requirement of pytest-ckpt that a test of a suite judges")
+    said = {o.ini_name: config.getoption(o.ini_name) for o in OPTIONS}
+    ini = {o.ini_name: config.getini(o.ini_name) or None for o in OPTIONS}
+    if not (said["ckpt_target"] or ini["ckpt_target"] or said["ckpt_config"] or ini["ckpt_config"]):
+        if any(said.values()):
+            names = ", ".join(o.flag for o in OPTIONS if said[o.ini_name])
+            raise pytest.UsageError(
+                f"{names} without --ckpt-target: where is the storage mounted?\n  Say --ckpt-target=/mnt/array."
+            )
+        return
+    if config.option.help or getattr(config.option, "version", 0):
+        return
+    try:
+        _open(config, said, ini)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _open(config: pytest.Config, said: dict[str, str | None], ini: dict[str, str | None]) -> None:
+    from pytest_ckpt import fixtures, resources  # noqa: PLC0415
+    from pytest_ckpt.measure.launcher import refuse_inside_mpi  # noqa: PLC0415
+    from pytest_ckpt.session import Session  # noqa: PLC0415
+
+    settings = resolve(said, ini)
+    is_worker = hasattr(config, "workerinput")
+    if is_worker:
+        from pathlib import Path  # noqa: PLC0415
+
+        session = Session.join(settings, Path(config.workerinput[_FOLDER]))  # type: ignore[attr-defined]
+    else:
+        command = ["pytest", *config.invocation_params.args]
+        refuse_inside_mpi(shlex.join(command))
+        session = Session.open(settings, command)
+        _end_on_sigterm(config)
+    config.stash[fixtures.SESSION] = session
+    config.pluginmanager.register(fixtures, "pytest-ckpt-fixtures")
+    if not is_worker:
+        from pytest_ckpt.ledger import Ledger  # noqa: PLC0415
+
+        config.pluginmanager.register(Ledger(config, session), "pytest-ckpt-ledger")
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args = [str(resources.folder("suites"))]
+
+
+def _end_on_sigterm(config: pytest.Config) -> None:
+    """Let SIGTERM end a run as Ctrl-C does: ranks gone, target clean, report written."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    config.stash[_OLD_HANDLER] = signal.signal(signal.SIGTERM, interrupt)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give SIGTERM back."""
+    if _OLD_HANDLER in config.stash:
+        signal.signal(signal.SIGTERM, config.stash[_OLD_HANDLER])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist which run it belongs to."""
+    if session := _session(node.config):
+        node.workerinput[_FOLDER] = str(session.folder)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give the tests of a suite every subject of the plan."""
+    if not any(mark.name == "requirement" for mark in metafunc.definition.iter_markers()):
+        return
+    session = _session(metafunc.config)
+    if session is None:
+        raise pytest.UsageError(
+            "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
+        )
+    if "subject" in metafunc.fixturenames:
+        metafunc.parametrize("subject", [c.subject for c in session.plan.checkpoints])
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is about to be done to which target."""
+    session = _session(config)
+    if session is None:
+        return []
+    from pytest_ckpt.report.header import header_lines  # noqa: PLC0415
+
+    return header_lines(session.plan, session.settings, session.facts.environment, session.notices)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Hang the verdict on the report of a suite's test."""
+    report = yield
+    if _session(item.config) is not None:
+        from pytest_ckpt.fixtures import carry  # noqa: PLC0415
+
+        carry(item, report)
+    return report
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+    """Show a failed advisory requirement as what it is: neither passed nor failed."""
+    carried = getattr(report, "pytest_ckpt", None)
+    if carried and report.when == "call" and report.passed and '"outcome": "failed"' in carried["verdict"]:
+        return "advisory", "a", ("ADVISORY", {"yellow": True})
+    return None
+
+
+def _session(config: pytest.Config) -> Any:
+    if "pytest_ckpt.fixtures" not in sys.modules:
+        return None
+    from pytest_ckpt.fixtures import SESSION  # noqa: PLC0415
+
+    return config.stash.get(SESSION, None)

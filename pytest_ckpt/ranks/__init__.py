@@ -1,0 +1,1 @@
+"""The process on each rank; the only part that imports mpi4py."""

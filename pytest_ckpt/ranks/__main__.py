@@ -1,0 +1,91 @@
+"""The process on each rank: ``python -m pytest_ckpt.ranks``, started by the launcher, one job on standard input."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.activity import Activity
+    from pytest_ckpt.ranks.group import Group
+    from pytest_ckpt.ranks.job import Job
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    """Run the job that rank 0 reads; return the exit code of this rank."""
+    # A rank must not go on writing when the process that started it is gone.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    from pytest_ckpt.ranks.activity import Activity, beat_seconds, write_event  # noqa: PLC0415
+
+    activity = Activity()
+    try:
+        from pytest_ckpt.ranks.group import Group  # noqa: PLC0415 - starts MPI
+
+        group = Group(activity)
+    except Exception as error:
+        activity.failed(error)
+        return 1
+    activity.introduce(group.rank)
+    try:
+        job = _receive(group)
+        if group.size != job.processes:
+            raise RuntimeError(
+                f"{job.processes} processes were asked for and MPI counts {group.size}: "
+                "the launcher and mpi4py belong to different MPIs"
+            )
+        activity.report_every(beat_seconds(job.deadline_seconds))
+        if group.rank == 0:
+            write_event(1, {"event": "ready"})
+        if job.tasks:
+            _measure(group, activity, job)
+        else:
+            from pytest_ckpt.ranks.probe import probe  # noqa: PLC0415
+
+            probe(group, Path(job.folder))
+        activity.stop()
+        group.wait()
+    except KeyboardInterrupt:
+        return 130
+    except BaseException as error:
+        activity.failed(error)
+        group.abort()
+        return 1
+    return 0
+
+
+def _receive(group: Group) -> Job:
+    from pytest_ckpt.ranks.job import Job  # noqa: PLC0415
+    from pytest_ckpt.records import from_plain  # noqa: PLC0415
+
+    line = sys.stdin.readline() if group.rank == 0 else ""
+    if group.rank == 0 and not line:
+        raise RuntimeError("the launcher gives its standard input to no rank 0")
+    return from_plain(Job, json.loads(group.share(line)))
+
+
+def _measure(group: Group, activity: Activity, job: Job) -> None:
+    from pytest_ckpt.ranks.activity import write_event  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines import engine_class  # noqa: PLC0415
+
+    activity.begin("import of the engine")
+    for name in {task.engine for task in job.tasks}:
+        engine_class(name)
+    group.wait()
+    from pytest_ckpt.ranks.loop import MeasurementLoop  # noqa: PLC0415
+
+    if group.rank == 0:
+        write_event(1, {"event": "imported"})
+    for task in job.tasks:
+        MeasurementLoop(group, activity, task, Path(job.folder)).run()
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    sys.exit(main())

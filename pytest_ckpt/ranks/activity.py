@@ -1,0 +1,121 @@
+"""What a rank is doing, told to the controller while it does it.
+
+Every rank says so on its standard error, a line at a time, from a thread of its own: so the controller hears of a
+rank that is blocked in a system call, and knows in which. Rank 0 alone speaks on standard output, where results go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EVENT_MARK = "@ckpt "
+_MOST_SECONDS = 30.0
+
+
+def beat_seconds(deadline_seconds: float) -> float:
+    """Return how often a rank reports, so that silence is told from a late report."""
+    return max(0.1, min(_MOST_SECONDS, deadline_seconds / 6))
+
+
+class Activity:
+    """The present operation, phase and file of this rank, and how many bytes of it are done."""
+
+    def __init__(self) -> None:
+        self.rank: int | None = None
+        self.operation = ""
+        self.phase = "start"
+        self.file = ""
+        self.bytes_done = 0
+        self.waiting = False
+        self._failed_in: tuple[str, str] | None = None
+        self._stop = threading.Event()
+
+    def introduce(self, rank: int) -> None:
+        """Tell the controller which process is which rank."""
+        self.rank = rank
+        self._tell({"event": "hello", "host": socket.gethostname(), "pid": os.getpid()})
+
+    def report_every(self, seconds: float) -> None:
+        """Start the thread that reports what this rank is doing."""
+        thread = threading.Thread(target=self._beat, args=(seconds,), name="activity", daemon=True)
+        thread.start()
+
+    def stop(self) -> None:
+        """End the reports."""
+        self._stop.set()
+
+    def begin(self, operation: str) -> None:
+        """Enter an operation, such as ``llama3-8b-full save 2``."""
+        self.operation, self.phase, self.file, self.waiting = operation, "", "", False
+
+    @contextmanager
+    def in_phase(self, phase: str, file: str = "") -> Iterator[None]:
+        """Enter a phase of the operation. The first one that an error leaves is named in the failure."""
+        self.phase, self.file = phase, file
+        try:
+            yield
+        except BaseException:
+            self._failed_in = self._failed_in or (phase, file)
+            raise
+        self.phase, self.file = "", ""
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """Mark that this rank waits for others and is not the one to blame."""
+        self.waiting = True
+        yield
+        self.waiting = False
+
+    def failed(self, error: BaseException) -> None:
+        """Tell the controller why this rank cannot go on."""
+        number = getattr(error, "errno", None)
+        phase, file = self._failed_in or (self.phase, self.file)
+        self._tell(
+            {
+                "event": "failed",
+                "host": socket.gethostname(),
+                "operation": self.operation,
+                "phase": phase,
+                "file": file,
+                "errno": _errno_name(number),
+                "message": _message(error),
+            }
+        )
+
+    def _beat(self, seconds: float) -> None:
+        while not self._stop.wait(seconds):
+            # While modules are imported, their number is the progress.
+            progress = [self.bytes_done, len(sys.modules)]
+            doing = {"operation": self.operation, "phase": self.phase, "file": self.file, "waiting": self.waiting}
+            self._tell({"event": "beat", "progress": progress, **doing})
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        write_event(2, {"rank": self.rank, **event})
+
+
+def write_event(descriptor: int, event: dict[str, Any]) -> None:
+    """Write one event as one line, in one system call where the pipe takes it."""
+    line = memoryview((EVENT_MARK + json.dumps(event, separators=(",", ":")) + "\n").encode())
+    while line:
+        line = line[os.write(descriptor, line) :]
+
+
+def _errno_name(number: int | None) -> str:
+    import errno  # noqa: PLC0415 - only when something went wrong
+
+    return errno.errorcode.get(number, str(number)) if number else ""
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

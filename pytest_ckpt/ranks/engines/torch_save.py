@@ -1,0 +1,209 @@
+"""Engine ``torch``, the reference workload: the state in memory, torch.save, torch.load with weights_only."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pytest_ckpt.ranks.content import Place
+from pytest_ckpt.ranks.engines import Check, Clock, LocalFault
+from pytest_ckpt.ranks.faults import compare
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from pytest_ckpt.ranks.activity import Activity
+    from pytest_ckpt.ranks.content import Content
+    from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor
+
+_MOST_FAULTS = 20
+# Large enough to cost nothing, small enough that a slow target is seen to make progress.
+_PIECE_BYTES = 64 << 20
+
+
+class CountedFile(io.FileIO):
+    """A file that counts its bytes as they pass, and goes on after a short read or write (2 GiB in one call)."""
+
+    def __init__(self, path: Path, mode: str, activity: Activity) -> None:
+        super().__init__(path, mode)
+        self._activity = activity
+        # torch turns what its file raises into errors of its own, at times without the cause.
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write all of ``data``."""
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            try:
+                step = super().write(view[done : done + _PIECE_BYTES]) or 0
+            except OSError as error:
+                self.error = error
+                raise
+            done += step
+            self._activity.bytes_done += step
+        return done
+
+    def readinto(self, buffer: Any) -> int:
+        """Read until ``buffer`` is full or the file ends."""
+        view = memoryview(buffer).cast("B")
+        done = 0
+        while done < len(view):
+            try:
+                step = super().readinto(view[done : done + _PIECE_BYTES]) or 0
+            except OSError as error:
+                self.error = error
+                raise
+            if not step:
+                break
+            done += step
+            self._activity.bytes_done += step
+        return done
+
+
+class TorchEngine:
+    """Keeps the rank's whole state in memory, as a training process does."""
+
+    def __init__(self, shard: RankLayout, content: Content, activity: Activity) -> None:
+        torch.set_num_threads(1)
+        self._files = shard.files
+        self._rank = shard.rank
+        self._content = content
+        self._activity = activity
+        self._state: dict[str, dict[str, torch.Tensor]] = {}
+        self._loaded: dict[str, dict[str, torch.Tensor] | LocalFault] = {}
+
+    def facts(self) -> dict[str, str]:
+        """Return torch's version and how it is called."""
+        return {
+            "torch": torch.__version__,
+            "save": "torch.save to an unbuffered file, fsync",
+            "load": "torch.load(weights_only=True) from an unbuffered file",
+        }
+
+    def fill(self, checkpoint: int) -> None:
+        """Write the content of ``checkpoint`` over the state, which is made at the first call."""
+        if not self._state:
+            self._state = {
+                file.name: {t.name: torch.empty(t.elements, dtype=_dtype(t)) for t in file.tensors}
+                for file in self._files
+            }
+        for number, file, tensor in _numbered(self._files):
+            place = Place(checkpoint=checkpoint, rank=self._rank, tensor=number)
+            self._content.fill(_bytes(self._state[file.name][tensor.name]), place)
+
+    def save(self, folder: Path, clock: Clock) -> None:
+        """Write the files one after the other, each followed by its fsync."""
+        for file in self._files:
+            clock.files += 1
+            with clock.phase("open", file.name):
+                out = CountedFile(folder / file.name, "xb", self._activity)
+            try:
+                with clock.phase("write", file.name):
+                    self._write(file, out)
+                with clock.phase("fsync", file.name):
+                    os.fsync(out.fileno())
+                    clock.files_synced += 1
+            finally:
+                # Some file systems report a failed write only here.
+                with clock.phase("close", file.name):
+                    out.close()
+
+    def load(self, folder: Path, clock: Clock) -> int:
+        """Load the files one after the other; one that torch cannot read becomes a fault, not an error."""
+        self._state, self._loaded = {}, {}
+        loaded_bytes = 0
+        for file in self._files:
+            with clock.phase("open", file.name):
+                source = CountedFile(folder / file.name, "rb", self._activity)
+            with source:
+                with clock.phase("read", file.name):
+                    self._loaded[file.name] = self._read(file, source)
+                if isinstance(self._loaded[file.name], dict):
+                    loaded_bytes += file.bytes
+                with clock.phase("close", file.name):
+                    source.close()
+        return loaded_bytes
+
+    def verify(self, checkpoint: int) -> Check:
+        """Compare every byte of every tensor that was loaded; a file is let go once it has been compared."""
+        checked, count = 0, 0
+        faults: list[LocalFault] = []
+        numbers = {(file.name, tensor.name): number for number, file, tensor in _numbered(self._files)}
+        for file in self._files:
+            loaded = self._loaded.pop(file.name)
+            if isinstance(loaded, LocalFault):
+                count += 1
+                faults.append(loaded)
+                continue
+            for tensor in file.tensors:
+                place = Place(checkpoint=checkpoint, rank=self._rank, tensor=numbers[file.name, tensor.name])
+                pages, findings = compare(self._content, _bytes(loaded[tensor.name]), place)
+                checked += tensor.bytes
+                count += pages
+                faults.extend(
+                    LocalFault(
+                        kind=f.kind, file=file.name, tensor=tensor.name, offset=f.offset, bytes=f.bytes, detail=f.detail
+                    )
+                    for f in findings
+                )
+            del loaded
+        return Check(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+
+    def release(self) -> None:
+        """Let go of the state and of what was loaded."""
+        self._state, self._loaded = {}, {}
+
+    def _write(self, file: ShardFile, out: CountedFile) -> None:
+        try:
+            torch.save(self._state[file.name], out)
+        except Exception as error:
+            raise out.error or error from None
+
+    def _read(self, file: ShardFile, source: CountedFile) -> dict[str, torch.Tensor] | LocalFault:
+        size = os.fstat(source.fileno()).st_size
+        try:
+            loaded = torch.load(source, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, UnpicklingError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            if source.error or isinstance(error, OSError):
+                raise source.error or error from None
+            kind: Any = "short" if size < file.bytes else "unreadable"
+            says = str(error).splitlines()[0] if str(error) else type(error).__name__
+            detail = f"torch.load cannot read it ({size} bytes, {file.bytes} of tensors expected): {says}"
+            return LocalFault(kind=kind, file=file.name, tensor="", offset=0, bytes=size, detail=detail)
+        if problem := _shape_problem(file, loaded):
+            return LocalFault(kind="foreign", file=file.name, tensor="", offset=0, bytes=size, detail=problem)
+        return loaded  # type: ignore[no-any-return]
+
+
+def _shape_problem(file: ShardFile, loaded: Any) -> str:
+    if not isinstance(loaded, dict) or list(loaded) != [t.name for t in file.tensors]:
+        return "the file holds other tensors than were saved in it"
+    for tensor in file.tensors:
+        seen = loaded[tensor.name]
+        if tuple(seen.shape) != (tensor.elements,) or seen.dtype != _dtype(tensor):
+            was = f"{tensor.elements} {tensor.dtype}"
+            return f"tensor {tensor.name} has {tuple(seen.shape)} {seen.dtype}, {was} were saved"
+    return ""
+
+
+def _numbered(files: tuple[ShardFile, ...]) -> list[tuple[int, ShardFile, Tensor]]:
+    """Number the tensors of a rank in the order of its files; the number is part of their content."""
+    pairs = [(file, tensor) for file in files for tensor in file.tensors]
+    return [(number, file, tensor) for number, (file, tensor) in enumerate(pairs)]
+
+
+def _dtype(tensor: Tensor) -> torch.dtype:
+    return {"float16": torch.float16, "float32": torch.float32}[tensor.dtype]
+
+
+def _bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
+    return tensor.view(torch.uint8).numpy()

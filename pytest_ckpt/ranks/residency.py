@@ -1,0 +1,110 @@
+"""How much of a file is in the page cache of this host: cachestat(2), else mincore(2)."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+Gauge = Literal["cachestat", "mincore"]
+
+_SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
+_CANARY_BYTES = 4 << 20
+_SEEN = 0.9  # a gauge that sees less than this of a file just read is blind here
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+)  # fmt: skip
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _Counts(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("cache", "dirty", "writeback", "evicted", "recently_evicted"))
+
+
+def resident_bytes(path: Path, gauge: Gauge) -> tuple[int, int]:
+    """Return (resident, size) of a file in bytes. Raises OSError when the gauge cannot be read."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size == 0:
+            return 0, 0
+        pages = _cachestat(descriptor) if gauge == "cachestat" else _mincore(descriptor, size)
+        return min(size, pages * mmap.PAGESIZE), size
+    finally:
+        os.close(descriptor)
+
+
+def find_gauge(folder: Path) -> Gauge | None:
+    """Find a call that tells the truth on this file system, or None.
+
+    Not every file system keeps its data where the kernel counts it (overlays, file systems with caches of their
+    own): so a file is written, read, and must then be seen in the cache before a gauge is believed.
+    """
+    canary = folder / f"canary-{os.getpid()}"
+    try:
+        descriptor = os.open(canary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(descriptor, os.urandom(_CANARY_BYTES))
+            os.fsync(descriptor)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            while os.read(descriptor, 1 << 20):
+                pass
+        finally:
+            os.close(descriptor)
+        gauges: tuple[Gauge, ...] = ("cachestat", "mincore")
+        for gauge in gauges:
+            try:
+                resident, size = resident_bytes(canary, gauge)
+            except OSError:
+                continue
+            if size and resident >= _SEEN * size:
+                return gauge
+        return None
+    finally:
+        canary.unlink(missing_ok=True)
+
+
+def evict(paths: Iterable[Path]) -> None:
+    """Ask the kernel to drop the pages of files that were fsynced before: dirty pages would stay."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def _cachestat(descriptor: int) -> int:
+    counts = _Counts()
+    span = _Range(0, 0)  # a length of zero reaches to the end of the file
+    if _libc.syscall(_SYS_CACHESTAT, descriptor, ctypes.byref(span), ctypes.byref(counts), 0) != 0:
+        raise OSError(ctypes.get_errno(), "cachestat")
+    return int(counts.cache)
+
+
+def _mincore(descriptor: int, size: int) -> int:
+    address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        raise OSError(ctypes.get_errno(), "mmap")
+    try:
+        vector = np.zeros(-(-size // mmap.PAGESIZE), dtype=np.uint8)
+        if _libc.mincore(address, size, vector.ctypes.data) != 0:
+            raise OSError(ctypes.get_errno(), "mincore")
+        return int(np.count_nonzero(vector & 1))
+    finally:
+        _libc.munmap(address, size)

@@ -1,0 +1,237 @@
+"""The facts of a run, as ranks produce them and files keep them.
+
+Every record is frozen and turns into plain JSON types (`to_plain`) and back (`from_plain`), so that a run can be
+judged again from its files alone, for another cluster, without the storage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+Record = TypeVar("Record")
+
+OperationKind = Literal["save", "load"]
+FailureKind = Literal["error", "killed", "hung", "launch", "interrupted"]
+FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign", "short", "unreadable"]
+Severity = Literal["required", "advisory"]
+Outcome = Literal["met", "failed", "not run", "waived"]
+Grade = Literal["certified", "not certified", "incomplete", "rehearsal"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operation:
+    """One save or load of one checkpoint by all ranks.
+
+    ``seconds`` is the operation's result: from the barrier until the slowest rank is done and, for a save, the
+    checkpoint is committed. ``rank_seconds`` holds each rank's own time in rank order, without the commit.
+    ``phases`` are the seconds of the slowest rank: open, write or read, fsync, close, directory; then coordination
+    (until rank 0 knows that all are done) and commit, which rank 0 does for all.
+    ``resident_bytes`` of ``mapped_bytes`` about to be read were in the page cache when the clock started (loads).
+    """
+
+    kind: OperationKind
+    index: int
+    seconds: float
+    slowest_rank: int
+    rank0_seconds: float
+    rank_seconds: tuple[float, ...]
+    phases: dict[str, float]
+    bytes: int
+    mapped_bytes: int | None = None
+    resident_bytes: int | None = None
+
+    @property
+    def bytes_per_second(self) -> float:
+        """What the storage took or gave, over all ranks."""
+        return self.bytes / self.seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheReading:
+    """One published reading of the cache rule, applied to one host. Bytes; ``asks`` says that it wants a drop."""
+
+    rule: str
+    host: str
+    memory_bytes: int
+    bytes_compared: int
+    asks: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheFacts:
+    """What was done about the clients' page caches, and what was seen of it.
+
+    ``gauge`` is the call that counted resident pages; empty when a file that had just been read showed no
+    resident page with any gauge, so that residency cannot be known. ``resident_fraction`` is the largest over the
+    loads, None when it could not be measured.
+    """
+
+    required: bool
+    readings: tuple[CacheReading, ...]
+    policy: str
+    method: str
+    gauge: str
+    resident_fraction: float | None
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """A place where what was read is not what was written. ``offset`` is in bytes from the tensor's start."""
+
+    kind: FaultKind
+    rank: int
+    host: str
+    checkpoint: int
+    file: str
+    tensor: str
+    offset: int
+    bytes: int
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Integrity:
+    """How much was compared. ``faults`` names the first ones of each rank, ``fault_count`` counts all."""
+
+    bytes_expected: int
+    bytes_checked: int
+    fault_count: int
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Durability:
+    """Calls that were made and returned without error, counted over all ranks and saves."""
+
+    files: int
+    files_synced: int
+    directories: int
+    directories_synced: int
+    saves: int
+    commits: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a measurement ended early: which rank on which host, in which operation, phase and file."""
+
+    kind: FailureKind
+    message: str
+    rank: int | None = None
+    host: str = ""
+    operation: str = ""
+    phase: str = ""
+    file: str = ""
+    errno: str = ""
+    stack: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankFacts:
+    """One process. ``peak_memory_bytes`` is its largest resident set."""
+
+    rank: int
+    host: str
+    pid: int
+    peak_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """All facts about one checkpoint layout on the target; what every requirement judges.
+
+    ``bytes`` is one checkpoint as it was written, ``full_bytes`` the same layout at scale 1.0. ``stages`` are the
+    seconds of the whole measurement by what they were spent on. ``failure`` is None only when everything ran.
+    """
+
+    subject: str
+    model: str
+    mode: str
+    processes: int
+    hosts: tuple[str, ...]
+    engine: str
+    scale: float
+    seed: int
+    bytes: int
+    full_bytes: int
+    rank_bytes: tuple[int, ...]
+    basis: str
+    operations_planned: int
+    operations: tuple[Operation, ...]
+    cache: CacheFacts | None
+    integrity: Integrity | None
+    durability: Durability | None
+    stages: dict[str, float] = field(default_factory=dict)
+    ranks: tuple[RankFacts, ...] = ()
+    engine_facts: dict[str, str] = field(default_factory=dict)
+    failure: Failure | None = None
+    launch: str = ""
+
+    def of_kind(self, kind: OperationKind) -> tuple[Operation, ...]:
+        """Return the operations of one kind, in the order they ran."""
+        return tuple(o for o in self.operations if o.kind == kind)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What was decided about one requirement and subject.
+
+    ``margin`` is the share of the limit that was left (negative: by how much it was missed), None where a
+    requirement has no scale. ``because`` is one sentence for a person; ``detail`` holds the lines that explain it.
+    """
+
+    id: str
+    subject: str
+    severity: Severity
+    outcome: Outcome
+    measured: float | None
+    limit: float | None
+    unit: str
+    margin: float | None
+    because: str
+    detail: str
+
+
+def to_plain(record: Any) -> Any:
+    """Turn records, tuples and mappings into plain JSON types (subclasses of str, int and float become the base)."""
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {f.name: to_plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if isinstance(record, dict):
+        return {str(key): to_plain(value) for key, value in record.items()}
+    if isinstance(record, list | tuple):
+        return [to_plain(value) for value in record]
+    if record is None or isinstance(record, bool):
+        return record
+    if isinstance(record, int):
+        return int(record)
+    if isinstance(record, float):
+        return float(record)
+    return str(record)
+
+
+def from_plain(kind: type[Record], data: Any) -> Record:
+    """Build a record from what `to_plain` gave. Unknown keys are ignored, so that older code reads newer files.
+
+    Raises TypeError when a field without a default is missing.
+    """
+    hints = typing.get_type_hints(kind)
+    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: _value(hints[name], value) for name, value in data.items() if name in known})
+
+
+def _value(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return _value(next(a for a in args if a is not types.NoneType), value)
+    if origin is tuple:
+        return tuple(_value(args[0], item) for item in value)
+    if dataclasses.is_dataclass(hint):
+        return from_plain(typing.cast("type[Any]", hint), value)
+    return value

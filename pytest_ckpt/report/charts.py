@@ -1,0 +1,220 @@
+"""The certificate's charts as SVG: pure functions from plain values to a string, with everything escaped.
+
+Shape carries the meaning and colour only helps: what breaks a limit is a cross and not a dot, loads are diamonds
+where saves are dots, and every series is named in a legend.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_ckpt.report.quantity import decimals_for, seconds_text
+from pytest_ckpt.report.svg import Axis, escape, label, line, number, picture, rectangle, tag
+
+Operation = Mapping[str, Any]
+
+_WIDTH, _LEFT, _RIGHT = 520, 46, 474
+_PHASES = ("open", "write", "read", "fsync", "close", "directory", "commit")
+_MOST_LABELLED = 12
+_FAR_ABOVE = 4.0
+_WIDE_RANGE = 12.0
+
+
+def operations_chart(
+    key: str, kind: str, operations: Sequence[Operation], planned: int, limit_seconds: float | None
+) -> str:
+    """Return every operation's result with the spread of its ranks, and the limit as a line.
+
+    The axis follows the data: a limit far above them is named at the top edge, and results of very different size
+    get a logarithmic axis.
+    """
+    results = [o["seconds"] for o in operations]
+    if not results:
+        return ""
+    top, bottom, height = 44.0, 222.0, 262
+    axis, beyond = _seconds_axis(operations, limit_seconds, bottom, top)
+    ticks, unit = _time_ticks(axis)
+    parts = [
+        part
+        for value in ticks
+        for part in (
+            line(_LEFT, axis.at(value), _RIGHT, axis.at(value), "grid"),
+            label(_LEFT - 6, axis.at(value) + 4, _time_label(value, unit), "t", "end"),
+        )
+    ]
+    slots = _slots(operations, planned)
+    width = (_RIGHT - _LEFT) / len(slots)
+    worst = max(results)
+    decimals = decimals_for(worst * unit[1])
+    by_index = {o["index"]: o for o in operations}
+    for position, index in enumerate(slots):
+        x = _LEFT + (position + 0.5) * width
+        operation = by_index.get(index)
+        if operation is None:
+            parts.append(label(x, bottom - 6, "–", "t quiet", "middle"))
+        else:
+            late = limit_seconds is not None and operation["seconds"] > limit_seconds
+            parts += _one_operation(kind, operation, axis, x, width, late)
+            if len(slots) <= _MOST_LABELLED or operation["seconds"] == worst:
+                emphasis = "t value worst" if operation["seconds"] == worst else "t value"
+                shown = f"{operation['seconds'] * unit[1]:,.{decimals}f}"
+                parts.append(label(x, axis.at(operation["seconds"]) - 9, shown, emphasis, "middle"))
+        if _shows_index(position, len(slots)):
+            parts.append(label(x, bottom + 17, index, "t", "middle"))
+    parts.append(line(_LEFT, bottom, _RIGHT, bottom, "axis"))
+    parts.append(label((_LEFT + _RIGHT) / 2, bottom + 34, f"{kind} number", "t quiet", "middle"))
+    parts.append(label(0, 16, f"{kind}s, {unit[0]}" + (", log" if axis.log else ""), f"t strong {kind}-text"))
+    described = (
+        f"{len(results)} of {planned} {kind}s. Slowest {seconds_text(worst)}, fastest {seconds_text(min(results))}."
+    )
+    if limit_seconds is not None:
+        parts += _limit(axis, limit_seconds, beyond, top)
+        late_count = sum(r > limit_seconds for r in results)
+        described += f" Limit {seconds_text(limit_seconds)}: {late_count or 'none'} above it."
+    return picture(key, _WIDTH, height, f"Time of every {kind}, slowest rank and spread over ranks", described, parts)
+
+
+def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: int) -> str:
+    """Return what the slowest rank of every operation spent its time on, as stacked columns."""
+    staged = [o for o in operations if o.get("phases")]
+    names = phase_names(staged)
+    if not names:
+        return ""
+    top, bottom, height = 30.0, 140.0, 166
+    tallest = max(sum(o["phases"].values()) for o in staged) or 1.0
+    axis = Axis(low=0.0, high=tallest * 1.04, start=bottom, end=top)
+    ticks, unit = _time_ticks(axis, 3)
+    parts = [
+        part
+        for value in ticks
+        for part in (
+            line(_LEFT, axis.at(value), _RIGHT, axis.at(value), "grid"),
+            label(_LEFT - 6, axis.at(value) + 4, _time_label(value, unit), "t", "end"),
+        )
+    ]
+    slots = _slots(operations, planned)
+    width = (_RIGHT - _LEFT) / len(slots)
+    by_index = {o["index"]: o for o in staged}
+    for position, index in enumerate(slots):
+        x = _LEFT + (position + 0.5) * width
+        below = 0.0
+        phases = by_index[index]["phases"] if index in by_index else {}
+        for name in names:
+            spent = phases.get(name, 0.0)
+            if spent <= 0:
+                continue
+            y = axis.at(below + spent)
+            hint = f"{kind} {index}: {name} {seconds_text(spent)}"
+            bar = min(width * 0.62, 30)
+            parts.append(rectangle(x - bar / 2, y, bar, axis.at(below) - y, f"bar {phase_class(name)}", hint))
+            below += spent
+        if _shows_index(position, len(slots)):
+            parts.append(label(x, bottom + 17, index, "t", "middle"))
+    parts.append(line(_LEFT, bottom, _RIGHT, bottom, "axis"))
+    parts.append(label(0, 16, f"phases of the slowest rank, {unit[0]}", "t quiet"))
+    described = "; ".join(f"{name} {share:.0%}" for name, share in phase_shares(staged).items())
+    return picture(key, _WIDTH, height, f"Phases of the slowest rank in every {kind}", described, parts)
+
+
+def phase_names(operations: Sequence[Operation]) -> list[str]:
+    """Return the phases that took any time, in the order they happen; unknown ones come last."""
+    seen = dict.fromkeys(n for o in operations for n, seconds in (o.get("phases") or {}).items() if seconds > 0)
+    return [n for n in _PHASES if n in seen] + [n for n in seen if n not in _PHASES]
+
+
+def phase_shares(operations: Sequence[Operation]) -> dict[str, float]:
+    """Return the share of each phase in the time of the slowest ranks, over all operations."""
+    spent = {n: sum((o.get("phases") or {}).get(n, 0.0) for o in operations) for n in phase_names(operations)}
+    whole = sum(spent.values()) or 1.0
+    return {name: seconds / whole for name, seconds in spent.items()}
+
+
+def phase_class(name: str) -> str:
+    """Return the style class of a phase."""
+    return f"phase-{name}" if name in _PHASES else "phase-other"
+
+
+def mark(
+    kind: str, x: float, y: float, size: float, *, late: bool = False, hollow: bool = False, hint: str = ""
+) -> str:
+    """Return one result: a dot for a save, a diamond for a load, a cross for what broke its limit."""
+    inside = tag("title", escape(hint)) if hint else ""
+    style = f"mark {kind}-mark" + (" hollow" if hollow else "")
+    if late:
+        s, back = number(2 * size + 1), number(-2 * size - 1)
+        path = f"M{number(x - size - 0.5)} {number(y - size - 0.5)}l{s} {s}m0 {back}l{back} {s}"
+        return tag("path", inside, d=path, class_="late")
+    if kind == "load":
+        s, back = number(size * 1.25), number(-size * 1.25)
+        path = f"M{number(x)} {number(y - size * 1.25)}l{s} {s}l{back} {s}l{back} {back}z"
+        return tag("path", inside, d=path, class_=style)
+    return tag("circle", inside, cx=float(x), cy=float(y), r=float(size), class_=style)
+
+
+def _seconds_axis(operations: Sequence[Operation], limit: float | None, bottom: float, top: float) -> tuple[Axis, bool]:
+    """Return the axis, and whether the limit lies beyond it."""
+    every = [v for o in operations for v in (o["seconds"], *(o.get("rank_seconds") or ()))]
+    highest, least = max(*every, 1e-9), max(min(every), 1e-9)
+    middle = statistics.median(o["seconds"] for o in operations)
+    beyond = limit is not None and limit > highest * _FAR_ABOVE
+    shown = highest if limit is None or beyond else max(highest, limit)
+    if highest > _WIDE_RANGE * max(middle, 1e-9):
+        low = min(least, limit if limit is not None and limit > 0 else least) / 1.3
+        return Axis(low=low, high=shown * 1.5, start=bottom, end=top, log=True), beyond
+    return Axis(low=0.0, high=shown * 1.12, start=bottom, end=top), beyond
+
+
+def _limit(axis: Axis, limit: float, beyond: bool, top: float) -> list[str]:
+    y = top - 12 if beyond else axis.at(limit)
+    said = f"limit {seconds_text(limit)}"
+    if beyond:
+        said += f" (this axis ends at {seconds_text(axis.high)})"
+    name = "↑ limit" if beyond else "limit"
+    return [
+        line(_LEFT, y, _RIGHT, y, "limit"),
+        label(_RIGHT + 4, y + 4, name, "t strong"),
+        label(_WIDTH - 2, 16, said, "t strong", "end"),
+    ]
+
+
+def _one_operation(kind: str, operation: Operation, axis: Axis, x: float, width: float, late: bool) -> list[str]:
+    parts = []
+    ranks = sorted(operation.get("rank_seconds") or ())
+    half = min(width * 0.2, 7.0)
+    if len(ranks) > 1:
+        low, high = axis.at(ranks[0]), axis.at(ranks[-1])
+        parts.append(line(x, low, x, high, f"whisker {kind}-line"))
+        if len(ranks) >= 4:
+            quarter, three = statistics.quantiles(ranks, n=4, method="inclusive")[::2]
+            y = axis.at(three)
+            parts.append(rectangle(x - half, y, 2 * half, axis.at(quarter) - y, f"box {kind}-box"))
+        median = axis.at(statistics.median(ranks))
+        parts.append(line(x - half, median, x + half, median, "median"))
+    said = f"{kind} {operation['index']}: {seconds_text(operation['seconds'])}"
+    if operation.get("slowest_rank") is not None:
+        said += f", slowest rank {operation['slowest_rank']}"
+    parts.append(mark(kind, x, axis.at(operation["seconds"]), min(4.5, width * 0.4), late=late, hint=said))
+    return parts
+
+
+def _slots(operations: Sequence[Operation], planned: int) -> list[int]:
+    """Return the numbers along the axis: all that were planned, also those that never ran."""
+    return list(range(1, max(planned, *(o["index"] for o in operations)) + 1))
+
+
+def _shows_index(position: int, slots: int) -> bool:
+    return position % math.ceil(slots / 20) == 0
+
+
+def _time_ticks(axis: Axis, wanted: int = 5) -> tuple[list[float], tuple[str, float]]:
+    """Return ticks in seconds that are round in the unit they are shown in, and that unit with its factor."""
+    unit = ("ms", 1000.0) if axis.high < 1 else ("s", 1.0) if axis.high < 600 else ("min", 1 / 60)
+    shown = Axis(low=axis.low * unit[1], high=axis.high * unit[1], start=axis.start, end=axis.end, log=axis.log)
+    return [tick / unit[1] for tick in shown.ticks(wanted)], unit
+
+
+def _time_label(seconds: float, unit: tuple[str, float]) -> str:
+    return f"{seconds * unit[1]:,.10g}"

@@ -1,0 +1,44 @@
+"""The first lines of a run: what is about to be done to which target, and what it can prove."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.certificate import possible_grade
+from pytest_ckpt.units import format_bytes, format_count, format_percent, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ckpt.settings import Settings
+    from pytest_ckpt.sizing.plan import Plan
+
+
+def header_lines(plan: Plan, settings: Settings, environment: Mapping[str, Any], notices: Sequence[str]) -> list[str]:
+    """Return the lines for pytest's header."""
+    target, limits = environment["target"], plan.limits
+    hosts = environment["hosts"]
+    lines = [
+        f"ckpt target: {target['path']} ({target['file_system']} on {target['mount_point']}, "
+        f"{format_bytes(target['free_bytes'])} free, {format_bytes(plan.space_bytes)} needed)",
+        f"ckpt cluster: {format_count(limits.accelerators)} accelerators, "
+        f"{limits.failures_per_day:.3g} failures a day ({limits.failures.spec}), overhead "
+        f"{format_percent(limits.overhead)}: a save within {format_seconds(limits.save_limit_seconds)}, a load within "
+        f"{format_seconds(limits.load_limit_seconds)} at full size",
+    ]
+    for planned in plan.checkpoints:
+        asks = planned.demand
+        lines.append(
+            f"ckpt {planned.subject}: "
+            + (
+                f"not run: {planned.not_run}"
+                if planned.not_run
+                else f"{planned.layout.processes} ranks, {format_bytes(planned.layout.bytes)} a checkpoint, "
+                f"{planned.operations} saves and loads, needs {format_rate(asks.save_bytes_per_second)} to save, "
+                f"{format_rate(asks.load_bytes_per_second)} to load"
+            )
+        )
+    names = ", ".join(f"{h['host']} ({len(h['ranks'])} ranks, {h['cores']} cores)" for h in hosts) or "none"
+    lines.append(f"ckpt ranks: engine {settings.engine}; hosts: {names}; launcher: {environment['launcher']}")
+    lines.append(f"ckpt grade possible: {possible_grade(plan, settings)}")
+    return lines + [f"ckpt note: {notice}" for notice in notices]

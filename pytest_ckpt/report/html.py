@@ -1,0 +1,187 @@
+"""Writes certificate.html: one file without scripts, fonts or images from elsewhere, for screen, paper and attachment."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from pytest_ckpt import resources, units
+from pytest_ckpt.report import charts, overview, view
+from pytest_ckpt.report.quantity import NONE, margin_text, moment_text, quantity, rates_alike, seconds_alike
+from pytest_ckpt.report.svg import printable
+
+MOST_ROWS = 40
+"""Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
+
+CLUSTER_QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("accelerators", "accelerators", lambda value: f"{value:,}"),
+    ("failures_per_day", "failures a day", lambda value: f"{value:,.2f}"),
+    ("mttf_seconds", "mean time between failures", units.format_seconds),
+    ("checkpoints_per_failure", "checkpoints per failure", lambda value: f"{value:g}"),
+    ("checkpoints_per_day", "checkpoints a day", lambda value: f"{value:,.0f}"),
+    ("interval_seconds", "checkpoint interval", units.format_seconds),
+    ("overhead", "overhead budget", units.format_percent),
+    ("restore_budget", "restore budget", units.format_percent),
+    ("save_limit_seconds", "save limit", units.format_seconds),
+    ("load_limit_seconds", "load limit", units.format_seconds),
+)
+
+
+def write_certificate(document: dict[str, Any], path: Path) -> None:
+    """Write the certificate of a report document. The file appears whole or not at all."""
+    made = path.with_name(path.name + ".part")
+    made.write_text(render(document), encoding="utf-8")
+    made.replace(path)
+
+
+def render(document: dict[str, Any]) -> str:
+    """Return the certificate of a report document as one HTML page."""
+    subjects = view.subjects(document)
+    return (
+        _environment()
+        .get_template("certificate.html.j2")
+        .render(
+            document=document,
+            subjects=subjects,
+            counts=view.counts(document.get("requirements") or []),
+            required=view.counts([v for v in document.get("requirements") or [] if v["severity"] == "required"]),
+            limits=_limits(document.get("cluster") or {}),
+            pictures=[_pictures(position, subject) for position, subject in enumerate(subjects)],
+            cluster_picture=Markup(
+                overview.cluster_chart(
+                    "cluster",
+                    document.get("certified_cluster") or [],
+                    (document.get("cluster") or {}).get("accelerators", 1),
+                )
+            ),
+            stages=_stages(document.get("stages") or {}),
+            hosts=_alike((document.get("environment") or {}).get("hosts") or []),
+            heat_levels=charts_levels(),
+        )
+    )
+
+
+def charts_levels() -> list[str]:
+    """Return the legend of the heat map, from the fastest ranks to the slowest."""
+    borders = [f"{border:g}" for border in overview.HEAT_LEVELS]
+    between = [f"{low} to {high}" for low, high in itertools.pairwise(borders)]
+    return [f"up to {borders[0]}", *between, f"over {borders[-1]}"]
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resources.folder("templates")),
+        autoescape=True,
+        undefined=jinja2.ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    environment.filters |= {
+        "seconds": _or_dash(units.format_seconds),
+        "size": _or_dash(units.format_bytes),
+        "decimal_size": _or_dash(units.format_decimal_bytes),
+        "rate": _or_dash(units.format_rate),
+        "percent": _or_dash(units.format_percent),
+        "rough_percent": _or_dash(
+            lambda share: units.format_percent(share, digits=2) if share >= 0.01 else "under 1 %"
+        ),
+        "commas": _or_dash(lambda value: f"{value:,}"),
+        "margin": _or_dash(margin_text),
+        "moment": _or_dash(moment_text),
+        "dash": _or_dash(str),
+        "in_short": view.names_in_short,
+        "phase_class": charts.phase_class,
+        "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
+    }
+    environment.globals |= {"quantity": quantity, "table_rows": _table_rows, "columns_alike": _columns_alike}
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """Take the characters that steer a display out of every text from outside."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _or_dash(write: Callable[[Any], str]) -> Callable[[Any], str]:
+    def written(value: Any) -> str:
+        return NONE if value is None or isinstance(value, jinja2.Undefined) or value == "" else write(value)
+
+    return written
+
+
+def _limits(cluster: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (name, value, where it comes from) of every quantity that leads to the limits."""
+    reasons = dict(cluster.get("reasons") or {})
+    rows = []
+    for key, name, write in CLUSTER_QUANTITIES:
+        if cluster.get(key) is not None:
+            rows.append((name, write(cluster[key]), reasons.pop(key, "")))
+    return rows + [(key.replace("_", " "), "", sentence) for key, sentence in reasons.items()]
+
+
+def _pictures(position: int, subject: view.Subject) -> dict[str, Any]:
+    """Return the charts of one subject, by name."""
+    made: dict[str, Any] = {"phases": [], "phase_names": []}
+    for kind in subject.kinds:
+        key = f"s{position}-{kind.kind}"
+        if not kind.operations:
+            continue
+        made[kind.kind] = Markup(
+            charts.operations_chart(key, kind.kind, kind.operations, kind.planned, kind.limit_seconds)
+        )
+        phases = charts.phases_chart(f"{key}-phases", kind.kind, kind.operations, kind.planned)
+        if phases:
+            made["phases"].append(Markup(phases))
+    every = [*subject.save.operations, *subject.load.operations]
+    made["phase_names"] = charts.phase_names(every)
+    made["shares"] = {kind.kind: charts.phase_shares(kind.operations) for kind in subject.kinds}
+    ran = subject.measurement or {}
+    made["heat"] = Markup(overview.heat_map(f"s{position}-heat", every, ran.get("rank_bytes") or ()))
+    return made
+
+
+def _stages(stages: Mapping[str, float]) -> dict[str, Any]:
+    spent = {name: seconds for name, seconds in stages.items() if seconds > 0}
+    whole = sum(spent.values())
+    return {
+        "picture": Markup(overview.stages_bar("stages", spent)),
+        "rows": [(name, seconds, seconds / whole) for name, seconds in spent.items()],
+        "whole": whole,
+    }
+
+
+def _alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
+    """Return the hosts put together where they differ only by name."""
+    groups: dict[tuple[Any, ...], tuple[list[str], dict[str, Any]]] = {}
+    for host in hosts:
+        facts = {key: value for key, value in host.items() if key != "host"}
+        names, _ = groups.setdefault(tuple(sorted((k, str(v)) for k, v in facts.items())), ([], facts))
+        names.append(str(host["host"]))
+    return list(groups.values())
+
+
+def _table_rows(subject: view.Subject) -> list[dict[str, Any]]:
+    """Return the operations by number, a save and a load side by side."""
+    chosen: set[int] = set()
+    for kind in subject.kinds:
+        slowest = sorted(kind.operations, key=lambda o: -o["seconds"])[:MOST_ROWS]
+        chosen |= {o["index"] for o in (kind.operations if len(kind.operations) <= MOST_ROWS else slowest)}
+    found = {(o["kind"], o["index"]): o for kind in subject.kinds for o in kind.operations}
+    return [{"index": n, "save": found.get(("save", n)), "load": found.get(("load", n))} for n in sorted(chosen)]
+
+
+def _columns_alike(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
+    """Return, by kind, the writers of its columns: decimals stand below each other."""
+    return {
+        kind.kind: {
+            "seconds": seconds_alike(kind.slowest_seconds),
+            "rate": rates_alike(kind.bytes / kind.fastest_seconds if kind.bytes and kind.fastest_seconds else None),
+        }
+        for kind in subject.kinds
+    }

@@ -1,0 +1,100 @@
+"""Writes junit.xml: one test case for each requirement and subject, for CI systems that know nothing of storage."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.report.svg import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+
+def write_junit(document: dict[str, Any], path: Path) -> None:
+    """Write the verdicts of a report document as JUnit XML. The file appears whole or not at all.
+
+    A required requirement that failed is a failure; what did not run or was waived is skipped; an advisory one that
+    failed passes, with ``outcome`` and its text in the file. The time of a case is what was measured, where that is
+    seconds, so that a CI system's trend of a case is the storage's.
+    """
+    made = path.with_name(path.name + ".part")
+    ET.ElementTree(_suites(document)).write(made, encoding="utf-8", xml_declaration=True)
+    made.replace(path)
+
+
+def _suites(document: Mapping[str, Any]) -> ET.Element:
+    verdicts = document.get("requirements") or []
+    run, cluster = document.get("run") or {}, document.get("cluster") or {}
+    counts = {
+        "tests": len(verdicts),
+        "failures": sum(v["outcome"] == "failed" and v["severity"] == "required" for v in verdicts),
+        "errors": 0,
+        "skipped": sum(v["outcome"] in {"not run", "waived"} for v in verdicts),
+        "time": _seconds(run.get("seconds")),
+    }
+    attributes = {name: str(count) for name, count in counts.items()}
+    top = ET.Element("testsuites", name="pytest-ckpt", **attributes)
+    suite = ET.SubElement(top, "testsuite", name="pytest-ckpt", **attributes)
+    if run.get("started"):
+        suite.set("timestamp", _text(run["started"]))
+    _add_properties(
+        suite,
+        (
+            ("run", run.get("id")),
+            ("version", run.get("version")),
+            ("grade", document["grade"]),
+            ("cluster", cluster.get("accelerators")),
+            ("save_limit_seconds", cluster.get("save_limit_seconds")),
+            ("load_limit_seconds", cluster.get("load_limit_seconds")),
+            *(("grade_reason", reason) for reason in document.get("grade_reasons") or []),
+        ),
+    )
+    for verdict in verdicts:
+        suite.append(_case(verdict))
+    return top
+
+
+def _case(verdict: Mapping[str, Any]) -> ET.Element:
+    in_seconds = verdict["measured"] if verdict.get("unit") == "s" else None
+    name = f"{verdict['id']}[{verdict['subject']}]"
+    case = ET.Element(
+        "testcase", classname=_text(f"pytest_ckpt.{verdict['id']}"), name=_text(name), time=_seconds(in_seconds)
+    )
+    _add_properties(
+        case,
+        (
+            ("requirement", verdict["id"]),
+            *(
+                (key, verdict.get(key))
+                for key in ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
+            ),
+        ),
+    )
+    because, detail = _text(verdict["because"]), _text(verdict["detail"])
+    if verdict["outcome"] == "failed" and verdict["severity"] == "required":
+        ET.SubElement(case, "failure", message=because, type="failed").text = detail or because
+    elif verdict["outcome"] == "failed":
+        ET.SubElement(case, "system-out").text = f"advisory requirement failed: {because}\n{detail}".rstrip()
+    elif verdict["outcome"] in {"not run", "waived"}:
+        ET.SubElement(case, "skipped", message=f"{verdict['outcome']}: {because}", type=verdict["outcome"])
+    return case
+
+
+def _add_properties(parent: ET.Element, pairs: Iterable[tuple[str, object]]) -> None:
+    properties = ET.SubElement(parent, "properties")
+    for name, value in pairs:
+        if value is not None:
+            shown = value if isinstance(value, str) else json.dumps(value)
+            ET.SubElement(properties, "property", name=name, value=_text(shown))
+
+
+def _seconds(value: float | None) -> str:
+    return f"{value or 0:.6f}"
+
+
+def _text(value: object) -> str:
+    """Return text that XML 1.0 can hold."""
+    return "".join(c if c not in "\ufffe\uffff" else "\N{REPLACEMENT CHARACTER}" for c in printable(value))

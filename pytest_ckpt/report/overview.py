@@ -1,0 +1,139 @@
+"""The certificate's wide charts: ranks by operations, cluster sizes, and where the time of the run went."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_ckpt.report.charts import Operation, mark
+from pytest_ckpt.report.quantity import seconds_text
+from pytest_ckpt.report.svg import Axis, label, line, number, picture, rectangle, tag
+
+HEAT_LEVELS = (0.8, 0.95, 1.05, 1.2, 1.5)
+"""Borders between the colours of the heat map: a rank's seconds over the median rank's of that operation."""
+
+
+def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> str:
+    """Return rank by operation: how long each rank took for each of its bytes, against the median of that operation.
+
+    Layouts give ranks different amounts; without ``rank_bytes`` the ranks' seconds are compared as they are. More than 128 ranks share columns, and more than 60 operations share rows; the slowest of those shows.
+    """
+    rows = [
+        (f"{o['kind']} {o['index']}", _relative(o["rank_seconds"], rank_bytes))
+        for o in operations
+        if len(o.get("rank_seconds") or []) > 1
+    ]
+    if not rows:
+        return ""
+    ranks = max(len(ratios) for _, ratios in rows)
+    columns = min(ranks, 128)
+    shared_rows = math.ceil(len(rows) / 60)
+    groups = [rows[n : n + shared_rows] for n in range(0, len(rows), shared_rows)]
+    cell_height = 13 if len(groups) <= 24 else 6
+    left, right, top = 70.0, 1060.0, 8.0
+    width = (right - left) / columns
+    paths: dict[int, list[str]] = {}
+    parts = []
+    for row, group in enumerate(groups):
+        y = top + (row + 0.5) * cell_height
+        levels = [_heat_level(max(v)) for v in zip(*(_columns(ratios, columns) for _, ratios in group), strict=False)]
+        column = 0
+        while column < len(levels):
+            after = column
+            while after < len(levels) and levels[after] == levels[column]:
+                after += 1
+            run = f"M{number(left + column * width)} {number(y)}h{number((after - column) * width)}"
+            paths.setdefault(levels[column], []).append(run)
+            column = after
+        if len(groups) <= 24 or row % 5 == 0:
+            parts.append(label(left - 6, y + 3.5, group[0][0], "t small", "end"))
+    for level, runs in sorted(paths.items()):
+        parts.append(tag("path", d="".join(runs), class_=f"heat heat-{level}", stroke_width=float(cell_height - 1)))
+    bottom = top + len(groups) * cell_height
+    for column in range(0, columns, max(1, columns // 8)):
+        rank = column * ranks // columns
+        parts.append(label(left + (column + 0.5) * width, bottom + 15, f"rank {rank}", "t small", "middle"))
+    slow = sum(ratio > HEAT_LEVELS[-1] for _, ratios in rows for ratio in ratios)
+    described = f"{len(rows)} operations by {ranks} ranks; {slow or 'none'} above 1.5 times the median rank."
+    return picture(
+        key, 1072, int(bottom) + 22, "Every rank in every operation, against the median rank", described, parts
+    )
+
+
+def cluster_chart(key: str, sizes: Sequence[Mapping[str, Any]], asked: int) -> str:
+    """Return the largest cluster each measurement would serve, on a logarithmic axis, with the one that was asked."""
+    measured = [row for row in sizes if row.get("save") or row.get("load")]
+    if not measured:
+        return ""
+    values = [v for row in measured for v in (row.get("save"), row.get("load")) if v] + [asked]
+    left, right, top, row_height = 190.0, 1040.0, 46.0, 34
+    low, high = min(values) / 1.6, max(values) * 1.6
+    axis = Axis(low=low, high=high, start=left, end=right, log=True)
+    bottom = top + row_height * len(measured)
+    parts = []
+    for tick in axis.ticks():
+        parts.append(line(axis.at(tick), top, axis.at(tick), bottom, "grid"))
+        parts.append(label(axis.at(tick), bottom + 18, f"{tick:,.0f}", "t", "middle"))
+    parts.append(tag("path", d=f"M{number(axis.at(asked))} {number(top - 8)}V{number(bottom)}", class_="limit"))
+    parts.append(label(axis.at(asked), top - 16, f"asked: {asked:,} accelerators", "t strong", "middle"))
+    for position, row in enumerate(measured):
+        y = top + (position + 0.5) * row_height
+        name = f"{row['subject']}" + (" (projected)" if row.get("projected") else "")
+        parts.append(label(left - 12, y + 4, name, "t", "end"))
+        save, load = row.get("save"), row.get("load")
+        if save and load:
+            parts.append(line(axis.at(save), y, axis.at(load), y, "span"))
+        for kind, value in (("save", save), ("load", load)):
+            if value:
+                parts.append(mark(kind, axis.at(value), y, 5.5, hollow=bool(row.get("projected"))))
+        least = min(v for v in (save, load) if v)
+        clear = axis.at(least) - 12
+        crowded = abs(axis.at(asked) - clear) < 60 and axis.at(asked) < clear
+        parts.append(label(clear, y + (-6 if crowded else 4), f"{least:,}", "t value", "end"))
+    described = "; ".join(
+        f"{row['subject']}: saves up to {row.get('save') or 'unknown'}, loads up to {row.get('load') or 'unknown'}"
+        for row in measured
+    )
+    title = "Largest cluster that each measurement would serve, in accelerators"
+    return picture(key, 1072, int(bottom) + 28, title, described, parts)
+
+
+def stages_bar(key: str, stages: Mapping[str, float]) -> str:
+    """Return where the time of the run went, as one bar."""
+    whole = sum(stages.values())
+    if whole <= 0:
+        return ""
+    x, width = 0.0, 1072.0
+    parts = []
+    for position, (name, spent) in enumerate(stages.items()):
+        share = spent / whole * width
+        hint = f"{name}: {seconds_text(spent)}, {spent / whole:.0%}"
+        parts.append(rectangle(x, 2, share, 32, f"bar stage-{position % 8}", hint))
+        if share > 60 and len(name) * 8 < share - 12:
+            parts.append(label(x + share / 2, 23, name, f"t on-stage on-{position % 8}", "middle"))
+        x += share
+    described = "; ".join(f"{name} {spent / whole:.0%}" for name, spent in stages.items())
+    return picture(key, 1072, 36, "Where the time of the run went", described, parts)
+
+
+def _heat_level(ratio: float) -> int:
+    return sum(ratio > border for border in HEAT_LEVELS)
+
+
+def _relative(seconds: Sequence[float], rank_bytes: Sequence[int]) -> list[float]:
+    """Return each rank over the median rank; ranks without any bytes count as the median."""
+    if len(rank_bytes) != len(seconds):
+        paces: list[float | None] = list(seconds)
+    else:
+        paces = [s / b if b else None for s, b in zip(seconds, rank_bytes, strict=True)]
+    middle = statistics.median([p for p in paces if p is not None] or [1.0]) or 1.0
+    return [1.0 if p is None else p / middle for p in paces]
+
+
+def _columns(ratios: Sequence[float], columns: int) -> list[float]:
+    """Return the slowest rank of each column."""
+    edges = [n * len(ratios) // columns for n in range(columns + 1)]
+    return [max(ratios[a:b], default=1.0) for a, b in itertools.pairwise(edges)]

@@ -1,0 +1,53 @@
+"""The plan of a run as lines for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
+from pytest_ckpt.units import format_bytes, format_count, format_decimal_bytes, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from pytest_ckpt.sizing.plan import Plan
+
+
+def describe(plan: Plan) -> list[str]:
+    """Return the plan as lines for people."""
+    limits = plan.limits
+    lines = [f"cluster of {format_count(limits.accelerators)} accelerators", ""]
+    lines += [f"  {sentence}" for _, sentence in limits.reasons]
+    for planned in plan.checkpoints:
+        shards, asks = planned.layout, planned.demand
+        scale = "" if shards.scale == 1 else f" at scale {shards.scale:g}"
+        published = CHECKPOINT_SIZES.get((shards.model.name, shards.mode))
+        lines += [
+            "",
+            f"{planned.subject}{scale}: {shards.processes} ranks, {format_count(shards.files)} files, "
+            f"{format_count(shards.bytes)} bytes ({format_bytes(shards.bytes)}) a checkpoint"
+            + (f", published as {published}" if published and shards.scale == 1 else ""),
+            f"  save   within {format_seconds(asks.save_limit_seconds)}: {format_rate(asks.save_bytes_per_second)}",
+            f"  load   within {format_seconds(asks.load_limit_seconds)}: {format_rate(asks.load_bytes_per_second)}",
+            f"  run    {planned.operations} saves, {planned.operations} loads, "
+            f"space {format_bytes(planned.space_bytes)}, memory {format_bytes(planned.largest_rank_memory_bytes)} "
+            f"for the largest rank, {format_bytes(max(planned.host_memory_bytes))} for the largest host",
+            f"  cluster writes {format_decimal_bytes(asks.bytes_per_day)} a day, "
+            f"{format_rate(asks.sustained_bytes_per_second)} sustained; while saving "
+            f"{format_rate(asks.cluster_save_bytes_per_second)}: {format_rate(asks.per_writer_bytes_per_second)} for "
+            f"each of {format_count(asks.writers)} writing accelerators, "
+            f"{format_rate(asks.per_node_bytes_per_second)} a node of 8",
+        ]
+        if planned.not_run:
+            lines.append(f"  not run: {planned.not_run}")
+        if planned.rehearsal:
+            lines.append(f"  rehearsal: {planned.rehearsal}")
+    return lines
+
+
+def describe_ranks(plan: Plan) -> list[str]:
+    """Return a line for every file of every rank, for people."""
+    lines = []
+    for planned in plan.checkpoints:
+        lines += ["", f"{planned.subject}: rank, bytes, file"]
+        for rank in planned.layout.ranks():
+            lines += [f"{rank.rank:>6} {file.bytes:>16,} {file.name}" for file in rank.files]
+    return lines

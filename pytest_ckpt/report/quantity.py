@@ -1,0 +1,87 @@
+"""Figures as a reader sees them: one place decides how each unit of a verdict is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import datetime
+
+from pytest_ckpt import units
+
+NONE = "–"
+"""What stands where nothing was measured."""
+
+_WRITTEN: dict[str, Callable[[float], str]] = {
+    "s": units.format_seconds,
+    "seconds": units.format_seconds,
+    "B/s": units.format_rate,
+    "bytes/s": units.format_rate,
+    "B": units.format_bytes,
+    "bytes": lambda value: f"{value:,.0f} bytes",
+    "fraction": units.format_percent,
+}
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration with its unit."""
+    return units.format_seconds(seconds)
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """Return a measured value or a limit of a verdict with its unit; a dash where there is none.
+
+    A unit such as ``slowest / median`` is a ratio of two equal things, and written as a factor.
+    """
+    if value is None:
+        return NONE
+    if unit in _WRITTEN:
+        return _WRITTEN[unit](value)
+    if " / " in unit:
+        return f"{value:.2f} ×"
+    shown = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3g}"
+    return f"{shown} {unit}".rstrip()
+
+
+def seconds_alike(largest: float | None) -> Callable[[float | None], str]:
+    """Return a writer for a column of durations: one unit and as many decimals as the largest needs."""
+    steps = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"))
+    return _alike(largest, steps)
+
+
+def rates_alike(largest: float | None) -> Callable[[float | None], str]:
+    """Return a writer for a column of rates: one unit and as many decimals as the largest needs."""
+    steps = ((1e12, 1e12, "TB/s"), (1e9, 1e9, "GB/s"), (1e6, 1e6, "MB/s"), (0.0, 1e3, "kB/s"))
+    return _alike(largest, steps)
+
+
+def decimals_for(largest: float) -> int:
+    """Return the decimals that show a value to three digits."""
+    return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
+
+
+def _alike(largest: float | None, steps: tuple[tuple[float, float, str], ...]) -> Callable[[float | None], str]:
+    top = largest or 0.0
+    _, size, letters = next(step for step in steps if top >= step[0])
+    decimals = decimals_for(top / size)
+    return lambda value: NONE if value is None else f"{value / size:,.{decimals}f} {letters}"
+
+
+def margin_text(margin: float | None) -> str:
+    """Return the share of the limit that was left, with its sign."""
+    if margin is None:
+        return NONE
+    if abs(margin) >= 10:
+        return f"{margin:+,.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
+    return f"{margin * 100:+.0f} %".replace("-", "\N{MINUS SIGN}")
+
+
+def moment_text(iso: str | None) -> str:
+    """Return a time in ISO 8601 as a person reads it, in the zone it was written in."""
+    if not iso:
+        return NONE
+    try:
+        moment = datetime.fromisoformat(iso)
+    except ValueError:
+        return str(iso)
+    zone = moment.strftime("%Z") or moment.strftime("%z")
+    return f"{moment.day} {moment:%B %Y, %H:%M} {zone}".rstrip()

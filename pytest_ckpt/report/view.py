@@ -1,0 +1,177 @@
+"""What the writers show of a report document: per subject and kind of operation, the few figures that matter."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """The saves, or the loads, of one subject. Everything that was not measured is None."""
+
+    kind: str
+    operations: tuple[Document, ...]
+    planned: int
+    limit_seconds: float | None
+    needed_bytes_per_second: float | None
+    bytes: int | None
+    certified: int | None
+    projected: bool
+
+    @property
+    def seconds(self) -> list[float]:
+        """The result of every operation, in the order they ran."""
+        return [o["seconds"] for o in self.operations]
+
+    @property
+    def worst(self) -> Document | None:
+        """The slowest operation: the one that is judged."""
+        return max(self.operations, key=lambda o: o["seconds"], default=None)
+
+    @property
+    def slowest_seconds(self) -> float | None:
+        """The largest result."""
+        return max(self.seconds, default=None)
+
+    @property
+    def fastest_seconds(self) -> float | None:
+        """The smallest result."""
+        return min(self.seconds, default=None)
+
+    @property
+    def mean_seconds(self) -> float | None:
+        """The mean of the results."""
+        return statistics.fmean(self.seconds) if self.operations else None
+
+    @property
+    def median_seconds(self) -> float | None:
+        """The median of the results."""
+        return statistics.median(self.seconds) if self.operations else None
+
+    @property
+    def variation(self) -> float | None:
+        """The coefficient of variation of the results: standard deviation (of a sample) over mean."""
+        mean = self.mean_seconds
+        return statistics.stdev(self.seconds) / mean if mean and len(self.operations) > 1 else None
+
+    @property
+    def rank0_seconds(self) -> float | None:
+        """The largest of rank 0's own times, as published results give them."""
+        return max((o["rank0_seconds"] for o in self.operations if o.get("rank0_seconds") is not None), default=None)
+
+    @property
+    def margin(self) -> float | None:
+        """The share of the limit that was left by the slowest operation; negative when it was missed."""
+        slowest = self.slowest_seconds
+        return None if slowest is None or not self.limit_seconds else 1 - slowest / self.limit_seconds
+
+    @property
+    def got_bytes_per_second(self) -> float | None:
+        """The rate of the slowest operation."""
+        slowest = self.slowest_seconds
+        return self.bytes / slowest if slowest and self.bytes else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """One checkpoint layout: what was planned for it, what was measured of it, and what was decided."""
+
+    name: str
+    checkpoint: Document
+    measurement: Document | None
+    verdicts: tuple[Document, ...]
+    sizes: Document
+    training: Document | None
+    save: Kind
+    load: Kind
+
+    @property
+    def kinds(self) -> tuple[Kind, Kind]:
+        """Saves, then loads."""
+        return self.save, self.load
+
+    @property
+    def not_run(self) -> str:
+        """Why nothing was measured; empty when something was."""
+        if self.measurement is not None:
+            return ""
+        said = self.checkpoint.get("not_run") or next(
+            (v["because"] for v in self.verdicts if v["outcome"] == "not run" and v.get("because")), ""
+        )
+        return str(said or "nothing was measured")
+
+
+def subjects(document: Document) -> list[Subject]:
+    """Return every subject that the document speaks of, in the order of the plan."""
+    plans = _by_subject(document.get("checkpoints"))
+    measured = _by_subject(document.get("measurements"))
+    sizes = _by_subject(document.get("certified_cluster"))
+    training = _by_subject(document.get("training"))
+    verdicts = document.get("requirements") or []
+    names = dict.fromkeys([*plans, *measured, *(v["subject"] for v in verdicts if v.get("subject")), *sizes])
+    found = []
+    for name in names:
+        plan, ran, size = plans.get(name, {}), measured.get(name), sizes.get(name, {})
+        found.append(
+            Subject(
+                name=name,
+                checkpoint=plan,
+                measurement=ran,
+                verdicts=tuple(v for v in verdicts if v.get("subject") == name),
+                sizes=size,
+                training=training.get(name),
+                save=_kind("save", document, plan, ran or {}, size),
+                load=_kind("load", document, plan, ran or {}, size),
+            )
+        )
+    return found
+
+
+def counts(verdicts: Sequence[Document]) -> dict[str, int]:
+    """Return how many requirements came out how; failed ones apart by severity."""
+    result = {"met": 0, "failed": 0, "not run": 0, "waived": 0, "advisory failed": 0}
+    for verdict in verdicts:
+        outcome = verdict["outcome"]
+        advisory = outcome == "failed" and verdict["severity"] == "advisory"
+        result["advisory failed" if advisory else outcome] += 1
+    return {name: count for name, count in result.items() if count}
+
+
+def names_in_short(names: Sequence[str], shown: int = 4) -> str:
+    """Return the names with commas; of many, the first ones, the last one and how many there are."""
+    if len(names) <= shown + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:shown])}, … {names[-1]} ({len(names)})"
+
+
+def _by_subject(rows: Sequence[Document] | None) -> dict[str, Document]:
+    return {row["subject"]: row for row in rows or []}
+
+
+def _kind(kind: str, document: Document, plan: Document, ran: Document, size: Document) -> Kind:
+    operations = tuple(o for o in ran.get("operations") or [] if o["kind"] == kind)
+    scale = ran.get("scale") or plan.get("scale") or 1.0
+    limit = plan.get(f"{kind}_limit_seconds")
+    if limit is None:
+        whole = (document.get("cluster") or {}).get(f"{kind}_limit_seconds")
+        limit = None if whole is None else whole * scale
+    amount = ran.get("bytes") or plan.get("bytes")
+    needed = plan.get(f"{kind}_bytes_per_second")
+    if needed is None and limit and amount:
+        needed = amount / limit
+    planned = ran.get("operations_planned") or plan.get("operations") or 0
+    return Kind(
+        kind=kind,
+        operations=operations,
+        planned=max(planned, len(operations), max((o["index"] for o in operations), default=0)),
+        limit_seconds=limit,
+        needed_bytes_per_second=needed,
+        bytes=amount,
+        certified=size.get(kind),
+        projected=bool(size.get("projected")),
+    )

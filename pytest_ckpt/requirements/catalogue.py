@@ -1,0 +1,135 @@
+"""The table of requirements: it, and not the test runner, knows what a complete run is."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pytest_ckpt import resources
+from pytest_ckpt.records import Measurement, Severity, Verdict
+from pytest_ckpt.requirements import judges
+from pytest_ckpt.requirements.judges import Decision
+from pytest_ckpt.sizing.limits import ClusterLimits
+
+Judge = Callable[[Measurement, ClusterLimits], Decision]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requirement:
+    """One requirement. ``source`` says where its limit comes from; its text is the docstring of its test."""
+
+    id: str
+    title: str
+    severity: Severity
+    judge: Judge
+    source: str
+
+    @property
+    def text(self) -> str:
+        """The requirement as the certificate prints it, for the buyer."""
+        return _texts()[self.id]
+
+
+REQUIREMENTS = {
+    r.id: r
+    for r in (
+        Requirement(
+            id="SAVE",
+            title="Every save meets the budget",
+            severity="required",
+            judge=judges.judge_save,
+            source="derived from the cluster: overhead x interval; MLPerf Storage rules: the slowest process",
+        ),
+        Requirement(
+            id="LOAD",
+            title="Every cold restore meets the budget",
+            severity="required",
+            judge=judges.judge_load,
+            source="derived from the cluster: restore budget x mean time to failure",
+        ),
+        Requirement(
+            id="INTEGRITY",
+            title="Every byte comes back",
+            severity="required",
+            judge=judges.judge_integrity,
+            source="zero tolerance",
+        ),
+        Requirement(
+            id="COLD",
+            title="Loads come from the storage",
+            severity="required",
+            judge=judges.judge_cold,
+            source="MLPerf Storage rules ask for dropped caches; at most 1 % resident is our bound",
+        ),
+        Requirement(
+            id="DURABLE-CALLS",
+            title="Saves are made durable before they count",
+            severity="required",
+            judge=judges.judge_durable_calls,
+            source="fsync on every file and folder, then commit; IO500 rule 6",
+        ),
+        Requirement(
+            id="STRAGGLER",
+            title="No rank holds up the others",
+            severity="advisory",
+            judge=judges.judge_straggler,
+            source="our proposal: slowest / median at most 1.5, p99 / p50 at most 1.3",
+        ),
+        Requirement(
+            id="REPEAT",
+            title="The same again takes the same time",
+            severity="advisory",
+            judge=judges.judge_repeat,
+            source="our proposal: coefficient of variation at most 10 %",
+        ),
+    )
+}
+
+
+def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLimits) -> Verdict:
+    """Judge one requirement on one measurement."""
+    decision = requirement.judge(measurement, limits)
+    return Verdict(
+        id=requirement.id,
+        subject=measurement.subject,
+        severity=requirement.severity,
+        outcome=decision.outcome,
+        measured=decision.measured,
+        limit=decision.limit,
+        unit=decision.unit,
+        margin=decision.margin,
+        because=decision.because,
+        detail="\n".join(decision.detail),
+    )
+
+
+def not_run(requirement: Requirement, subject: str, because: str) -> Verdict:
+    """Return the verdict of a requirement that could not be judged."""
+    return Verdict(
+        id=requirement.id,
+        subject=subject,
+        severity=requirement.severity,
+        outcome="not run",
+        measured=None,
+        limit=None,
+        unit="",
+        margin=None,
+        because=because,
+        detail="",
+    )
+
+
+@functools.cache
+def _texts() -> dict[str, str]:
+    """Read the docstrings of the tests that carry ``@pytest.mark.requirement(id)``, without importing them."""
+    texts = {}
+    for path in sorted(resources.folder("suites").glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                for mark in node.decorator_list:
+                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.requirement":
+                        texts[ast.literal_eval(mark.args[0])] = inspect.cleandoc(ast.get_docstring(node) or "")
+    return texts

@@ -1,0 +1,13 @@
+"""Where the suites and templates lie: at the top of a checkout, or inside the installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def folder(name: str) -> Path:
+    """Return the folder ``suites`` or ``templates``, wherever this copy of the package keeps it."""
+    inside = _PACKAGE / name
+    return inside if inside.is_dir() else _PACKAGE.parent / name

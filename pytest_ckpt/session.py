@@ -1,0 +1,214 @@
+"""One run from its first check to its last file: opened by the controller, joined by xdist's workers, closed once."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt import __version__
+from pytest_ckpt.certificate import judge_run, make_document
+from pytest_ckpt.measure import preflight
+from pytest_ckpt.measure.bench import Bench, Observer, file_names, read_measurement, write_atomically
+from pytest_ckpt.measure.environment import versions
+from pytest_ckpt.measure.launcher import Launcher
+from pytest_ckpt.measure.processes import end_marked
+from pytest_ckpt.records import Measurement, Verdict, from_plain, to_plain
+from pytest_ckpt.sizing.plan import Plan, plan_run
+from pytest_ckpt.targets.posix import RunFolder, leftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_ckpt.settings import Settings
+
+_REMOVE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionFacts:
+    """What every process of a run must know alike; kept in ``session.json``."""
+
+    run_id: str
+    started: str
+    seed: int
+    command: tuple[str, ...]
+    target_folder: str
+    target_identity: tuple[int, ...]
+    launcher: Launcher
+    environment: dict[str, Any]
+
+
+class Session:
+    """A run. ``notices`` are sentences for the person who started it."""
+
+    def __init__(self, settings: Settings, facts: SessionFacts, folder: Path) -> None:
+        self.settings = settings
+        self.facts = facts
+        self.folder = folder
+        self.notices: list[str] = []
+        self.preflight_seconds = 0.0
+        self._began = time.monotonic()
+        target = facts.environment["target"]
+        self.plan: Plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
+
+    @classmethod
+    def open(cls, settings: Settings, command: Sequence[str]) -> Session:
+        """Check everything, then make the run folder and the folder on the target. Raises UsageError."""
+        began = time.monotonic()
+        now = datetime.datetime.now(datetime.UTC)
+        run_id = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        checked = preflight.check(settings, run_id)
+        folder = Path(settings.report).expanduser().absolute()
+        notices = []
+        if aside := preflight.set_aside(folder):
+            notices.append(f"the report of an earlier run is now {aside}")
+        for leftover in leftovers(checked.target):
+            notices.append(
+                f"left on the target by run {leftover.run_id} of {leftover.host}; if that run has ended, remove it: "
+                f"rm -r -- {shlex.quote(str(leftover.path))}"
+            )
+        (folder / "measurements").mkdir(parents=True)
+        if checked.probe:
+            shutil.copytree(checked.probe, folder / "launches" / "probe")
+            shutil.rmtree(checked.probe.parent)
+        target = RunFolder(checked.target, run_id)
+        target.create()
+        facts = SessionFacts(
+            run_id=run_id,
+            started=now.isoformat(timespec="seconds"),
+            seed=secrets.randbits(48) if settings.seed is None else settings.seed,
+            command=tuple(command),
+            target_folder=str(target.path),
+            target_identity=target.identity,
+            launcher=checked.launcher,
+            environment={
+                "hosts": list(checked.hosts),
+                "target": checked.target_facts,
+                "versions": versions(),
+                "launcher": checked.launcher.version,
+            },
+        )
+        write_atomically(folder / "session.json", json.dumps(to_plain(facts), indent=1) + "\n")
+        session = cls(settings, facts, folder)
+        write_atomically(folder / "plan.json", json.dumps(session.plan.to_plain(ranks=True)) + "\n")
+        session.notices = notices
+        session._began = began
+        session.preflight_seconds = time.monotonic() - began
+        return session
+
+    @classmethod
+    def join(cls, settings: Settings, folder: Path) -> Session:
+        """Take part in a run that the controller opened."""
+        facts = from_plain(SessionFacts, json.loads((folder / "session.json").read_text()))
+        return cls(settings, facts, folder)
+
+    def bench(self, observer: Observer) -> Bench:
+        """Return what hands out the measurements of this run."""
+        return Bench(
+            settings=self.settings,
+            plan=self.plan,
+            folder=self.folder,
+            target_folder=Path(self.facts.target_folder),
+            launcher=self.facts.launcher,
+            run_id=self.facts.run_id,
+            seed=self.facts.seed,
+            observer=observer,
+        )
+
+    def measurements(self) -> list[Measurement]:
+        """Return what has been measured, in the order of the plan."""
+        files = [self.folder / "measurements" / f"{c.subject}.json" for c in self.plan.checkpoints]
+        return [read_measurement(file) for file in files if file.exists()]
+
+    def close(self, book: Iterable[Verdict], exit_code: int, *, final: bool) -> dict[str, Any]:
+        """End what is left, clean the target, judge, write the report; return the document.
+
+        ``exit_code`` is pytest's; ``final`` says that it stands (interrupted, internal error). Otherwise the verdicts
+        decide, and a test that failed beside them still counts.
+        """
+        began = time.monotonic()
+        left_behind = self._clean()
+        measurements = self.measurements()
+        judgement = judge_run(self.plan, self.settings, book)
+        code = exit_code if final or (exit_code == 1 and judgement.exit_code != 1) else judgement.exit_code
+        stages = {"preflight": self.preflight_seconds}
+        for measurement in measurements:
+            for stage, seconds in measurement.stages.items():
+                stages[stage] = stages.get(stage, 0.0) + seconds
+        now = time.monotonic()
+        stages["clean-up"] = now - began
+        total = now - self._began
+        stages["other"] = max(0.0, total - sum(stages.values()))
+        document = make_document(
+            run={
+                "id": self.facts.run_id,
+                "version": __version__,
+                "started": self.facts.started,
+                "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "seconds": total,
+                "command": self.facts.command,
+                "folder": str(self.folder),
+                "seed": self.facts.seed,
+            },
+            plan=self.plan,
+            settings=self.settings,
+            judgement=judgement,
+            exit_code=code,
+            measurements=measurements,
+            environment=self.facts.environment,
+            stages=stages,
+            left_behind=left_behind,
+        )
+        write_report(document, self.folder)
+        return document
+
+    def _clean(self) -> list[str]:
+        target = Path(self.facts.target_folder)
+        if stuck := end_marked(self.facts.run_id):
+            pids = ", ".join(map(str, stuck))
+            return [f"{target} stays: processes {pids} are blocked in the kernel and may still write to it"]
+        if self.settings.keep:
+            return [f"{target} stays, as --ckpt-keep asked for"]
+        return remove_in_time(target, self.facts.target_identity, file_names(self.plan), _REMOVE_SECONDS)
+
+
+def remove_in_time(target: Path, identity: Sequence[int], names: Iterable[str], seconds: float) -> list[str]:
+    """Remove a run's folder from another process, so that a target that does not answer cannot hold this one."""
+    asked = json.dumps({"path": str(target), "identity": list(identity), "names": sorted(names)})
+    package_home = Path(__file__).resolve().parents[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest_ckpt.targets.posix"],
+        cwd=package_home,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(asked, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return [f"{target} stays: the target did not answer for {seconds:g} s"]
+    left: list[str] = json.loads(said) if process.returncode == 0 else [f"{target} was not removed"]
+    return left
+
+
+def write_report(document: dict[str, Any], folder: Path) -> None:
+    """Write report.json, certificate.html, junit.xml and the digests of all files of the run folder."""
+    from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed
+    from pytest_ckpt.report.junit import write_junit  # noqa: PLC0415
+    from pytest_ckpt.report.seal import write_manifest  # noqa: PLC0415
+
+    write_atomically(folder / "report.json", json.dumps(document, indent=1) + "\n")
+    write_certificate(document, folder / "certificate.html")
+    write_junit(document, folder / "junit.xml")
+    write_manifest(folder)

@@ -1,0 +1,73 @@
+"""What a user decided about a run, as the layers below the options see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ENGINES = ("torch",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """How much of the workload is run. ``scale`` is the share of every tensor, ``operations`` the saves and loads."""
+
+    scale: float
+    operations: int
+
+
+PROFILES = {
+    "acceptance": Profile(scale=1.0, operations=10),
+    "nightly": Profile(scale=1 / 100, operations=10),
+    "smoke": Profile(scale=1 / 1000, operations=3),
+}
+ACCEPTANCE = PROFILES["acceptance"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostSlots:
+    """A host and the number of ranks that may run on it."""
+
+    name: str
+    slots: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Where the value of an option came from, as it was written there."""
+
+    option: str
+    value: str
+    default: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Everything that a user decided about a run. Durations in seconds, shares as fractions of 1."""
+
+    target: str | None
+    cluster: int | None
+    overhead: float
+    restore_budget: float
+    checkpoints_per_failure: int
+    failures: str
+    models: tuple[str, ...]
+    mode: str
+    processes: int
+    hosts: tuple[HostSlots, ...]
+    launcher: str | None
+    engine: str
+    profile: str
+    scale: float
+    operations: int
+    drop_caches: str
+    deadline_seconds: float
+    seed: int | None
+    keep: bool
+    report: str
+    origins: tuple[Origin, ...]
+
+    @property
+    def is_full_scale(self) -> bool:
+        """Whether the run can lead to a certificate; below this it is a rehearsal."""
+        return self.scale == ACCEPTANCE.scale and self.operations >= ACCEPTANCE.operations

@@ -1,0 +1,40 @@
+"""The cache rule: must the clients' page caches be dropped between the saves and the loads?
+
+The published rule compares a node's checkpoint with the node's memory, and its sentence and its examples do not say
+the same. Both readings are computed, and where either asks for a drop, caches are dropped.
+"""
+
+from __future__ import annotations
+
+from pytest_ckpt.records import CacheReading
+
+_FACTOR = 3
+
+ONE_CHECKPOINT = "3 x one checkpoint of the node is less than the node's memory"
+ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the node's memory"
+
+
+def cache_readings(host: str, memory_bytes: int, checkpoint_bytes: int, operations: int) -> tuple[CacheReading, ...]:
+    """Apply both readings of the rule to one host.
+
+    ``memory_bytes`` is the host's memory, ``checkpoint_bytes`` what its ranks write of one checkpoint. Under the
+    first reading the client could hold the whole checkpoint three times over; under the second, the first
+    checkpoint may not have been pushed out when it is read.
+    """
+    written = checkpoint_bytes * operations
+    return (
+        CacheReading(
+            rule=ONE_CHECKPOINT,
+            host=host,
+            memory_bytes=memory_bytes,
+            bytes_compared=_FACTOR * checkpoint_bytes,
+            asks=_FACTOR * checkpoint_bytes < memory_bytes,
+        ),
+        CacheReading(
+            rule=ALL_CHECKPOINTS,
+            host=host,
+            memory_bytes=memory_bytes,
+            bytes_compared=written,
+            asks=written < _FACTOR * memory_bytes,
+        ),
+    )

@@ -1,0 +1,274 @@
+"""From a cluster's size to limits in seconds and what they ask of the storage, each with its reason.
+
+interval   = MTTF / k          k checkpoints per failure
+save limit = b interval        b share of time that saving may cost
+load limit = c MTTF            c share of the time between failures that loading may cost
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.errors import UsageError
+from pytest_ckpt.sizing.reliability import ACCELERATORS_PER_NODE, SECONDS_PER_DAY
+from pytest_ckpt.units import format_count, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ckpt.sizing.models import Layout
+    from pytest_ckpt.sizing.reliability import FailureModel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterLimits:
+    """What a cluster of ``accelerators`` allows one save and one load to take.
+
+    ``overhead`` and ``restore_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a sentence
+    that says where its value comes from.
+    """
+
+    accelerators: int
+    failures: FailureModel
+    failures_per_day: float
+    mttf_seconds: float
+    checkpoints_per_failure: int
+    checkpoints_per_day: float
+    interval_seconds: float
+    overhead: float
+    restore_budget: float
+    save_limit_seconds: float
+    load_limit_seconds: float
+    reasons: tuple[tuple[str, str], ...]
+
+    def reason(self, quantity: str) -> str:
+        """Return the sentence for one field. Raises KeyError for a field without one."""
+        return dict(self.reasons)[quantity]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the ``cluster`` object of plans and reports, in plain JSON types."""
+        return {
+            "accelerators": self.accelerators,
+            "failure_model": self.failures.spec,
+            "failures_per_day": self.failures_per_day,
+            "mttf_seconds": self.mttf_seconds,
+            "checkpoints_per_failure": self.checkpoints_per_failure,
+            "checkpoints_per_day": self.checkpoints_per_day,
+            "interval_seconds": self.interval_seconds,
+            "overhead": self.overhead,
+            "restore_budget": self.restore_budget,
+            "save_limit_seconds": self.save_limit_seconds,
+            "load_limit_seconds": self.load_limit_seconds,
+            "reasons": dict(self.reasons),
+        }
+
+
+def cluster_limits(
+    accelerators: int,
+    *,
+    failures: FailureModel,
+    overhead: float = 0.05,
+    restore_budget: float = 0.01,
+    checkpoints_per_failure: int = 20,
+) -> ClusterLimits:
+    """Derive the limits of a cluster.
+
+    Raises UsageError for fewer than one accelerator or checkpoint per failure, and for shares that are not above 0 and
+    at most 1.
+    """
+    if accelerators < 1:
+        raise UsageError(f"a cluster of {accelerators} accelerators", "give one accelerator or more, such as 16000")
+    if checkpoints_per_failure < 1:
+        raise UsageError(f"{checkpoints_per_failure} checkpoints per failure", "give one or more; 20 is usual")
+    for name, share, usual in (("overhead", overhead, "5%"), ("restore budget", restore_budget, "1%")):
+        if not 0 < share <= 1:
+            raise UsageError(
+                f"a {name} of {format_percent(share)}", f"give more than 0 and at most 100%; {usual} is usual"
+            )
+    mttf = failures.mttf_seconds(accelerators)
+    limits = ClusterLimits(
+        accelerators=accelerators,
+        failures=failures,
+        failures_per_day=failures.failures_per_day(accelerators),
+        mttf_seconds=mttf,
+        checkpoints_per_failure=checkpoints_per_failure,
+        checkpoints_per_day=SECONDS_PER_DAY * checkpoints_per_failure / mttf,
+        interval_seconds=mttf / checkpoints_per_failure,
+        overhead=overhead,
+        restore_budget=restore_budget,
+        save_limit_seconds=_save_limit_seconds(mttf, overhead, checkpoints_per_failure),
+        load_limit_seconds=_load_limit_seconds(mttf, restore_budget),
+        reasons=(),
+    )
+    return _with_reasons(limits)
+
+
+def _save_limit_seconds(mttf_seconds: float, overhead: float, checkpoints_per_failure: int) -> float:
+    return overhead * (mttf_seconds / checkpoints_per_failure)
+
+
+def _load_limit_seconds(mttf_seconds: float, restore_budget: float) -> float:
+    return restore_budget * mttf_seconds
+
+
+def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
+    n = format_count(limits.accelerators)
+    k = format_count(limits.checkpoints_per_failure)
+    rate = f"{limits.failures_per_day:.4g}"
+    mttf = format_seconds(limits.mttf_seconds, digits=4)
+    interval = format_seconds(limits.interval_seconds)
+    overhead, restore = format_percent(limits.overhead), format_percent(limits.restore_budget)
+    reasons = (
+        ("accelerators", f"The storage is meant for a cluster of {n} accelerators."),
+        (
+            "failures_per_day",
+            f"{limits.failures.because}: {limits.failures.failures_per_accelerator_day:.4g} failures a day and "
+            f"accelerator, times {n} accelerators = {rate} a day.",
+        ),
+        ("mttf_seconds", f"86,400 s / {rate} failures a day = {mttf} between two failures."),
+        (
+            "checkpoints_per_failure",
+            f"{k} checkpoints between two failures: a failure then costs, on average, "
+            f"half an interval of work, {format_percent(1 / (2 * limits.checkpoints_per_failure))} of the time.",
+        ),
+        (
+            "checkpoints_per_day",
+            f"{rate} failures a day x {k} checkpoints per failure = "
+            f"{limits.checkpoints_per_day:,.4g} checkpoints a day.",
+        ),
+        ("interval_seconds", f"{mttf} between two failures / {k} checkpoints = one checkpoint every {interval}."),
+        ("overhead", f"Saving may cost {overhead} of the training time."),
+        ("restore_budget", f"Loading may cost {restore} of the time between two failures."),
+        (
+            "save_limit_seconds",
+            f"One checkpoint every {interval}, of which saving may take {overhead} = "
+            f"{format_seconds(limits.save_limit_seconds)} that the cluster may stand still for one save.",
+        ),
+        (
+            "load_limit_seconds",
+            f"One load per failure, so every {mttf}, of which loading may take {restore} = "
+            f"{format_seconds(limits.load_limit_seconds)}.",
+        ),
+    )
+    return replace(limits, reasons=reasons)
+
+
+def largest_cluster_for_save(save_seconds: float, limits: ClusterLimits) -> int:
+    """Return the largest cluster whose save limit a save of ``save_seconds`` at full size meets (0: not even one).
+
+    floor(b 86,400 / (k r1 T_save)), with failure model, b and k of ``limits``. Raises ValueError unless the time is
+    above zero.
+    """
+
+    def limit_of(accelerators: int) -> float:
+        mttf = limits.failures.mttf_seconds(accelerators)
+        return _save_limit_seconds(mttf, limits.overhead, limits.checkpoints_per_failure)
+
+    return _largest_cluster(save_seconds, limit_of)
+
+
+def largest_cluster_for_load(load_seconds: float, limits: ClusterLimits) -> int:
+    """Return the largest cluster whose load limit a load of ``load_seconds`` at full size meets (0: not even one).
+
+    floor(c 86,400 / (r1 T_load)), with failure model and c of ``limits``. Raises ValueError unless the time is above
+    zero.
+    """
+    return _largest_cluster(
+        load_seconds, lambda n: _load_limit_seconds(limits.failures.mttf_seconds(n), limits.restore_budget)
+    )
+
+
+def _largest_cluster(seconds: float, limit_of: Callable[[int], float]) -> int:
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError(f"{seconds} s is no time that a save or load can take")
+    accelerators = int(limit_of(1) / seconds)
+    # The quotient may round to the other side of a whole number: a time that meets the limit of N certifies N.
+    if limit_of(accelerators + 1) >= seconds:
+        return accelerators + 1
+    if accelerators and limit_of(accelerators) < seconds:
+        return accelerators - 1
+    return accelerators
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Demand:
+    """What the limits ask of the storage for one layout. Rates are decimal bytes a second.
+
+    ``save_limit_seconds`` and ``load_limit_seconds`` are for the bytes that are really written: at reduced scale they
+    shrink with them, so that the rates stay those of full size. ``save_bytes_per_second`` and
+    ``load_bytes_per_second`` are for this layout's own bytes; the other rates are for the whole cluster's checkpoint
+    (of which a subset is one node's part). ``writers`` write it from ``nodes`` of eight accelerators.
+    ``copies`` copies of the model fit the cluster; one is written, and after a failure all of them read.
+    """
+
+    subject: str
+    save_limit_seconds: float
+    load_limit_seconds: float
+    save_bytes_per_second: float
+    load_bytes_per_second: float
+    cluster_bytes: int
+    bytes_per_day: float
+    sustained_bytes_per_second: float
+    cluster_save_bytes_per_second: float
+    writers: int
+    nodes: int
+    per_writer_bytes_per_second: float
+    per_node_bytes_per_second: float
+    copies: int
+    restore_all_bytes_per_second: float
+
+
+def demand(layout: Layout, limits: ClusterLimits) -> Demand:
+    """Return what a cluster's limits ask of the storage for one layout."""
+    share = layout.bytes / layout.full_bytes
+    writers = layout.cluster_processes
+    save_rate = layout.cluster_bytes / limits.save_limit_seconds
+    copies = max(1, limits.accelerators // layout.model.processes_per_copy)
+    return Demand(
+        subject=layout.subject,
+        save_limit_seconds=limits.save_limit_seconds * share,
+        load_limit_seconds=limits.load_limit_seconds * share,
+        save_bytes_per_second=layout.full_bytes / limits.save_limit_seconds,
+        load_bytes_per_second=layout.full_bytes / limits.load_limit_seconds,
+        cluster_bytes=layout.cluster_bytes,
+        bytes_per_day=bytes_per_day(layout.cluster_bytes, limits.checkpoints_per_day),
+        sustained_bytes_per_second=sustained_bytes_per_second(layout.cluster_bytes, limits.checkpoints_per_day),
+        cluster_save_bytes_per_second=save_rate,
+        writers=writers,
+        nodes=math.ceil(writers / ACCELERATORS_PER_NODE),
+        per_writer_bytes_per_second=per_writer_bytes_per_second(save_rate, writers),
+        per_node_bytes_per_second=per_node_bytes_per_second(save_rate, writers),
+        copies=copies,
+        restore_all_bytes_per_second=restore_all_bytes_per_second(copies, save_rate),
+    )
+
+
+def bytes_per_day(checkpoint_bytes: float, checkpoints_per_day: float) -> float:
+    """Return the bytes that a day of checkpoints writes."""
+    return checkpoint_bytes * checkpoints_per_day
+
+
+def sustained_bytes_per_second(checkpoint_bytes: float, checkpoints_per_day: float) -> float:
+    """Return the bytes of a day of checkpoints, spread over the day."""
+    return bytes_per_day(checkpoint_bytes, checkpoints_per_day) / SECONDS_PER_DAY
+
+
+def per_writer_bytes_per_second(bytes_per_second: float, writers: int) -> float:
+    """Return one writing process's part of a rate."""
+    return bytes_per_second / writers
+
+
+def per_node_bytes_per_second(bytes_per_second: float, writers: int) -> float:
+    """Return the part of a rate of one node, on which eight processes write (or all, where there are fewer)."""
+    return per_writer_bytes_per_second(bytes_per_second, writers) * min(writers, ACCELERATORS_PER_NODE)
+
+
+def restore_all_bytes_per_second(copies: int, write_bytes_per_second: float) -> float:
+    """Return the rate at which all data-parallel copies restore at once in the time that one save takes.
+
+    One copy is written and every copy reads the whole of it: DP x write. An upper bound where the optimizer is cut
+    over the copies (ZeRO-1), since each then reads only its own part of that.
+    """
+    return copies * write_bytes_per_second

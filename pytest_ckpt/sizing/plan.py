@@ -1,0 +1,211 @@
+"""Everything that a run will write, read, launch and need, known before a byte is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.errors import UsageError
+from pytest_ckpt.records import to_plain
+from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
+from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, layout
+from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
+from pytest_ckpt.sizing.reliability import parse_failure_model
+
+if TYPE_CHECKING:
+    from pytest_ckpt.settings import Settings
+
+SCHEMA = "pytest-ckpt/plan/1"
+
+# What a rank of the torch engine needs beside its state: Python, torch and MPI, measured in docs/performance.md.
+_TORCH_RANK_BYTES = 400_000_000
+# A container's header, directory and pickle, and what file systems round up to.
+_FILE_OVERHEAD_BYTES = 8 << 10
+_TENSOR_OVERHEAD_BYTES = 512
+# The file with which the gauges of residency are tried.
+_CANARY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedCheckpoint:
+    """One measurement: a layout, what it asks of the storage, and what it needs. Bytes.
+
+    ``not_run`` says why it cannot run as asked; ``rehearsal`` why it can, but never for a certificate.
+    """
+
+    layout: Layout
+    demand: Demand
+    operations: int
+    space_bytes: int
+    largest_rank_memory_bytes: int
+    host_memory_bytes: tuple[int, ...]
+    not_run: str
+    rehearsal: str
+
+    @property
+    def subject(self) -> str:
+        """The name under which the measurement is judged."""
+        return self.layout.subject
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The limits of the cluster and the measurements of a run."""
+
+    limits: ClusterLimits
+    checkpoints: tuple[PlannedCheckpoint, ...]
+
+    @property
+    def runnable(self) -> tuple[PlannedCheckpoint, ...]:
+        """The measurements that can run."""
+        return tuple(c for c in self.checkpoints if not c.not_run)
+
+    @property
+    def space_bytes(self) -> int:
+        """Free space that the run needs: that of its largest measurement, each is removed before the next."""
+        return max((c.space_bytes for c in self.runnable), default=0)
+
+    def of(self, subject: str) -> PlannedCheckpoint:
+        """Return the measurement of that name."""
+        return next(c for c in self.checkpoints if c.subject == subject)
+
+    def to_plain(self, *, ranks: bool = False) -> dict[str, Any]:
+        """Return the plan as ``plan --json`` prints it; with ``ranks``, every file of every rank."""
+        return {
+            "schema": SCHEMA,
+            "cluster": self.limits.to_plain(),
+            "checkpoints": [_checkpoint_to_plain(c, ranks=ranks) for c in self.checkpoints],
+        }
+
+
+def plan_run(settings: Settings, *, file_system: str | None, is_local: bool | None) -> Plan:
+    """Plan a run. ``file_system`` and ``is_local`` describe the target; None where there is none yet.
+
+    Raises UsageError when the settings fit no layout or no limit can be derived.
+    """
+    if settings.cluster is None:
+        raise UsageError(
+            "--cluster is missing: how many accelerators has the cluster that the storage is meant for?",
+            "Say --cluster=16000, for example; the limits are derived from it.",
+        )
+    limits = cluster_limits(
+        settings.cluster,
+        failures=parse_failure_model(settings.failures),
+        overhead=settings.overhead,
+        restore_budget=settings.restore_budget,
+        checkpoints_per_failure=settings.checkpoints_per_failure,
+    )
+    checkpoints = tuple(
+        _plan_checkpoint(settings, name, limits, file_system=file_system, is_local=is_local) for name in settings.models
+    )
+    misfits = [_misfit(settings, name) for name in settings.models]
+    if all(misfits):
+        raise UsageError(
+            f"{settings.processes} processes fit no layout of what was asked for: {'; '.join(filter(None, misfits))}.",
+            "Use --ckpt-processes=8, a count of a full layout "
+            f"({', '.join(f'{m.name}: {m.processes}' for m in MODELS.values())}), or --ckpt-mode=open with a multiple "
+            f"of tensor x pipeline parallel ({', '.join(f'{m.name}: {m.model_parallel}' for m in MODELS.values())}).",
+        )
+    return Plan(limits=limits, checkpoints=checkpoints)
+
+
+def _misfit(settings: Settings, name: str) -> str:
+    """Say why the processes fit no layout of a model, on any file system; empty when they do."""
+    model, processes = MODELS[name], settings.processes
+    full = f"{name} in full has {model.processes} ranks"
+    if settings.mode == "open":
+        if processes % model.model_parallel:
+            return f"{name} needs a multiple of {model.model_parallel} ranks"
+    elif settings.mode == "full":
+        if processes < model.processes:
+            return full
+    elif processes < SUBSET_PROCESSES:
+        return f"{full}, its subset {SUBSET_PROCESSES}"
+    return ""
+
+
+def _plan_checkpoint(
+    settings: Settings, name: str, limits: ClusterLimits, *, file_system: str | None, is_local: bool | None
+) -> PlannedCheckpoint:
+    model = MODELS[name]
+    mode = settings.mode
+    not_run = _misfit(settings, name)
+    rehearsal = ""
+    if mode == "auto":
+        mode = "full" if settings.processes >= model.processes else "subset"
+        if mode == "subset" and is_local is False and not not_run:
+            not_run = (
+                f"{name} in full has {model.processes} ranks and {settings.processes} were asked for; its subset is "
+                f"for storage that is local to each client, and the target is a {file_system} file system. Give "
+                "enough hosts with --ckpt-hosts, or --ckpt-mode=subset for a rehearsal"
+            )
+    elif mode == "subset" and is_local is False:
+        rehearsal = f"{name} ran as the subset for client-local storage, and the target is a {file_system} file system"
+    if mode == "open" and not_run:
+        mode = "full"
+    processes = settings.processes if mode == "open" else None
+    shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
+    ranks = shards.ranks()
+    tensors = sum(len(f.tensors) for r in ranks for f in r.files)
+    one = shards.bytes + shards.files * _FILE_OVERHEAD_BYTES + tensors * _TENSOR_OVERHEAD_BYTES
+    memory = [rank.bytes + _TORCH_RANK_BYTES for rank in ranks]
+    return PlannedCheckpoint(
+        layout=shards,
+        demand=demand(shards, limits),
+        operations=settings.operations,
+        space_bytes=one * settings.operations + _CANARY_BYTES,
+        largest_rank_memory_bytes=max(memory),
+        host_memory_bytes=_over_hosts(memory, settings),
+        not_run=not_run,
+        rehearsal=rehearsal,
+    )
+
+
+def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
+    """Add up the memory of ranks for each host; launchers fill a host's slots before they go on to the next."""
+    if not settings.hosts:
+        return (sum(memory),)
+    sums, start = [], 0
+    for host in settings.hosts:
+        sums.append(sum(memory[start : start + host.slots]))
+        start += host.slots
+    sums[0] += sum(memory[start:])
+    return tuple(sums)
+
+
+def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str, Any]:
+    shards = planned.layout
+    plain = {
+        "subject": planned.subject,
+        "model": shards.model.name,
+        "mode": shards.mode,
+        "processes": shards.processes,
+        "scale": shards.scale,
+        "operations": planned.operations,
+        "bytes": shards.bytes,
+        "full_bytes": shards.full_bytes,
+        "files": shards.files,
+        "published": CHECKPOINT_SIZES.get((shards.model.name, shards.mode), ""),
+        "save_bytes_per_second": planned.demand.save_bytes_per_second,
+        "load_bytes_per_second": planned.demand.load_bytes_per_second,
+        "save_limit_seconds": planned.demand.save_limit_seconds,
+        "load_limit_seconds": planned.demand.load_limit_seconds,
+        "space_bytes": planned.space_bytes,
+        "memory_bytes": {
+            "largest_rank": planned.largest_rank_memory_bytes,
+            "largest_host": max(planned.host_memory_bytes),
+        },
+        "demand": to_plain(planned.demand),
+        "not_run": planned.not_run or None,
+        "rehearsal": planned.rehearsal or None,
+    }
+    if ranks:
+        plain["ranks"] = [
+            {
+                "rank": rank.rank,
+                "bytes": rank.bytes,
+                "files": [{"name": file.name, "bytes": file.bytes} for file in rank.files],
+            }
+            for rank in shards.ranks()
+        ]
+    return plain

@@ -1,0 +1,152 @@
+"""How often a cluster fails, and how often it should therefore save.
+
+Accelerators fail independently and at a constant rate (Poisson), so a cluster's rate is linear in its size. That form
+judges; the form 1 - R^N of the same model is there to be printed beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from pytest_ckpt.errors import nearest
+from pytest_ckpt.units import format_count, parse_duration
+
+SECONDS_PER_DAY = 86_400.0
+ACCELERATORS_PER_NODE = 8
+
+_KINDS = ("llama3", "mttf", "node-days", "observed")
+_ACCEPTED = (
+    "accepted is llama3, mttf:50000h (mean time to failure of one accelerator), "
+    "node-days:6.5 (failures per 1,000 days of an 8-accelerator node) or "
+    "observed:419/54d@16000 (failures / time @ accelerators)"
+)
+_COUNT = re.compile(r"\d{1,15}(?:\.\d{1,15})?", re.ASCII)
+_OBSERVED = re.compile(r"(\d{1,15})/(\d[^/@]*[a-z])@(\d{1,15})", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureModel:
+    """A rate of failures.
+
+    ``failures_per_accelerator_day`` is per day and accelerator; ``spec`` is the text it was made from, ``because`` a
+    sentence that says where the rate comes from.
+    """
+
+    failures_per_accelerator_day: float
+    spec: str
+    because: str
+
+    def failures_per_day(self, accelerators: int) -> float:
+        """Return the failures a day of a cluster: r1 N."""
+        return self.failures_per_accelerator_day * accelerators
+
+    def mttf_seconds(self, accelerators: int) -> float:
+        """Return the mean seconds between two failures of a cluster: 86,400 / (r1 N)."""
+        return SECONDS_PER_DAY / self.failures_per_day(accelerators)
+
+    def slot_failure_probability(self, accelerators: int, slot_seconds: float) -> float:
+        """Return the probability that a cluster fails at least once in a slot: 1 - R^N.
+
+        R = exp(-r1 t) is the probability that one accelerator lives through a slot of t seconds.
+        """
+        return -math.expm1(-self.failures_per_day(accelerators) * slot_seconds / SECONDS_PER_DAY)
+
+    def failures_per_day_in_slots(self, accelerators: int, slot_seconds: float) -> float:
+        """Return the slots a day that see a failure: (86,400 / t) (1 - R^N).
+
+        Below `failures_per_day`, because several failures in one slot count once; equal to it only while few slots
+        see any.
+        """
+        return self.slot_failure_probability(accelerators, slot_seconds) * SECONDS_PER_DAY / slot_seconds
+
+
+def parse_failure_model(text: str) -> FailureModel:
+    """Return the failure model that ``text`` means.
+
+    ``llama3`` (419 unexpected interruptions in 54 days of Llama 3 405B, on 16,000 accelerators), ``mttf:50000h``,
+    ``node-days:6.5`` or ``observed:419/54d@16000``. Raises ValueError with what is accepted; the caller adds the name
+    of the option.
+    """
+    spec = text.strip()
+    kind, colon, value = spec.partition(":")
+    if spec == "llama3":
+        rate = _observed_rate(419, 54 * SECONDS_PER_DAY, 16_000)
+        because = "Llama 3 405B had 419 unexpected interruptions in 54 days on 16,000 accelerators"
+    elif kind == "mttf" and colon:
+        rate = SECONDS_PER_DAY / _positive(_duration(value, text), text)
+        because = f"one accelerator fails every {value} on average, as given"
+    elif kind == "node-days" and _COUNT.fullmatch(value):
+        rate = _positive(float(value), text) / (1000 * ACCELERATORS_PER_NODE)
+        because = f"{value} failures per 1,000 days of a node of {ACCELERATORS_PER_NODE} accelerators, as given"
+    elif kind == "observed" and (match := _OBSERVED.fullmatch(value)):
+        failures, accelerators = int(match[1]), int(match[3])
+        rate = _observed_rate(failures, _duration(match[2], text), accelerators, text)
+        where = f"{format_count(accelerators)} accelerators"
+        because = f"{format_count(failures)} failures were observed in {match[2]} on {where}"
+    elif kind in _KINDS and colon:
+        raise ValueError(f"{text!r} is not understood; {_ACCEPTED}")
+    else:
+        raise ValueError(f"{text!r} is no model of failures{nearest(kind, _KINDS)}; {_ACCEPTED}")
+    return FailureModel(failures_per_accelerator_day=rate, spec=spec, because=because)
+
+
+def _observed_rate(failures: int, seconds: float, accelerators: int, text: str = "") -> float:
+    device_days = _positive(seconds, text) / SECONDS_PER_DAY * _positive(accelerators, text)
+    return _positive(failures, text) / device_days
+
+
+def _duration(value: str, text: str) -> float:
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}") from None
+
+
+def _positive(value: float, text: str) -> float:
+    if value <= 0:
+        raise ValueError(f"{text!r}: a rate of failures needs numbers above zero; {_ACCEPTED}")
+    return value
+
+
+def young_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
+    """Return the seconds between starts of two saves that cost least, to first order: sqrt(2 d M).
+
+    Source: J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974.
+    """
+    return math.sqrt(2 * save_seconds * mttf_seconds)
+
+
+def daly_interval_seconds(save_seconds: float, mttf_seconds: float) -> float:
+    """Return the seconds of work between two saves that cost least, to higher order.
+
+    sqrt(2 d M) (1 + sqrt(d / 2M) / 3 + (d / 2M) / 9) - d for d < 2M, else M. Source: J. T. Daly, "A higher order
+    estimate of the optimum checkpoint interval for restart dumps", FGCS 22(3), 2006, equation 37.
+    """
+    if save_seconds >= 2 * mttf_seconds:
+        return mttf_seconds
+    x = save_seconds / (2 * mttf_seconds)
+    return young_interval_seconds(save_seconds, mttf_seconds) * (1 + math.sqrt(x) / 3 + x / 9) - save_seconds
+
+
+def save_overhead(save_seconds: float, interval_seconds: float) -> float:
+    """Return the share of time that saving takes when each save stops training: d / interval."""
+    return save_seconds / interval_seconds
+
+
+def effective_training_time_ratio(
+    *,
+    save_seconds: float,
+    load_seconds: float,
+    interval_seconds: float,
+    mttf_seconds: float,
+    restart_seconds: float = 0.0,
+) -> float:
+    """Return the share of time that trains: 1 - T_save / interval - (interval / 2 + T_load + T_restart) / MTTF.
+
+    Each failure costs half an interval of work on average, one load and one restart. Never below 0, where the cluster
+    makes no progress.
+    """
+    lost_per_failure = interval_seconds / 2 + load_seconds + restart_seconds
+    return max(0.0, 1 - save_overhead(save_seconds, interval_seconds) - lost_per_failure / mttf_seconds)

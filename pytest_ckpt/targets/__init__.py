@@ -1,0 +1,1 @@
+"""Where checkpoints live: one backend a file."""

@@ -1,0 +1,168 @@
+"""A mounted file system as a target: a folder of our own on it, made and removed with care.
+
+Only what a run made itself is removed, by names that are known from its plan, through descriptors that never follow
+a symbolic link; what is found beside it stays, and is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+PREFIX = "pytest-ckpt-"
+_OWNER = "OWNER.json"
+_CANARY = "canary-"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leftover:
+    """A folder of an earlier run, whose controller is gone."""
+
+    path: Path
+    run_id: str
+    host: str
+
+
+def check_target(target: Path) -> None:
+    """Raise UsageError when checkpoints cannot go to this folder. Nothing is written."""
+    if not target.exists():
+        raise UsageError(
+            f"--ckpt-target {target} does not exist.", "Mount the storage and name a folder on it that exists."
+        )
+    if not target.is_dir():
+        raise UsageError(f"--ckpt-target {target} is not a folder.", "Name a folder on the storage under test.")
+    if target.resolve() == Path("/"):
+        raise UsageError("--ckpt-target is the root folder.", "Name a folder on the storage under test.")
+    if os.statvfs(target).f_flag & os.ST_RDONLY:
+        raise UsageError(f"--ckpt-target {target} is mounted read-only.", "Mount it for writing: mount -o remount,rw …")
+    if not os.access(target, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"--ckpt-target {target} is not writable for user {os.geteuid()}.", "Run as another user, or chown it."
+        )
+
+
+def leftovers(target: Path) -> list[Leftover]:
+    """Return the folders of earlier runs on the target whose controller no longer runs on this host."""
+    found = []
+    for entry in sorted(target.glob(PREFIX + "*")):
+        try:
+            owner = json.loads((entry / _OWNER).read_text())
+            run_id, host, pid, began = owner["run"], owner["host"], owner["pid"], owner["process_began"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if entry.is_symlink() or (host == socket.gethostname() and process_began(pid) == began):
+            continue
+        found.append(Leftover(path=entry, run_id=str(run_id), host=str(host)))
+    return found
+
+
+def process_began(pid: int) -> float | None:
+    """Return when a process of this host began, in seconds since the epoch, or None when there is none."""
+    import psutil  # noqa: PLC0415 - the process that only removes does not need it
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
+class RunFolder:
+    """The folder of one run on the target."""
+
+    def __init__(self, target: Path, run_id: str) -> None:
+        self.path = target.resolve() / f"{PREFIX}{run_id}"
+        self._run_id = run_id
+        self.identity: tuple[int, ...] = ()
+
+    def create(self) -> None:
+        """Make the folder and say in it whose it is. Raises UsageError when the target does not let it."""
+        owner = {
+            "run": self._run_id,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "process_began": process_began(os.getpid()),
+        }
+        try:
+            self.path.mkdir(mode=0o700)
+            seen = self.path.stat()
+            self.identity = (seen.st_dev, seen.st_ino)
+            (self.path / _OWNER).write_text(json.dumps(owner) + "\n")
+        except OSError as error:
+            remove(self.path, self.identity, ())
+            raise UsageError(
+                f"No folder can be made on the target: {self.path}: {error.strerror}.",
+                "Make the target writable and give it space.",
+            ) from error
+
+
+def remove(path: Path, identity: Collection[int], names: Collection[str]) -> list[str]:
+    """Remove a run's folder with what the run made in it, and return what was left, one sentence each.
+
+    ``identity`` is (device, inode) of the folder that was made; ``names`` are the paths below it, with ``/``, of
+    every file the run may have made.
+    """
+    if not identity:
+        return []
+    try:
+        top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [f"{path} was not removed: {error.strerror}"]
+    try:
+        seen = os.fstat(top)
+        if (seen.st_dev, seen.st_ino) != tuple(identity):
+            return [f"{path} was not removed: it is no longer the folder that this run made"]
+        left = _clear(top, "", frozenset(names) | {_OWNER})
+    finally:
+        os.close(top)
+    with contextlib.suppress(OSError):
+        path.rmdir()
+    return [f"{path / name} was not removed: {why}" for name, why in left]
+
+
+def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
+    """Remove known files and empty folders below an open folder; return (path, reason) of what stays."""
+    left = []
+    for name in os.listdir(folder):
+        path = prefix + name
+        try:
+            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode) and any(known.startswith(path + "/") for known in names):
+                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+                try:
+                    inside = _clear(below, path + "/", names)
+                finally:
+                    os.close(below)
+                left += inside
+                if not inside:
+                    os.rmdir(name, dir_fd=folder)
+            elif stat.S_ISREG(mode) and (path in names or name.startswith(_CANARY)):
+                os.unlink(name, dir_fd=folder)
+            else:
+                left.append((path, "this run did not make it"))
+        except OSError as error:
+            left.append((path, error.strerror or str(error)))
+    return left
+
+
+def main() -> None:
+    """Remove the folder that standard input names; print what was left."""
+    asked = json.load(sys.stdin)
+    print(json.dumps(remove(Path(asked["path"]), asked["identity"], asked["names"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Durations, fractions, sizes and rates: what people type, and what they are shown.
+
+Letters mean what they say: GB is 10^9 bytes, GiB is 2^30 bytes, and case counts in sizes and rates (b would be bits).
+The parsers raise ValueError with what is accepted; the caller adds the name of the option.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+_NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d{1,3})?|\.\d+(?:[eE][+-]?\d{1,3})?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([^\s\d](?:.*\S)?)?\s*", re.ASCII)
+_RATIO = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*", re.ASCII)
+_LARGEST = Fraction(10) ** 30
+
+_MILLISECOND = Fraction(1, 1000)
+_SECONDS: dict[str, Fraction] = {
+    **dict.fromkeys(("us", "µs", "μs"), Fraction(1, 10**6)),
+    "ms": _MILLISECOND,
+    **dict.fromkeys(("", "s", "sec", "second", "seconds"), Fraction(1)),
+    **dict.fromkeys(("min", "minute", "minutes"), Fraction(60)),
+    **dict.fromkeys(("h", "hour", "hours"), Fraction(3600)),
+    **dict.fromkeys(("d", "day", "days"), Fraction(86_400)),
+}
+_PREFIXES = "kMGTPE"
+_BYTES: dict[str, Fraction] = {"": Fraction(1), "B": Fraction(1)}
+for _power, _letter in enumerate(_PREFIXES, start=1):
+    for _name in {_letter, _letter.upper()}:
+        _BYTES |= dict.fromkeys((_name, f"{_name}B"), Fraction(1000) ** _power)
+        _BYTES |= dict.fromkeys((f"{_name}i", f"{_name}iB"), Fraction(1024) ** _power)
+
+_DURATION_ACCEPTED = "a number with ms, s, min, h or d, such as 28s, 9.3min, 4h, 50000h (a bare number is seconds)"
+_FRACTION_ACCEPTED = "a share from 0 to 1, such as 5%, 0.05 or 1/1000"
+_SIZE_ACCEPTED = (
+    "a number with B, kB, MB, GB, TB, PB (powers of 1000) or KiB, MiB, GiB, TiB, PiB (powers of 1024), "
+    "such as 105GiB or 64MB (a bare number is bytes)"
+)
+_RATE_ACCEPTED = "a size a second, such as 273GB/s or 64MiB/s (a bare number is bytes a second)"
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that ``text`` means: ``28s``, ``9.3min``, ``50000h``, ``2d``, ``500ms``, ``30``.
+
+    Raises ValueError for anything else. ``m`` is refused, since it may mean minutes, months or thousandths.
+    """
+    number, unit = _split(text, _DURATION_ACCEPTED)
+    if unit in {"m", "M"}:
+        raise ValueError(f"{text!r}: 'm' is ambiguous, write 'min' for minutes; accepted is {_DURATION_ACCEPTED}")
+    factor = _SECONDS.get(unit.lower())
+    if factor is None:
+        raise ValueError(f"{text!r} has no known unit of time ({unit!r}); accepted is {_DURATION_ACCEPTED}")
+    return float(number * factor)
+
+
+def parse_fraction(text: str) -> float:
+    """Return the share from 0 to 1 that ``text`` means: ``5%``, ``0.05``, ``1/1000``.
+
+    Raises ValueError for anything else; a bare number above 1 is most likely a forgotten ``%``.
+    """
+    if ratio := _RATIO.fullmatch(text):
+        over, under = int(ratio[1]), int(ratio[2])
+        if not under:
+            raise ValueError(f"{text!r} divides by zero; accepted is {_FRACTION_ACCEPTED}")
+        value = Fraction(over, under)
+        hint = ""
+    else:
+        number, unit = _split(text, _FRACTION_ACCEPTED)
+        if unit not in {"", "%"}:
+            raise ValueError(f"{text!r} is not a share; accepted is {_FRACTION_ACCEPTED}")
+        value = number / 100 if unit else number
+        hint = "" if unit else f", for percent write {text.strip()}%"
+    if value > 1:
+        raise ValueError(f"{text!r} is more than the whole{hint}; accepted is {_FRACTION_ACCEPTED}")
+    return float(value)
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that ``text`` means, rounded down: ``105GiB``, ``64MB``, ``4096``. Raises ValueError."""
+    return int(_bytes_of(text, text, _SIZE_ACCEPTED))
+
+
+def parse_rate(text: str) -> float:
+    """Return the bytes a second that ``text`` means: ``273GB/s``, ``64MiB/s``, ``4096``. Raises ValueError."""
+    stripped = text.strip()
+    size = stripped.removesuffix("/s")
+    if size == stripped and not re.fullmatch(_NUMBER, stripped, re.ASCII):
+        raise ValueError(f"{text!r} is not a rate; accepted is {_RATE_ACCEPTED}")
+    return float(_bytes_of(text, size, _RATE_ACCEPTED))
+
+
+def format_seconds(seconds: float, *, digits: int = 3) -> str:
+    """Return a duration for people, to ``digits`` significant digits: ``12 ms``, ``4.45 s``, ``9.3 min``, ``50,000 h``.
+
+    Seconds up to two minutes, minutes up to two hours, hours beyond.
+    """
+    return _in_steps(seconds, _TIME_STEPS, digits)
+
+
+def format_bytes(count: float, *, digits: int = 3) -> str:
+    """Return a number of bytes in binary units: ``512 KiB``, ``105 GiB``, ``5,292 GiB``.
+
+    GiB is the largest, because checkpoint sizes are published in it (whatever letters are printed beside them).
+    """
+    return _in_steps(count, _BINARY_STEPS, digits)
+
+
+def format_decimal_bytes(count: float, *, digits: int = 3) -> str:
+    """Return a number of bytes in decimal units: ``112 GB``, ``5.68 TB``, ``14.5 PB``."""
+    return _in_steps(count, _DECIMAL_STEPS, digits)
+
+
+def format_rate(bytes_per_second: float, *, digits: int = 3) -> str:
+    """Return a rate in decimal units: ``533 MB/s``, ``273 GB/s``, ``1.64 TB/s``."""
+    return f"{format_decimal_bytes(bytes_per_second, digits=digits)}/s"
+
+
+def format_percent(fraction: float, *, digits: int = 3) -> str:
+    """Return a share as a percentage: ``5 %`` for 0.05, ``0.35 %`` for 0.0035."""
+    return f"{_number(fraction * 100, digits)} %"
+
+
+def format_count(count: int) -> str:
+    """Return a whole number with its thousands separated: ``1,234``."""
+    return f"{count:,}"
+
+
+class _Step(NamedTuple):
+    starts_at: float
+    unit_size: float
+    letters: str
+
+
+# The first step whose start is reached is used, so the largest come first.
+_TIME_STEPS = (
+    _Step(7200, 3600, "h"),
+    _Step(120, 60, "min"),
+    _Step(1, 1, "s"),
+    _Step(1e-3, 1e-3, "ms"),
+    _Step(0, 1e-6, "µs"),
+)
+_BINARY_STEPS = (
+    _Step(2**30, 2**30, "GiB"),
+    _Step(2**20, 2**20, "MiB"),
+    _Step(2**10, 2**10, "KiB"),
+    _Step(0, 1, "B"),
+)
+_DECIMAL_STEPS = (
+    *(_Step(1000.0**power, 1000.0**power, f"{_PREFIXES[power - 1]}B") for power in range(6, 0, -1)),
+    _Step(0, 1, "B"),
+)
+
+
+def _in_steps(value: float, steps: tuple[_Step, ...], digits: int) -> str:
+    if not value or not math.isfinite(value):
+        smallest_whole = next(step.letters for step in steps if step.unit_size == 1)
+        return f"{value:g} {smallest_whole}"
+    # Rounded first: 999.9 ms must become 1 s, not 1,000 ms.
+    step = next(s for s in steps if abs(_round(value / s.unit_size, digits)) >= s.starts_at / s.unit_size)
+    return f"{_number(value / step.unit_size, digits)} {step.letters}"
+
+
+def _round(value: float, digits: int) -> float:
+    return float(f"{value:.{digits - 1}e}")
+
+
+def _number(value: float, digits: int) -> str:
+    """Round to significant digits, but never digits before the point; no trailing zeros."""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(_round(value, digits)))))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _split(text: str, accepted: str) -> tuple[Fraction, str]:
+    """Take the number, not negative and finite, and the unit apart."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not understood; accepted is {accepted}")
+    number = Fraction(match[1])
+    if number > _LARGEST:
+        raise ValueError(f"{text!r} is too large; accepted is {accepted}")
+    return number, match[2] or ""
+
+
+def _bytes_of(text: str, size: str, accepted: str) -> Fraction:
+    number, unit = _split(size, accepted)
+    factor = _BYTES.get(unit)
+    if factor is None:
+        near = {name.lower(): name for name in _BYTES if name.endswith("B")}.get(unit.lower())
+        hint = f", case counts: write {near}" if near else ""
+        raise ValueError(f"{text!r} has no known unit of size ({unit!r}{hint}); accepted is {accepted}")
+    return number * factor
