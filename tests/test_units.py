@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt import units
@@ -179,12 +179,14 @@ def test_counts_have_their_thousands_separated():
 
 
 @given(st.floats(min_value=1e-6, max_value=1e12))
+@settings(deadline=None)
 def test_a_formatted_duration_is_near_what_it_was_made_from(seconds: float):
     shown = units.format_seconds(seconds).replace(",", "")
     assert units.parse_duration(shown) == pytest.approx(seconds, rel=0.0051)
 
 
 @given(st.integers(min_value=1, max_value=10**18))
+@settings(deadline=None)
 def test_formatted_sizes_are_near_what_they_were_made_from(count: int):
     for text in (units.format_bytes(count), units.format_decimal_bytes(count)):
         # Three digits, and a byte that parsing rounds down.
@@ -192,11 +194,13 @@ def test_formatted_sizes_are_near_what_they_were_made_from(count: int):
 
 
 @given(st.integers(min_value=0, max_value=2**60))
+@settings(deadline=None)
 def test_a_bare_number_of_bytes_is_itself(count: int):
     assert units.parse_size(str(count)) == count
 
 
 @given(st.text(max_size=12))
+@settings(deadline=None)
 def test_parsers_answer_or_raise_value_errors(text: str):
     for parse in (units.parse_duration, units.parse_fraction, units.parse_size, units.parse_rate):
         try:

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_ckpt.report.quantity import decimals_for, seconds_text
+from pytest_ckpt.report.quantity import NONE, decimals_for, seconds_text
 from pytest_ckpt.report.svg import Axis, escape, label, line, number, picture, rectangle, tag
 
 Operation = Mapping[str, Any]
@@ -54,7 +54,7 @@ def operations_chart(
         x = _LEFT + (position + 0.5) * width
         operation = by_index.get(index)
         if operation is None:
-            parts.append(label(x, bottom - 6, "–", "t quiet", "middle"))
+            parts.append(label(x, bottom - 6, NONE, "t quiet", "middle"))
         else:
             late = limit_seconds is not None and operation["seconds"] > limit_seconds
             parts += _one_operation(kind, operation, axis, x, width, late)

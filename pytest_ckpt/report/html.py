@@ -1,4 +1,4 @@
-"""Writes certificate.html: one file without scripts, fonts or images from elsewhere, for screen, paper and attachment."""
+"""Writes certificate.html: one file, without scripts and with nothing from elsewhere, for screen and paper."""
 
 from __future__ import annotations
 
@@ -42,31 +42,24 @@ def write_certificate(document: dict[str, Any], path: Path) -> None:
 def render(document: dict[str, Any]) -> str:
     """Return the certificate of a report document as one HTML page."""
     subjects = view.subjects(document)
-    return (
-        _environment()
-        .get_template("certificate.html.j2")
-        .render(
-            document=document,
-            subjects=subjects,
-            counts=view.counts(document.get("requirements") or []),
-            required=view.counts([v for v in document.get("requirements") or [] if v["severity"] == "required"]),
-            limits=_limits(document.get("cluster") or {}),
-            pictures=[_pictures(position, subject) for position, subject in enumerate(subjects)],
-            cluster_picture=Markup(
-                overview.cluster_chart(
-                    "cluster",
-                    document.get("certified_cluster") or [],
-                    (document.get("cluster") or {}).get("accelerators", 1),
-                )
-            ),
-            stages=_stages(document.get("stages") or {}),
-            hosts=_alike((document.get("environment") or {}).get("hosts") or []),
-            heat_levels=charts_levels(),
-        )
+    verdicts = document.get("requirements") or []
+    cluster, sizes = document.get("cluster") or {}, document.get("certified_cluster") or []
+    template = _environment().get_template("certificate.html.j2")
+    return template.render(
+        document=document,
+        subjects=subjects,
+        counts=view.counts(verdicts),
+        required=view.counts([v for v in verdicts if v["severity"] == "required"]),
+        limits=_limits(cluster),
+        pictures=[_pictures(position, subject) for position, subject in enumerate(subjects)],
+        cluster_picture=Markup(overview.cluster_chart("cluster", sizes, cluster.get("accelerators", 1))),
+        stages=_stages(document.get("stages") or {}),
+        hosts=_alike((document.get("environment") or {}).get("hosts") or []),
+        heat_levels=_heat_legend(),
     )
 
 
-def charts_levels() -> list[str]:
+def _heat_legend() -> list[str]:
     """Return the legend of the heat map, from the fastest ranks to the slowest."""
     borders = [f"{border:g}" for border in overview.HEAT_LEVELS]
     between = [f"{low} to {high}" for low, high in itertools.pairwise(borders)]
@@ -88,9 +81,7 @@ def _environment() -> jinja2.Environment:
         "decimal_size": _or_dash(units.format_decimal_bytes),
         "rate": _or_dash(units.format_rate),
         "percent": _or_dash(units.format_percent),
-        "rough_percent": _or_dash(
-            lambda share: units.format_percent(share, digits=2) if share >= 0.01 else "under 1 %"
-        ),
+        "rough_percent": _or_dash(_rough_percent),
         "commas": _or_dash(lambda value: f"{value:,}"),
         "margin": _or_dash(margin_text),
         "moment": _or_dash(moment_text),
@@ -106,6 +97,10 @@ def _environment() -> jinja2.Environment:
 def _finalize(value: Any) -> Any:
     """Take the characters that steer a display out of every text from outside."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _rough_percent(share: float) -> str:
+    return units.format_percent(share, digits=2) if share >= 0.01 else "under 1 %"
 
 
 def _or_dash(write: Callable[[Any], str]) -> Callable[[Any], str]:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_PROPERTIES = ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
+
+
 def write_junit(document: dict[str, Any], path: Path) -> None:
     """Write the verdicts of a report document as JUnit XML. The file appears whole or not at all.
 
@@ -35,11 +38,11 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
         "skipped": sum(v["outcome"] in {"not run", "waived"} for v in verdicts),
         "time": _seconds(run.get("seconds")),
     }
-    attributes = {name: str(count) for name, count in counts.items()}
-    top = ET.Element("testsuites", name="pytest-ckpt", **attributes)
-    suite = ET.SubElement(top, "testsuite", name="pytest-ckpt", **attributes)
+    attributes = {"name": "pytest-ckpt", **{name: str(count) for name, count in counts.items()}}
+    top = ET.Element("testsuites", attributes)
+    suite = ET.SubElement(top, "testsuite", attributes)
     if run.get("started"):
-        suite.set("timestamp", _text(run["started"]))
+        suite.set("timestamp", printable(run["started"]))
     _add_properties(
         suite,
         (
@@ -61,19 +64,16 @@ def _case(verdict: Mapping[str, Any]) -> ET.Element:
     in_seconds = verdict["measured"] if verdict.get("unit") == "s" else None
     name = f"{verdict['id']}[{verdict['subject']}]"
     case = ET.Element(
-        "testcase", classname=_text(f"pytest_ckpt.{verdict['id']}"), name=_text(name), time=_seconds(in_seconds)
+        "testcase", classname=printable(f"pytest_ckpt.{verdict['id']}"), name=printable(name), time=_seconds(in_seconds)
     )
     _add_properties(
         case,
         (
             ("requirement", verdict["id"]),
-            *(
-                (key, verdict.get(key))
-                for key in ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
-            ),
+            *((name, verdict.get(name)) for name in _PROPERTIES),
         ),
     )
-    because, detail = _text(verdict["because"]), _text(verdict["detail"])
+    because, detail = printable(verdict["because"]), printable(verdict["detail"])
     if verdict["outcome"] == "failed" and verdict["severity"] == "required":
         ET.SubElement(case, "failure", message=because, type="failed").text = detail or because
     elif verdict["outcome"] == "failed":
@@ -88,13 +88,8 @@ def _add_properties(parent: ET.Element, pairs: Iterable[tuple[str, object]]) -> 
     for name, value in pairs:
         if value is not None:
             shown = value if isinstance(value, str) else json.dumps(value)
-            ET.SubElement(properties, "property", name=name, value=_text(shown))
+            ET.SubElement(properties, "property", name=name, value=printable(shown))
 
 
 def _seconds(value: float | None) -> str:
     return f"{value or 0:.6f}"
-
-
-def _text(value: object) -> str:
-    """Return text that XML 1.0 can hold."""
-    return "".join(c if c not in "\ufffe\uffff" else "\N{REPLACEMENT CHARACTER}" for c in printable(value))

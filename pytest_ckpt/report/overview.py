@@ -19,7 +19,8 @@ HEAT_LEVELS = (0.8, 0.95, 1.05, 1.2, 1.5)
 def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> str:
     """Return rank by operation: how long each rank took for each of its bytes, against the median of that operation.
 
-    Layouts give ranks different amounts; without ``rank_bytes`` the ranks' seconds are compared as they are. More than 128 ranks share columns, and more than 60 operations share rows; the slowest of those shows.
+    Layouts give ranks different amounts; without ``rank_bytes`` the ranks' seconds are compared as they are. More than
+    128 ranks share columns, and more than 60 operations share rows; the slowest of those shows.
     """
     rows = [
         (f"{o['kind']} {o['index']}", _relative(o["rank_seconds"], rank_bytes))

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from pytest_ckpt import units
 
-NONE = "–"
+NONE = "\N{EN DASH}"
 """What stands where nothing was measured."""
 
 _WRITTEN: dict[str, Callable[[float], str]] = {
@@ -37,7 +37,7 @@ def quantity(value: float | None, unit: str) -> str:
     if unit in _WRITTEN:
         return _WRITTEN[unit](value)
     if " / " in unit:
-        return f"{value:.2f} ×"
+        return f"{value:.2f} \N{MULTIPLICATION SIGN}"
     shown = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3g}"
     return f"{shown} {unit}".rstrip()
 

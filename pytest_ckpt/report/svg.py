@@ -30,7 +30,7 @@ def number(value: float) -> str:
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
-    """Return one element. ``content`` is SVG already; ``class_`` stands for class and ``stroke_width`` for stroke-width."""
+    """Return one element. ``content`` is SVG already; underscores become hyphens, one at the end goes (``class_``)."""
     parts = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{number(value) if isinstance(value, float) else escape(value)}"'
         for key, value in attributes.items()
@@ -55,13 +55,9 @@ def rectangle(x: float, y: float, width: float, height: float, class_: str, hint
 
 
 def picture(key: str, width: int, height: int, title: str, description: str, parts: Iterable[str]) -> str:
-    """Return an SVG image that a screen reader reads as its title and description. ``key`` is unique in the document."""
-    name, about = f"{escape(key)}-t", f"{escape(key)}-d"
-    body = (
-        tag("title", escape(title), id=name)
-        + tag("desc", escape(description), id=about)
-        + "".join(p for p in parts if p)
-    )
+    """Return an SVG image that a screen reader reads by title and description; ``key`` is unique in the document."""
+    name, about = f"{key}-t", f"{key}-d"
+    body = tag("title", escape(title), id=name) + tag("desc", escape(description), id=about) + "".join(parts)
     return tag(
         "svg", body, viewBox=f"0 0 {width} {height}", role="img", aria_labelledby=f"{name} {about}", class_="chart"
     )

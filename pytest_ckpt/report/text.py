@@ -11,7 +11,7 @@ from pytest_ckpt.report.quantity import NONE, margin_text, quantity
 from pytest_ckpt.report.svg import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 Line = tuple[str, dict[str, bool]]
 
@@ -25,6 +25,7 @@ _GRADES: dict[str, dict[str, bool]] = {
     "incomplete": {"yellow": True, "bold": True},
     "rehearsal": {"yellow": True, "bold": True},
 }
+_ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": "x"})
 _COLUMNS = "{:<20.20} {:<5}{:>10}{:>10}{:>9}{:>13}{:>12}{:>14}"
 
 
@@ -32,7 +33,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
     """Return the lines of the terminal summary, each with the markup of pytest's terminal writer."""
     subjects = view.subjects(document)
     lines = [*_table(subjects), *_exceptions(document), *_grade(document), *_left_behind(document)]
-    return [(printable(line).replace("\n", " "), markup) for line, markup in lines]
+    return [(_typed(line).replace("\n", " "), markup) for line, markup in lines]
 
 
 def failure_text(verdict: Mapping[str, Any], explain: str) -> str:
@@ -48,7 +49,8 @@ def failure_text(verdict: Mapping[str, Any], explain: str) -> str:
     if limit is not None:
         facts.append(("limit", quantity(limit, unit)))
     if measured is not None and limit is not None and measured != limit:
-        facts.append(("by", _difference(measured, limit, unit)))
+        share = f", {units.format_percent(abs(measured / limit - 1), digits=2)} of the limit" if limit else ""
+        facts.append(("by", quantity(abs(measured - limit), unit) + share))
     if facts:
         lines.append("")
         lines += [f"  {name:<9} {value}" for name, value in facts]
@@ -56,13 +58,12 @@ def failure_text(verdict: Mapping[str, Any], explain: str) -> str:
         lines += ["", *(f"  {line}" for line in verdict["detail"].splitlines())]
     if explain:
         lines += ["", f"  explained by: {explain}"]
-    return "\n".join(printable(line) for line in lines)
+    return "\n".join(_typed(line) for line in lines)
 
 
-def _difference(measured: float, limit: float, unit: str) -> str:
-    more = "more" if measured > limit else "fewer" if not unit or unit in {"files", "bytes", "folders"} else "less"
-    share = f" ({abs(measured / limit - 1):.0%} {more} than the limit)" if limit else " more than the limit"
-    return f"{quantity(abs(measured - limit), unit)}{share}".replace("%", " %" if limit else "%")
+def _typed(line: str) -> str:
+    """Return a line as terminals of any encoding show it: our own typographic signs give way to ASCII."""
+    return printable(line).translate(_ASCII)
 
 
 def _table(subjects: list[view.Subject]) -> list[Line]:
@@ -116,14 +117,21 @@ def _exceptions(document: Mapping[str, Any]) -> list[Line]:
 
 
 def _grade(document: Mapping[str, Any]) -> list[Line]:
-    grade = document["grade"]
+    grade, verdicts = document["grade"], document.get("requirements") or []
     accelerators = (document.get("cluster") or {}).get("accelerators")
     cluster = f" for a cluster of {accelerators:,} accelerators" if accelerators else ""
-    lines: list[Line] = [(f"{grade.upper()}{cluster}", _GRADES[grade])]
-    # What failed, was waived or did not run stands above already, with its reason.
-    told = ("failed for", "was waived for", "did not run for")
+    markup, addition = _GRADES[grade], ""
+    if grade == "rehearsal":
+        required = view.counts([v for v in verdicts if v["severity"] == "required"])
+        if required.get("failed"):
+            markup, addition = _GRADES["not certified"], ": did not pass"
+        else:
+            addition = ": passed" if set(required) == {"met"} else ": not everything required was run"
+    lines: list[Line] = [(f"{grade.upper()}{cluster}{addition}", markup)]
+    # A reason that ends in a verdict's own sentence stands above already.
+    told = tuple(v["because"] for v in verdicts if v["outcome"] != "met" and v["because"])
     for reason in document.get("grade_reasons") or []:
-        if not any(word in reason for word in told):
+        if not reason.endswith(told):
             lines += _wrapped(f"  {reason}", {})
     folder = (document.get("run") or {}).get("folder")
     if folder:
@@ -143,5 +151,5 @@ def _wrapped(text: str, markup: dict[str, bool]) -> list[Line]:
     return [(line, markup) for line in found]
 
 
-def _or_none(value: Any, write: Any) -> str:
-    return NONE if value is None else str(write(value))
+def _or_none(value: float | None, write: Callable[[Any], str]) -> str:
+    return NONE if value is None else write(value)

@@ -1,8 +1,8 @@
 """Which tensors in which files each rank of a checkpoint writes, to the element.
 
 Files, names and tensors are those of the checkpoint workload of MLPerf Storage; file by file and rank by rank the byte
-counts are the ones of its reference engine, DLIO. Model tensors are float16, optimizer
-tensors float32, all one-dimensional: about 14 bytes a parameter.
+counts are the ones of its reference engine, DLIO. Model tensors are float16, optimizer tensors float32, all
+one-dimensional: about 14 bytes a parameter.
 """
 
 from __future__ import annotations

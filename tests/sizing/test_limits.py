@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -134,6 +135,7 @@ def test_bad_values_are_refused_with_a_remedy(accelerators: int, budgets: dict, 
 
 
 @given(st.lists(clusters, min_size=2, max_size=2, unique=True).map(sorted))
+@settings(deadline=None)
 def test_limits_fall_as_the_cluster_grows(sizes: list[int]):
     small, large = map(_limits, sizes)
     assert small.save_limit_seconds > large.save_limit_seconds
@@ -148,13 +150,17 @@ def test_limits_fall_as_the_cluster_grows(sizes: list[int]):
     restore=st.floats(min_value=0.001, max_value=1),
     per_failure=st.integers(min_value=1, max_value=1000),
 )
+@settings(deadline=None)
 def test_the_largest_cluster_inverts_the_limit(accelerators: int, overhead: float, restore: float, per_failure: int):
     limits = _limits(accelerators, overhead=overhead, restore_budget=restore, checkpoints_per_failure=per_failure)
     assert sizing.largest_cluster_for_save(limits.save_limit_seconds, limits) == accelerators
     assert sizing.largest_cluster_for_load(limits.load_limit_seconds, limits) == accelerators
+    just_over = math.nextafter(limits.save_limit_seconds, math.inf)
+    assert sizing.largest_cluster_for_save(just_over, limits) == accelerators - 1
 
 
 @given(seconds=st.floats(min_value=1e-3, max_value=1e8))
+@settings(deadline=None)
 def test_a_time_meets_the_limit_of_the_cluster_it_certifies_and_of_no_larger(seconds: float):
     basis = _limits(1)
     saved = sizing.largest_cluster_for_save(seconds, basis)

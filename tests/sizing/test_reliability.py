@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.sizing.reliability import (
@@ -83,12 +83,14 @@ def test_the_slot_form_is_one_minus_r_to_the_n():
 
 
 @given(accelerators=st.integers(min_value=1, max_value=10**7), slot=positive_seconds)
+@settings(deadline=None)
 def test_the_slot_form_never_exceeds_the_linear_form(accelerators: int, slot: float):
     assert 0 <= LLAMA3.slot_failure_probability(accelerators, slot) <= 1
     assert LLAMA3.failures_per_day_in_slots(accelerators, slot) <= LLAMA3.failures_per_day(accelerators) * (1 + 1e-12)
 
 
 @given(st.floats(min_value=1e-9, max_value=1e3), st.integers(min_value=1, max_value=10**6))
+@settings(deadline=None)
 def test_the_rate_is_linear_in_the_cluster(rate: float, accelerators: int):
     model = FailureModel(failures_per_accelerator_day=rate, spec="", because="")
     assert model.failures_per_day(2 * accelerators) == pytest.approx(2 * model.failures_per_day(accelerators))
@@ -107,12 +109,14 @@ def test_daly_gives_up_where_a_save_takes_twice_the_time_between_failures():
 
 
 @given(save=positive_seconds, mttf=positive_seconds)
+@settings(deadline=None)
 def test_young_is_never_below_daly(save: float, mttf: float):
     assume(save < 2 * mttf)
     assert 0 < daly_interval_seconds(save, mttf) <= young_interval_seconds(save, mttf)
 
 
 @given(save=positive_seconds, mttf=positive_seconds, factor=st.floats(min_value=0.01, max_value=100))
+@settings(deadline=None)
 def test_no_interval_gives_a_better_ratio_than_youngs(save: float, mttf: float, factor: float):
     def ratio(interval: float) -> float:
         return effective_training_time_ratio(
