@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     import pytest
 
 
+def quieten_benchmark(config: pytest.Config) -> None:
+    """Leave out pytest-benchmark's own table unless one of its options was given: the summary says the same."""
+    plugged = getattr(config, "_benchmarksession", None)
+    said = [*config.invocation_params.args, *config.getini("addopts")]
+    if plugged is not None and not any(str(word).startswith("--benchmark") for word in said):
+        plugged.quiet = True
+
+
 def add_benchmark(config: pytest.Config, nodeid: str, carried: dict[str, Any]) -> None:
     """Add the seconds of one test's operations; does nothing where pytest-benchmark is absent or switched off."""
     benchmarks = config.pluginmanager.get_plugin("pytest-benchmark")

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ckpt.benchmark import add_benchmark
+from pytest_ckpt.benchmark import add_benchmark, quieten_benchmark
 from pytest_ckpt.records import Verdict, from_plain
 from pytest_ckpt.report.text import summary_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pytest_ckpt.session import Session
 
 # The attribute with which a test's report carries what was decided; plain types only, so that it survives xdist.
@@ -27,6 +29,7 @@ class Ledger:
         self._verdicts: list[Verdict] = []
         self._document: dict[str, Any] | None = None
         self._is_closed = False
+        quieten_benchmark(config)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a verdict out of a test's report, and its seconds into pytest-benchmark."""
@@ -44,12 +47,16 @@ class Ledger:
         self._document = self._session.close(self._verdicts, int(exitstatus), final=exitstatus not in undecided)
         session.exitstatus = self._document["exit_code"]
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the verdict."""
-        if self._document is not None:
-            terminalreporter.section("storage acceptance for AI checkpoints")
-            for line, markup in summary_lines(self._document):
-                terminalreporter.write_line(line, **markup)
+    @pytest.hookimpl(wrapper=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+        """Print the verdict last, also when a comparison of pytest-benchmark ends the summary with an error."""
+        try:
+            return (yield)
+        finally:
+            if self._document is not None:
+                terminalreporter.section("storage acceptance for AI checkpoints")
+                for line, markup in summary_lines(self._document):
+                    terminalreporter.write_line(line, **markup)
 
     def pytest_unconfigure(self) -> None:
         """Clean the target when pytest ended before its session did."""

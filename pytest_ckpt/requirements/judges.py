@@ -20,6 +20,9 @@ MOST_SKEW = 1.5
 MOST_TAIL = 1.3
 MOST_VARIATION = 0.10
 
+# Units of which all or none is demanded, so that no share of a limit can be left.
+_COUNTED = ("faults", "bytes", "files", "folders", "commits")
+
 # The order of a run; a requirement is undecided when the run ended before what it needs.
 _ORDER: tuple[OperationKind, ...] = ("save", "load")
 
@@ -38,7 +41,7 @@ class Decision:
     @property
     def margin(self) -> float | None:
         """The share of the limit that was left; negative by how much it was missed."""
-        if self.measured is None or not self.limit:
+        if self.measured is None or not self.limit or self.unit in _COUNTED:
             return None
         return 1 - self.measured / self.limit
 

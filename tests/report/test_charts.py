@@ -1,0 +1,106 @@
+"""The axes: where values land, and which ticks are shown."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import made_up
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.report import charts, overview
+from pytest_ckpt.report.svg import Axis, escape, round_step
+
+SECONDS = st.floats(min_value=1e-6, max_value=1e6)
+
+
+@given(low=st.floats(min_value=0, max_value=1e5), span=st.floats(min_value=1e-5, max_value=1e6))
+def test_linear_ticks_are_few_and_inside(low: float, span: float) -> None:
+    axis = Axis(low=low, high=low + span, start=200, end=20)
+    ticks = axis.ticks()
+    assert len(ticks) <= 7
+    assert all(20 <= axis.at(tick) <= 200 for tick in ticks)
+
+
+@given(low=SECONDS, factor=st.floats(min_value=2, max_value=1e6))
+def test_logarithmic_ticks_are_inside(low: float, factor: float) -> None:
+    axis = Axis(low=low, high=low * factor, start=200, end=20, log=True)
+    assert axis.at(low) == pytest.approx(200)
+    assert axis.at(low * factor) == pytest.approx(20)
+    assert len(axis.ticks()) <= 10
+
+
+@given(SECONDS)
+def test_steps_are_round(step: float) -> None:
+    found = round_step(step)
+    assert step * (1 - 1e-9) <= found <= step * 2.51
+
+
+@given(seconds=st.lists(SECONDS, min_size=1, max_size=30), limit=st.none() | SECONDS)
+def test_any_times_can_be_drawn(seconds: list[float], limit: float | None) -> None:
+    operations = [
+        {"kind": "save", "index": n, "seconds": s, "slowest_rank": 0, "rank_seconds": [s, s / 2, s / 3, s / 4],
+         "phases": {"write": s, "<odd>": s / 7}}
+        for n, s in enumerate(seconds, start=1)
+    ]  # fmt: skip
+    for made in (
+        charts.operations_chart("a", "save", operations, len(operations), limit),
+        charts.phases_chart("b", "save", operations, len(operations)),
+        overview.heat_map("c", operations),
+    ):
+        picture = ET.fromstring(made)
+        assert picture.get("role") == "img"
+        assert picture.findtext("title")
+        assert picture.findtext("desc")
+
+
+def test_operations_that_never_ran_keep_their_place() -> None:
+    (ran,) = made_up.document("not certified", subjects=("llama3-8b-full",), fail_after=3)["measurements"]
+    picture = ET.fromstring(charts.operations_chart("a", "save", ran["operations"], 10, 28.0))
+    numbers = [text.text for text in picture.iter("text")]
+    assert numbers[-5:].count("limit") <= 1
+    assert {"1", "4", "10"} <= set(numbers)
+    assert "3 of 10 saves" in (picture.findtext("desc") or "")
+
+
+def test_what_breaks_the_limit_is_a_cross() -> None:
+    (ran,) = made_up.document("certified", subjects=("llama3-8b-full",))["measurements"]
+    saves = [o for o in ran["operations"] if o["kind"] == "save"]
+    slowest = sorted(o["seconds"] for o in saves)
+    picture = charts.operations_chart("a", "save", saves, 10, (slowest[-3] + slowest[-2]) / 2)
+    assert picture.count('class="late"') == 2
+    assert picture.count('class="mark save-mark"') == 8
+
+
+def test_very_different_times_get_a_logarithmic_axis() -> None:
+    operations = [
+        {"kind": "save", "index": n, "seconds": s, "slowest_rank": 0, "rank_seconds": [s], "phases": {}}
+        for n, s in enumerate((0.1, 0.1, 0.1, 40.0), start=1)
+    ]
+    assert ", log" in charts.operations_chart("a", "save", operations, 4, 28.0)
+
+
+def test_a_rank_with_more_bytes_is_no_straggler() -> None:
+    operation = {"kind": "save", "index": 1, "seconds": 8.0, "slowest_rank": 0, "rank_seconds": [8.0, 1.0, 1.0, 1.0]}
+    assert "1 above 1.5" in overview.heat_map("a", [operation])
+    assert "none above 1.5" in overview.heat_map("a", [operation], [800, 100, 100, 100])
+
+
+def test_cells_of_the_heat_map_fill_its_rows() -> None:
+    (ran,) = made_up.document("certified", subjects=("llama3-1t-full",))["measurements"]
+    picture = ET.fromstring(overview.heat_map("a", ran["operations"]))
+    width = sum(float(run.split("h")[1]) for path in picture.iter("path") for run in path.get("d", "").split("M")[1:])
+    assert width == pytest.approx(20 * 990, rel=0.01)
+
+
+def test_nothing_gives_no_picture() -> None:
+    assert charts.operations_chart("a", "save", [], 10, 1.0) == ""
+    assert charts.phases_chart("a", "save", [], 10) == ""
+    assert overview.heat_map("a", []) == ""
+    assert overview.cluster_chart("a", [{"subject": "x", "save": None, "load": None}], 16_000) == ""
+    assert overview.stages_bar("a", {}) == ""
+
+
+def test_escaping_takes_controls_and_quotes() -> None:
+    assert escape('<a b="c">\x00\'') == "&lt;a b=&quot;c&quot;&gt;\N{REPLACEMENT CHARACTER}&#x27;"

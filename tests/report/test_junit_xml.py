@@ -1,0 +1,76 @@
+"""JUnit as CI systems read it: counts, properties, and texts that XML can hold."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import made_up
+import pytest
+
+from pytest_ckpt.report.junit import write_junit
+
+
+def _written(document: made_up.Document, folder: Path) -> ET.Element:
+    write_junit(document, folder / "junit.xml")
+    assert [p.name for p in folder.iterdir()] == ["junit.xml"]
+    return ET.parse(folder / "junit.xml").getroot()
+
+
+def _properties(element: ET.Element) -> dict[str, str]:
+    return {p.get("name", ""): p.get("value", "") for p in element.findall("properties/property")}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [made_up.document("certified"), made_up.document("not certified"), made_up.document("incomplete"),
+     made_up.document("not certified", fail_after=3, text=made_up.HOSTILE), made_up.empty(), made_up.bare()],
+    ids=["certified", "not certified", "incomplete", "hostile", "nothing ran", "contract only"],
+)  # fmt: skip
+def test_counts_are_those_of_the_verdicts(document: made_up.Document, tmp_path: Path) -> None:
+    verdicts = document["requirements"]
+    suite = _written(document, tmp_path).find("testsuite")
+    assert suite is not None
+    failures = sum(v["outcome"] == "failed" and v["severity"] == "required" for v in verdicts)
+    skipped = sum(v["outcome"] == "not run" for v in verdicts)
+    assert suite.get("name") == "pytest-ckpt"
+    assert suite.get("tests") == str(len(verdicts)) == str(len(suite.findall("testcase")))
+    assert suite.get("failures") == str(failures) == str(len(suite.findall("testcase/failure")))
+    assert suite.get("skipped") == str(skipped) == str(len(suite.findall("testcase/skipped")))
+    found = _properties(suite)
+    assert (found["grade"], found["run"], found["cluster"]) == (document["grade"], document["run"]["id"], "16000")
+
+
+def test_a_case_has_what_was_measured(tmp_path: Path) -> None:
+    document = made_up.document("not certified", subjects=("llama3-8b-full",))
+    verdict = document["requirements"][0]
+    case = next(_written(document, tmp_path).iter("testcase"))
+    assert (case.get("classname"), case.get("name")) == ("pytest_ckpt.SAVE", "SAVE[llama3-8b-full]")
+    assert float(case.get("time", "")) == pytest.approx(verdict["measured"], abs=1e-6)
+    found = _properties(case)
+    assert found["requirement"] == "SAVE"
+    assert (found["subject"], found["severity"], found["outcome"]) == ("llama3-8b-full", "required", "failed")
+    assert [float(found[name]) for name in ("measured", "limit", "margin")] == [
+        verdict["measured"], verdict["limit"], verdict["margin"],
+    ]  # fmt: skip
+    assert found["unit"] == "s"
+    failure = case.find("failure")
+    assert failure is not None
+    assert failure.get("message") == verdict["because"]
+    assert failure.text == verdict["detail"]
+
+
+def test_advisory_waived_and_not_run(tmp_path: Path) -> None:
+    document = made_up.document("certified", subjects=("llama3-8b-full",))
+    by_id = {v["id"]: v for v in document["requirements"]}
+    by_id["REPEAT"] |= {"outcome": "failed", "because": "saves vary", "detail": "more"}
+    by_id["SAVE"] |= {"outcome": "waived", "because": "until the firmware is there"}
+    by_id["COLD"] |= {"outcome": "not run", "because": "no gauge", "measured": None, "limit": None, "margin": None}
+    cases = {case.get("name", "").split("[")[0]: case for case in _written(document, tmp_path).iter("testcase")}
+    assert cases["REPEAT"].find("failure") is None
+    assert cases["REPEAT"].findtext("system-out") == "advisory requirement failed: saves vary\nmore"
+    assert _properties(cases["REPEAT"])["outcome"] == "failed"
+    messages = {name: element.get("message") for name in cases
+                if (element := cases[name].find("skipped")) is not None}  # fmt: skip
+    assert messages == {"SAVE": "waived: until the firmware is there", "COLD": "not run: no gauge"}
+    assert "measured" not in _properties(cases["COLD"])

@@ -1,0 +1,95 @@
+"""The terminal: narrow, complete, and readable without colours or typographic signs."""
+
+from __future__ import annotations
+
+import made_up
+import pytest
+
+from pytest_ckpt.report.text import WIDTH, failure_text, summary_lines
+
+
+def _text(document: made_up.Document) -> str:
+    return "\n".join(line for line, _ in summary_lines(document))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [made_up.document("certified"), made_up.document("not certified"), made_up.document("rehearsal"),
+     made_up.document("incomplete"), made_up.document("not certified", fail_after=3), made_up.empty(), made_up.bare(),
+     made_up.document("certified", subjects=made_up.FULL_SIZE, accelerators=1_000_000, share_of_limit=1e-4)],
+    ids=["certified", "not certified", "rehearsal", "incomplete", "ended early", "nothing ran", "contract only", "large"],
+)  # fmt: skip
+def test_it_is_narrow_and_single_lined(document: made_up.Document) -> None:
+    for line, markup in summary_lines(document):
+        assert len(line) <= WIDTH
+        assert "\n" not in line
+        assert line == line.rstrip()
+        assert set(markup) <= {"green", "red", "yellow", "bold"}
+
+
+def test_ascii_terminals_can_show_it() -> None:
+    for grade in ("certified", "not certified", "rehearsal", "incomplete"):
+        _text(made_up.document(grade)).encode("ascii")
+
+
+def test_certified_is_green_and_names_cluster_and_certificate() -> None:
+    lines = summary_lines(made_up.document("certified"))
+    assert ("CERTIFIED for a cluster of 16,000 accelerators", {"green": True, "bold": True}) in lines
+    assert lines[-1][0] == "certificate: /srv/reports/ckpt-report/certificate.html"
+
+
+def test_the_table_shows_slowest_limit_margin_rates_and_cluster() -> None:
+    document = made_up.document("certified", subjects=("llama3-8b-full",))
+    save = _text(document).splitlines()[1].split()
+    assert save[:2] == ["llama3-8b-full", "save"]
+    assert ["27.8", "s"] == save[4:6]
+    assert save[-1] == f"{document['certified_cluster'][0]['save']:,}"
+    assert "4.04 GB/s" in _text(document)
+
+
+def test_whatever_was_not_met_is_told_once_with_its_reason() -> None:
+    document = made_up.document("not certified", fail_after=3, not_run=("llama3-1t-subset",))
+    text = " ".join(_text(document).split())
+    assert "failed: SAVE of llama3-8b-full: Rank 3 on client01 failed in save, write: No space left on device." in text
+    assert "not run: SAVE, LOAD, INTEGRITY, COLD, DURABLE-CALLS, STRAGGLER, REPEAT of llama3-1t-subset: " in text
+    assert text.count("llama3-1t in full has 1024 ranks") == 1
+
+
+@pytest.mark.parametrize(("change", "ending"), [
+    ({}, ": passed"),
+    ({"outcome": "failed"}, ": did not pass"),
+    ({"outcome": "not run"}, ": not everything required was run"),
+])  # fmt: skip
+def test_a_rehearsal_says_how_it_went(change: made_up.Document, ending: str) -> None:
+    document = made_up.document("rehearsal")
+    document["requirements"][0] |= change
+    assert f"REHEARSAL for a cluster of 16,000 accelerators{ending}" in _text(document).splitlines()
+    assert "  The run had 3 saves and loads; acceptance asks for 10 of each." in _text(document).splitlines()
+
+
+def test_what_was_left_behind_is_named_and_cannot_steer_the_terminal() -> None:
+    document = made_up.document("certified")
+    document["left_behind"] = ["/mnt/a\x1b[2Jb\nc"]
+    assert "left on the target: /mnt/a\N{REPLACEMENT CHARACTER}[2Jb c" in _text(document).splitlines()
+
+
+def test_a_failing_test_explains_itself() -> None:
+    verdict = made_up.document("not certified")["requirements"][0] | {"measured": 33.0, "limit": 27.5}
+    verdict["detail"] = "slowest save 3: rank 5\nlimit: 5 % of the interval"
+    assert failure_text(verdict, "pytest-ckpt plan --cluster=16000").splitlines() == [
+        f"SAVE failed for llama3-8b-full: {verdict['because']}",
+        "",
+        "  measured  33 s",
+        "  limit     27.5 s",
+        "  by        5.5 s, 20 % of the limit",
+        "",
+        "  slowest save 3: rank 5",
+        "  limit: 5 % of the interval",
+        "",
+        "  explained by: pytest-ckpt plan --cluster=16000",
+    ]
+
+
+def test_a_failure_without_numbers_has_none() -> None:
+    verdict = made_up.document("not certified", fail_after=3)["requirements"][0] | {"limit": None, "detail": ""}
+    assert failure_text(verdict, "") == f"SAVE failed for llama3-8b-full: {verdict['because']}"
