@@ -29,7 +29,10 @@ class Ledger:
         self._verdicts: list[Verdict] = []
         self._document: dict[str, Any] | None = None
         self._is_closed = False
-        quieten_benchmark(config)
+
+    def pytest_sessionstart(self) -> None:
+        """Leave the last word to the verdict."""
+        quieten_benchmark(self._config)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a verdict out of a test's report, and its seconds into pytest-benchmark."""

@@ -22,32 +22,67 @@ LAYOUTS: dict[str, tuple[str, str, int, int, int, str]] = {
     "llama3-405b-subset": ("llama3-405b", "subset", 8, 105_811_532_800, 26, "94 GB"),
     "llama3-1t-subset": ("llama3-1t", "subset", 8, 154_322_342_880, 22, "144 GB"),
 }
-FULL_BYTES = {"llama3-8b": 112_425_623_552, "llama3-70b": 978_406_572_032, "llama3-405b": 5_682_508_791_808,
-              "llama3-1t": 16_564_174_094_592}  # fmt: skip
+FULL_BYTES = {
+    "llama3-8b": 112_425_623_552,
+    "llama3-70b": 978_406_572_032,
+    "llama3-405b": 5_682_508_791_808,
+    "llama3-1t": 16_564_174_094_592,
+}
 CLIENT_LOCAL = ("llama3-8b-full", "llama3-70b-subset", "llama3-405b-subset", "llama3-1t-subset")
 FULL_SIZE = ("llama3-8b-full", "llama3-70b-full", "llama3-405b-full", "llama3-1t-full")
 
 CATALOGUE = [
-    ("SAVE", "save meets the budget", "required",
-     "Every save, from the barrier until the slowest rank is done and the checkpoint is committed, takes no longer than "
-     "the save limit of the cluster. One slow save stops the whole cluster, so each of the ten counts.",
-     "the overhead budget over the checkpoint interval"),
-    ("LOAD", "cold restore meets the budget", "required",
-     "Every load, from the barrier until the slowest rank holds its state, takes no longer than the load limit.",
-     "the restore budget over the mean time between failures"),
-    ("INTEGRITY", "every byte of every shard", "required",
-     "Every byte that was read is compared with what was written. Zero tolerance; each fault is classified.", ""),
-    ("COLD", "loads come from storage", "required",
-     "At most 1 % of what is about to be read is resident in the clients' page caches when the clock starts.",
-     "MLPerf Storage Rules 4.7"),
-    ("DURABLE-CALLS", "saves are synced before they count", "required",
-     "Every file and every directory of a checkpoint was fsynced, and the calls returned, before the save ended.",
-     "IO500 rule 6"),
-    ("STRAGGLER", "rank skew", "advisory",
-     "Slowest rank over median rank is at most 1.5 in every operation.", "our own proposal"),
-    ("REPEAT", "repeatability", "advisory",
-     "The coefficient of variation over the saves, and over the loads, is at most 10 %.", "our own proposal"),
-]  # fmt: skip
+    (
+        "SAVE",
+        "save meets the budget",
+        "required",
+        "Every save, from the barrier until the slowest rank is done and the checkpoint is committed, takes no longer "
+        "than the save limit of the cluster. One slow save stops the whole cluster, so each of the ten counts.",
+        "the overhead budget over the checkpoint interval",
+    ),
+    (
+        "LOAD",
+        "cold restore meets the budget",
+        "required",
+        "Every load, from the barrier until the slowest rank holds its state, takes no longer than the load limit.",
+        "the restore budget over the mean time between failures",
+    ),
+    (
+        "INTEGRITY",
+        "every byte of every shard",
+        "required",
+        "Every byte that was read is compared with what was written. Zero tolerance; each fault is classified.",
+        "",
+    ),
+    (
+        "COLD",
+        "loads come from storage",
+        "required",
+        "At most 1 % of what is about to be read is resident in the clients' page caches when the clock starts.",
+        "MLPerf Storage Rules 4.7",
+    ),
+    (
+        "DURABLE-CALLS",
+        "saves are synced before they count",
+        "required",
+        "Every file and every directory of a checkpoint was fsynced, and the calls returned, before the save ended.",
+        "IO500 rule 6",
+    ),
+    (
+        "STRAGGLER",
+        "rank skew",
+        "advisory",
+        "Slowest rank over median rank is at most 1.5 in every operation.",
+        "our own proposal",
+    ),
+    (
+        "REPEAT",
+        "repeatability",
+        "advisory",
+        "The coefficient of variation over the saves, and over the loads, is at most 10 %.",
+        "our own proposal",
+    ),
+]
 
 
 def cluster(accelerators: int = 16_000) -> Document:
@@ -70,7 +105,7 @@ def cluster(accelerators: int = 16_000) -> Document:
             "failures_per_day": "Llama 3 405B: 419 unexpected interruptions in 54 days on 16,000 accelerators, scaled "
             f"linearly to {accelerators:,} accelerators.",
             "mttf_seconds": f"One day over {failures:.2f} failures a day.",
-            "interval_seconds": "20 checkpoints per failure, so that at most 1/20 of the work between failures is lost.",
+            "interval_seconds": "20 checkpoints per failure: a failure costs half an interval on average, 2.5 %.",
             "save_limit_seconds": "Saving may cost 5 % of training time: 5 % of the checkpoint interval.",
             "load_limit_seconds": "Loading may cost 1 % of the time between failures: one load a failure.",
         },
@@ -116,28 +151,58 @@ def document(
         per_save = whole / limits["save_limit_seconds"]
         writers = {"llama3-8b": 8, "llama3-70b": 64, "llama3-405b": 512, "llama3-1t": 1_024}[model]
         reason = f"{model} in full has {writers} ranks and 8 were asked for{text}" if subject in not_run else None
-        checkpoints.append({
-            "subject": subject, "model": model, "mode": mode, "processes": processes, "scale": scale, "operations": operations, "bytes": size,
-            "full_bytes": full, "files": files, "save_bytes_per_second": size / save_limit,
-            "load_bytes_per_second": size / load_limit, "save_limit_seconds": save_limit,
-            "load_limit_seconds": load_limit, "space_bytes": size * operations,
-            "memory_bytes": {"largest_rank": size // processes * 2, "largest_host": size * 2 // len(hosts)},
-            "demand": {
-                "cluster_bytes": whole, "bytes_per_day": whole * limits["checkpoints_per_day"],
-                "sustained_bytes_per_second": whole * limits["checkpoints_per_day"] / 86_400,
-                "cluster_save_bytes_per_second": per_save, "writers": writers, "nodes": writers // 8,
-                "per_writer_bytes_per_second": per_save / writers,
-                "per_node_bytes_per_second": per_save / (writers // 8),
-                "restore_all_bytes_per_second": per_save * 6,
-            },
-            "not_run": reason, "published": published,
-        })  # fmt: skip
+        checkpoints.append(
+            {
+                "subject": subject,
+                "model": model,
+                "mode": mode,
+                "processes": processes,
+                "scale": scale,
+                "operations": operations,
+                "bytes": size,
+                "full_bytes": full,
+                "files": files,
+                "save_bytes_per_second": size / save_limit,
+                "load_bytes_per_second": size / load_limit,
+                "save_limit_seconds": save_limit,
+                "load_limit_seconds": load_limit,
+                "space_bytes": size * operations,
+                "memory_bytes": {"largest_rank": size // processes * 2, "largest_host": size * 2 // len(hosts)},
+                "demand": {
+                    "cluster_bytes": whole,
+                    "bytes_per_day": whole * limits["checkpoints_per_day"],
+                    "sustained_bytes_per_second": whole * limits["checkpoints_per_day"] / 86_400,
+                    "cluster_save_bytes_per_second": per_save,
+                    "writers": writers,
+                    "nodes": writers // 8,
+                    "per_writer_bytes_per_second": per_save / writers,
+                    "per_node_bytes_per_second": per_save / (writers // 8),
+                    "restore_all_bytes_per_second": per_save * 6,
+                },
+                "not_run": reason,
+                "published": published,
+            }
+        )
         failed_early = fail_after is not None and position == 0
         ran = None
         if reason is None:
-            ran = _measurement(rng, subject, model, mode, processes, hosts, size, full, scale, operations, files,
-                               save_limit * share_of_limit * (1 + position * 0.05),
-                               load_limit * share_of_limit * 0.6, text, fail_after if failed_early else None)  # fmt: skip
+            ran = _measurement(
+                rng,
+                subject,
+                model,
+                mode,
+                processes,
+                hosts,
+                size,
+                full,
+                scale,
+                operations,
+                files,
+                save_limit * share_of_limit * (1 + position * 0.05),
+                load_limit * share_of_limit * 0.6,
+                text,
+                fail_after if failed_early else None,
+            )
             measurements.append(ran)
         verdicts += _verdicts(subject, ran, save_limit, load_limit, scale, reason, text)
         sizes.append(_sizes(subject, ran, accelerators, save_limit, load_limit, scale))
@@ -168,35 +233,68 @@ def document(
         "training": training,
         "environment": {
             "hosts": [
-                {"host": h, "cpu": f"EPYC 9554 64-Core Processor{text}", "cores": 64, "memory_bytes": 1_622_722_613_248,
-                 "kernel": "6.8.0-45-generic", "os": "Ubuntu 24.04.1 LTS", "python": "3.12.3"}
+                {
+                    "host": h,
+                    "cpu": f"EPYC 9554 64-Core Processor{text}",
+                    "cores": 64,
+                    "memory_bytes": 1_622_722_613_248,
+                    "kernel": "6.8.0-45-generic",
+                    "os": "Ubuntu 24.04.1 LTS",
+                    "python": "3.12.3",
+                }
                 for h in sorted({h for m in measurements for h in m["hosts"]})
             ],
             "target": {
-                "path": f"/mnt/array one/ü{text}", "file_system": "nfs4", "source": f"array:/export/ckpt{text}",
+                "path": f"/mnt/array one/ü{text}",
+                "file_system": "nfs4",
+                "source": f"array:/export/ckpt{text}",
                 "mount_point": "/mnt/array one",
-                "options": f"rw,relatime,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,nconnect=16{text}",
-                "total_bytes": 1_099_511_627_776_000, "free_bytes": 987_654_321_000_000, "local": False,
+                "options": f"rw,relatime,vers=4.2,rsize=1048576,wsize=1048576,hard,proto=tcp,nconnect=16{text}",
+                "total_bytes": 1_099_511_627_776_000,
+                "free_bytes": 987_654_321_000_000,
+                "local": False,
             },
-            "versions": {"pytest-ckpt": "0.1.0", "pytest": "9.2.0", "torch": "2.13.0", "mpi4py": "4.1.1",
-                         "Open MPI": f"5.0.8{text}", "numpy": "2.3.4"},
+            "versions": {
+                "pytest-ckpt": "0.1.0",
+                "pytest": "9.2.0",
+                "torch": "2.13.0",
+                "mpi4py": "4.1.1",
+                "Open MPI": f"5.0.8{text}",
+                "numpy": "2.3.4",
+            },
             "launcher": "mpiexec -n 8 --host client01:8" + text,
         },
         "settings": [
             {"option": "--ckpt-target", "value": f"/mnt/array one/ü{text}", "default": "", "source": "command line"},
             {"option": "--cluster", "value": str(accelerators), "default": "", "source": "command line"},
             {"option": "--ckpt-overhead", "value": "5%", "default": "5%", "source": "default"},
-            {"option": "--ckpt-profile", "value": "acceptance" if scale == 1 else "smoke", "default": "acceptance",
-             "source": "default" if scale == 1 else f"pytest.ini{text}"},
+            {
+                "option": "--ckpt-profile",
+                "value": "acceptance" if scale == 1 else "smoke",
+                "default": "acceptance",
+                "source": "default" if scale == 1 else f"pytest.ini{text}",
+            },
         ],
         "disclosures": [
-            *([f"--ckpt-profile=smoke (acceptance by default): scale {scale:g}, 3 + 3 operations."] if scale < 1 else []),
+            *(
+                [f"--ckpt-profile=smoke (acceptance by default): scale {scale:g}, 3 + 3 operations."]
+                if scale < 1
+                else []
+            ),
             f"--ckpt-drop-caches=/usr/local/bin/drop{text} (auto by default), from the command line.",
         ],
-        "stages": {"saves": 1800.5, "loads": 1204.2, "drop caches": 61.0, "content": 420.4, "verify": 522.8,
-                   "launch": 31.2, "remove": 58.8, "other": 12.1},
+        "stages": {
+            "saves": 1800.5,
+            "loads": 1204.2,
+            "drop caches": 61.0,
+            "content": 420.4,
+            "verify": 522.8,
+            "launch": 31.2,
+            "remove": 58.8,
+            "other": 12.1,
+        },
         "left_behind": [f"/mnt/array one/pytest-ckpt-old{text}"] if text else [],
-    }  # fmt: skip
+    }
     return result
 
 
@@ -237,9 +335,22 @@ def bare() -> Document:
 
 
 def _measurement(
-    rng: random.Random, subject: str, model: str, mode: str, processes: int, hosts: list[str], size: int, full: int,
-    scale: float, operations: int, files: int, save: float, load: float, text: str, fail_after: int | None,
-) -> Document:  # fmt: skip
+    rng: random.Random,
+    subject: str,
+    model: str,
+    mode: str,
+    processes: int,
+    hosts: list[str],
+    size: int,
+    full: int,
+    scale: float,
+    operations: int,
+    files: int,
+    save: float,
+    load: float,
+    text: str,
+    fail_after: int | None,
+) -> Document:
     done = []
     for kind, target in (("save", save), ("load", load)):
         for index in range(1, operations + 1):
@@ -250,50 +361,119 @@ def _measurement(
             commit = base * 0.004 if kind == "save" else 0.0
             mine = seconds[slow]
             phases = (
-                {"open": mine * 0.01, "write": mine * 0.62, "fsync": mine * 0.33, "close": mine * 0.01,
-                 "directory": mine * 0.03, "commit": commit}
-                if kind == "save" else {"open": mine * 0.02, "read": mine * 0.97, "close": mine * 0.01}
-            )  # fmt: skip
-            done.append({
-                "kind": kind, "index": index, "seconds": mine + commit, "slowest_rank": slow,
-                "rank0_seconds": seconds[0], "rank_seconds": seconds, "phases": phases, "bytes": size,
-                "mapped_bytes": size if kind == "load" else None,
-                "resident_bytes": int(size * 0.0004) if kind == "load" else None,
-            })  # fmt: skip
+                {
+                    "open": mine * 0.01,
+                    "write": mine * 0.62,
+                    "fsync": mine * 0.33,
+                    "close": mine * 0.01,
+                    "directory": mine * 0.03,
+                    "commit": commit,
+                }
+                if kind == "save"
+                else {"open": mine * 0.02, "read": mine * 0.97, "close": mine * 0.01}
+            )
+            done.append(
+                {
+                    "kind": kind,
+                    "index": index,
+                    "seconds": mine + commit,
+                    "slowest_rank": slow,
+                    "rank0_seconds": seconds[0],
+                    "rank_seconds": seconds,
+                    "phases": phases,
+                    "bytes": size,
+                    "mapped_bytes": size if kind == "load" else None,
+                    "resident_bytes": int(size * 0.0004) if kind == "load" else None,
+                }
+            )
     failure = None
     if fail_after is not None:
         done = done[:fail_after]
         failure = {
-            "kind": "error", "message": f"No space left on device{text}", "rank": 3, "host": hosts[0],
-            "operation": f"save {fail_after + 1}", "phase": "write",
-            "file": f"zero_pp_rank_3_mp_rank_00_model_states.pt{text}", "errno": "ENOSPC",
+            "kind": "error",
+            "message": f"No space left on device{text}",
+            "rank": 3,
+            "host": hosts[0],
+            "operation": f"save {fail_after + 1}",
+            "phase": "write",
+            "file": f"zero_pp_rank_3_mp_rank_00_model_states.pt{text}",
+            "errno": "ENOSPC",
             "stack": f'File "engine.py", line 12, in save\n  os.write(file, view){text}',
-        }  # fmt: skip
+        }
     ended = failure is None
     return {
-        "subject": subject, "model": model, "mode": mode, "processes": processes, "hosts": hosts, "engine": "torch",
-        "scale": scale, "seed": 421, "bytes": size, "full_bytes": full,
-        "rank_bytes": [size // processes] * processes, "basis": "all ranks", "operations_planned": operations,
+        "subject": subject,
+        "model": model,
+        "mode": mode,
+        "processes": processes,
+        "hosts": hosts,
+        "engine": "torch",
+        "scale": scale,
+        "seed": 421,
+        "bytes": size,
+        "full_bytes": full,
+        "rank_bytes": [size // processes] * processes,
+        "basis": "all ranks",
+        "operations_planned": operations,
         "operations": done,
         "cache": {
             "required": True,
             "readings": [
-                {"rule": f"one checkpoint of the host x 3 < memory{text}", "host": hosts[0],
-                 "memory_bytes": 1_622_722_613_248, "bytes_compared": 3 * size, "asks": True},
-                {"rule": "all checkpoints of the host < 3 x memory", "host": hosts[0],
-                 "memory_bytes": 1_622_722_613_248, "bytes_compared": 10 * size, "asks": True},
+                {
+                    "rule": f"one checkpoint of the host x 3 < memory{text}",
+                    "host": hosts[0],
+                    "memory_bytes": 1_622_722_613_248,
+                    "bytes_compared": 3 * size,
+                    "asks": True,
+                },
+                {
+                    "rule": "all checkpoints of the host < 3 x memory",
+                    "host": hosts[0],
+                    "memory_bytes": 1_622_722_613_248,
+                    "bytes_compared": 10 * size,
+                    "asks": True,
+                },
             ],
-            "policy": "auto", "method": "drop_caches", "gauge": "cachestat", "resident_fraction": 0.0004, "detail": text,
-        } if ended else None,
-        "integrity": {"bytes_expected": size * operations, "bytes_checked": size * operations, "fault_count": 0,
-                      "faults": []} if ended else None,
-        "durability": {"files": files * operations, "files_synced": files * operations, "directories": operations,
-                       "directories_synced": operations, "saves": operations, "commits": operations} if ended else None,
+            "policy": "auto",
+            "method": "drop_caches",
+            "gauge": "cachestat",
+            "resident_fraction": 0.0004,
+            "detail": text,
+        }
+        if ended
+        else None,
+        "integrity": {
+            "bytes_expected": size * operations,
+            "bytes_checked": size * operations,
+            "fault_count": 0,
+            "faults": [],
+        }
+        if ended
+        else None,
+        "durability": {
+            "files": files * operations,
+            "files_synced": files * operations,
+            "directories": operations,
+            "directories_synced": operations,
+            "saves": operations,
+            "commits": operations,
+        }
+        if ended
+        else None,
         "stages": {"save": 10 * save, "load": 10 * load, "drop": 3.0, "verify": 22.0, "content": 12.0},
-        "ranks": [{"rank": r, "host": hosts[min(r // 8, len(hosts) - 1)], "pid": 1000 + r,
-                   "peak_memory_bytes": size // processes * 2} for r in range(processes)],
-        "engine_facts": {"torch": "2.13.0", "note": text}, "failure": failure, "launch": "launches/1",
-    }  # fmt: skip
+        "ranks": [
+            {
+                "rank": r,
+                "host": hosts[min(r // 8, len(hosts) - 1)],
+                "pid": 1000 + r,
+                "peak_memory_bytes": size // processes * 2,
+            }
+            for r in range(processes)
+        ],
+        "engine_facts": {"torch": "2.13.0", "note": text},
+        "failure": failure,
+        "launch": "launches/1",
+    }
 
 
 def _verdicts(
@@ -306,15 +486,31 @@ def _verdicts(
     text: str,
 ) -> list[Document]:
     def verdict(
-        name: str, measured: float | None, limit: float | None, unit: str, because: str, *, severity: str = "required",
+        name: str,
+        measured: float | None,
+        limit: float | None,
+        unit: str,
+        because: str,
+        *,
+        severity: str = "required",
         outcome: str = "",
-    ) -> Document:  # fmt: skip
+    ) -> Document:
         margin = None if measured is None or not limit else (limit - measured) / limit
         outcome = outcome or ("met" if measured is None or limit is None or measured <= limit else "failed")
-        return {"id": name, "subject": subject, "severity": severity, "outcome": outcome, "measured": measured,
-                "limit": limit, "unit": unit, "margin": margin, "because": because + text,
-                "detail": "limit: 5 % of the interval\nslowest: rank 5 on client01, in write" + text
-                if outcome == "failed" else ""}  # fmt: skip
+        return {
+            "id": name,
+            "subject": subject,
+            "severity": severity,
+            "outcome": outcome,
+            "measured": measured,
+            "limit": limit,
+            "unit": unit,
+            "margin": margin,
+            "because": because + text,
+            "detail": "limit: 5 % of the interval\nslowest: rank 5 on client01, in write" + text
+            if outcome == "failed"
+            else "",
+        }
 
     advisory = {"STRAGGLER", "REPEAT"}
     failure = ran and ran["failure"]
@@ -323,15 +519,23 @@ def _verdicts(
         for name, *_ in CATALOGUE:
             blamed = bool(failure) and name == "SAVE"
             why = f"Rank 3 on client01 failed in save, write: {failure['message']}." if failure else str(reason)
-            found.append(verdict(name, None, save_limit if name == "SAVE" else None, "s" if name == "SAVE" else "",
-                                 why if blamed or not failure else "The run ended before this could be decided: " + why,
-                                 severity="advisory" if name in advisory else "required",
-                                 outcome="failed" if blamed else "not run"))  # fmt: skip
+            found.append(
+                verdict(
+                    name,
+                    None,
+                    save_limit if name == "SAVE" else None,
+                    "s" if name == "SAVE" else "",
+                    why if blamed or not failure else "The run ended before this could be decided: " + why,
+                    severity="advisory" if name in advisory else "required",
+                    outcome="failed" if blamed else "not run",
+                )
+            )
         return found
     saves = [o["seconds"] for o in ran["operations"] if o["kind"] == "save"]
     loads = [o["seconds"] for o in ran["operations"] if o["kind"] == "load"]
-    skew = max(max(o["rank_seconds"]) / sorted(o["rank_seconds"])[len(o["rank_seconds"]) // 2]
-               for o in ran["operations"])  # fmt: skip
+    skew = max(
+        max(o["rank_seconds"]) / sorted(o["rank_seconds"])[len(o["rank_seconds"]) // 2] for o in ran["operations"]
+    )
     mean = sum(saves) / len(saves)
     variation = math.sqrt(sum((s - mean) ** 2 for s in saves) / len(saves)) / mean
     return [
@@ -382,20 +586,27 @@ def _training(ran: Document, limits: Document, scale: float) -> Document:
         "load_seconds": slowest["load"],
         "projected": scale < 1,
         "intervals": [
-            {"name": n, "interval_seconds": i,
-             "effective_training_time_ratio": 1 - slowest["save"] / i - (i / 2 + slowest["load"] + 60) / mttf}
+            {
+                "name": n,
+                "interval_seconds": i,
+                "effective_training_time_ratio": 1 - slowest["save"] / i - (i / 2 + slowest["load"] + 60) / mttf,
+            }
             for n, i in intervals.items()
         ],
-    }  # fmt: skip
+    }
 
 
 def _grade_reasons(grade: str, verdicts: list[Document], scale: float) -> list[str]:
-    failed = [f"{v['id']} failed for {v['subject']}: {v['because']}" for v in verdicts
-              if v["outcome"] == "failed" and v["severity"] == "required"]  # fmt: skip
+    failed = [
+        f"{v['id']} failed for {v['subject']}: {v['because']}"
+        for v in verdicts
+        if v["outcome"] == "failed" and v["severity"] == "required"
+    ]
     missing = {
         (v["subject"], v["because"]): f"SAVE, LOAD did not run for {v['subject']}: {v['because']}"
-        for v in verdicts if v["outcome"] == "not run"
-    }  # fmt: skip
+        for v in verdicts
+        if v["outcome"] == "not run"
+    }
     if grade == "certified":
         return ["Every required requirement was met, at full scale, and nothing was left out."]
     rehearsal = [

@@ -1,4 +1,4 @@
-"""The certificate in a real browser: it draws, prints on A4, says nothing on the console and asks the network nothing."""
+"""The certificate in a real browser: it draws, prints on A4, and says nothing on the console."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def _browse(folder: Path, name: str, *arguments: str) -> str:
     write_certificate(DOCUMENTS[name](), folder / "certificate.html")
     command = [
         str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-        "--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars", "--enable-logging=stderr",
-        "--disable-dev-shm-usage", f"--user-data-dir={folder / 'profile'}", "--window-size=1200,1600", *arguments,
+        "--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars",
+        "--enable-logging=stderr", "--disable-dev-shm-usage", f"--user-data-dir={folder / 'profile'}",
+        "--window-size=1200,1600", *arguments,
         (folder / "certificate.html").as_uri(),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

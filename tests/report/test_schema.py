@@ -44,6 +44,12 @@ def test_unknown_fields_are_allowed() -> None:
     VALIDATOR.validate(document)
 
 
+def _at(document: Any, path: tuple[Any, ...]) -> Any:
+    for step in path:
+        document = document[step]
+    return document
+
+
 REQUIRED = [
     (), ("run",), ("cluster",), ("requirements", 0), ("measurements", 0), ("measurements", 0, "operations", 0),
     ("measurements", 0, "cache"), ("measurements", 0, "integrity"), ("measurements", 0, "durability"),
@@ -98,9 +104,3 @@ def test_wrong_values_are_refused(path: tuple[Any, ...], value: object) -> None:
     document = copy.deepcopy(DOCUMENTS["certified"])
     _at(document, path[:-1])[path[-1]] = value
     assert not VALIDATOR.is_valid(document)
-
-
-def _at(document: Any, path: tuple[Any, ...]) -> Any:
-    for step in path:
-        document = document[step]
-    return document
