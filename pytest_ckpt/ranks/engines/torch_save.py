@@ -6,7 +6,6 @@ import io
 import os
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from pytest_ckpt.ranks.content import Place
@@ -16,6 +15,7 @@ from pytest_ckpt.ranks.faults import compare
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from pytest_ckpt.ranks.activity import Activity
