@@ -17,12 +17,8 @@ def main() -> None:
     whole, stages, memory = [], [], []
     for _ in range(runs):
         folder = Path(tempfile.mkdtemp())
-        words = [
-            f"--ckpt-target={target}",
-            "--cluster=64",
-            "--ckpt-profile=smoke",
-            f"--ckpt-report={folder / 'report'}",
-        ]
+        report = folder / "report"
+        words = [f"--ckpt-target={target}", "--cluster=64", "--ckpt-profile=smoke", f"--ckpt-report={report}"]
         start = time.perf_counter()
         subprocess.run([sys.executable, "-m", "pytest", *words], cwd=folder, check=True, capture_output=True)
         whole.append(time.perf_counter() - start)
