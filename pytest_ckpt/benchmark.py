@@ -21,7 +21,7 @@ def quieten_benchmark(config: pytest.Config) -> None:
         plugged.quiet = True
 
 
-def add_benchmark(config: pytest.Config, nodeid: str, carried: dict[str, Any]) -> None:
+def add_benchmark(config: pytest.Config, carried: dict[str, Any]) -> None:
     """Add the seconds of one test's operations; does nothing where pytest-benchmark is absent or switched off."""
     benchmarks = config.pluginmanager.get_plugin("pytest-benchmark")
     plugged = getattr(config, "_benchmarksession", None)
@@ -32,9 +32,11 @@ def add_benchmark(config: pytest.Config, nodeid: str, carried: dict[str, Any]) -
     metadata: Any = Metadata  # it has no types
 
     subject, kind = carried["subject"], carried["kind"]
+    # Results are compared by their full name; a node id would change with the folder pytest is started in.
+    name = f"{kind}[{subject}]"
     fixture = SimpleNamespace(
-        name=f"{kind}[{subject}]",
-        fullname=nodeid,
+        name=name,
+        fullname=name,
         group=kind,
         param=subject,
         params={"subject": subject},

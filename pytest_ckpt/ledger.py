@@ -40,7 +40,7 @@ class Ledger:
         if carried is None or report.when != "call":
             return
         self._verdicts.append(from_plain(Verdict, json.loads(carried["verdict"])))
-        add_benchmark(self._config, report.nodeid, carried)
+        add_benchmark(self._config, carried)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

@@ -12,11 +12,15 @@ from typing import Any
 from pytest_ckpt.errors import UsageError, nearest
 from pytest_ckpt.settings import ENGINES, PROFILES, HostSlots, Origin, Settings
 from pytest_ckpt.sizing.architectures import MODELS
-from pytest_ckpt.sizing.reliability import parse_failure_model
-from pytest_ckpt.units import parse_duration, parse_fraction
+from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
+from pytest_ckpt.units import format_count, parse_duration, parse_fraction
 
 MODES = ("auto", "full", "subset", "open")
 DEFAULT_PROCESSES = 8
+
+# What the content of a checkpoint can tell apart (ranks.content), and beyond any cluster.
+_MOST_PROCESSES, _MOST_OPERATIONS, _MOST = 16_384, 4_095, 1_000_000_000
+_RAREST = 1e-9  # failures a day
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,14 +55,19 @@ def _text(value: str) -> str:
     return value
 
 
-def _count(value: str) -> int:
-    try:
-        number = int(value.replace(",", "").replace("_", ""))
-    except ValueError:
-        raise ValueError("a whole number is expected, such as 16000") from None
-    if number < 1:
-        raise ValueError("a whole number of at least 1 is expected")
-    return number
+def _count_to(most: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            number = int(value.replace(",", "").replace("_", ""))
+        except ValueError:
+            raise ValueError("a whole number is expected, such as 16000") from None
+        if number < 1:
+            raise ValueError("a whole number of at least 1 is expected")
+        if number > most:
+            raise ValueError(f"a whole number of at most {format_count(most)} is expected")
+        return number
+
+    return parse
 
 
 def _seed(value: str) -> int:
@@ -136,7 +145,11 @@ def _hosts(value: str) -> tuple[HostSlots, ...]:
 
 
 def _failures(value: str) -> str:
-    parse_failure_model(value)
+    rate = parse_failure_model(value).failures_per_accelerator_day
+    if not _RAREST <= rate <= SECONDS_PER_DAY:
+        raise ValueError(
+            "for one accelerator, at most a failure a second and at least one in 2.7 million years is expected"
+        )
     return value
 
 
@@ -153,13 +166,13 @@ def _command(value: str) -> str:
 OPTIONS = (
     Option(key="target", metavar="PATH", default="", parse=_text,
            help="the folder on the storage under test where checkpoints go; it must exist"),
-    Option(key="cluster", metavar="N", default="", parse=_count, aliases=("--cluster",),
+    Option(key="cluster", metavar="N", default="", parse=_count_to(_MOST), aliases=("--cluster",),
            help="accelerators in the cluster that the storage is meant for"),
     Option(key="overhead", metavar="PERCENT", default="5%", parse=_share,
            help="share of training time that saving may cost"),
     Option(key="restore_budget", metavar="PERCENT", default="1%", parse=_share,
            help="share of the time between failures that loading may cost"),
-    Option(key="checkpoints_per_failure", metavar="K", default="20", parse=_count,
+    Option(key="checkpoints_per_failure", metavar="K", default="20", parse=_count_to(_MOST),
            help="checkpoints that are saved for each failure of the cluster"),
     Option(key="failures", metavar="MODEL", default="llama3", parse=_failures,
            help="how often accelerators fail: llama3, mttf:50000h, node-days:6.5 (failures in 1,000 node-days), "
@@ -169,7 +182,7 @@ OPTIONS = (
     Option(key="mode", metavar="MODE", default="auto", parse=_one_of(MODES),
            help="full: all ranks of the layout; subset: its ranks 0 to 7, one node; open: as many ranks as "
            "--ckpt-processes says; auto: full where the processes suffice, else subset on a local file system"),
-    Option(key="processes", metavar="N", default="", parse=_count,
+    Option(key="processes", metavar="N", default="", parse=_count_to(_MOST_PROCESSES),
            help="ranks to start; the slots of --ckpt-hosts, or 8"),
     Option(key="hosts", metavar="LIST", default="localhost", parse=_hosts,
            help="host:slots,… or @hostfile"),
@@ -183,7 +196,7 @@ OPTIONS = (
            "smoke: 1/1000, 3 and 3"),
     Option(key="scale", metavar="FRACTION", default="", parse=_scale,
            help="share of the full size, in place of the profile's; below 1 the run is a rehearsal"),
-    Option(key="operations", metavar="N", default="", parse=_count,
+    Option(key="operations", metavar="N", default="", parse=_count_to(_MOST_OPERATIONS),
            help="number of saves and of loads, in place of the profile's; below 10 the run is a rehearsal"),
     Option(key="drop_caches", metavar="HOW", default="auto", parse=_command,
            help="auto, never, or a command that drops the page cache, run on every host without a shell"),
@@ -220,6 +233,10 @@ def resolve(command_line: Mapping[str, str | None], ini: Mapping[str, str | None
             if (said := layer.get(option.ini_name)) is not None:
                 source, text = name, said
                 break
+        if option.is_flag:
+            text = {"true": "on", "false": "off"}.get(text.lower(), text)
+        if not text and source != "default":
+            raise UsageError(f"{option.flag} has no value{_where(source)}.", f"{option.flag} is {option.help}.")
         values[option.key] = _parse(option, text, source) if text else None
         origins.append(Origin(option=option.flag, value=text, default=option.default, source=source))
     profile = PROFILES[values["profile"]]
@@ -253,8 +270,12 @@ def _parse(option: Option, text: str, source: str) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        where = "" if source == "command line" else f" (in {source})"
+        where = _where(source)
         raise UsageError(f"{option.flag} {text}{where}: {error}.", f"{option.flag} is {option.help}.") from None
+
+
+def _where(source: str) -> str:
+    return "" if source == "command line" else f" (in {source})"
 
 
 def _read_toml(path: Path) -> dict[str, str | None]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _FOLDER = "pytest_ckpt_folder"
+_NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
 _OLD_HANDLER = pytest.StashKey[Any]()
 
 
@@ -102,15 +103,26 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give the tests of a suite every subject of the plan."""
-    if not any(mark.name == "requirement" for mark in metafunc.definition.iter_markers()):
+    if not _judges(metafunc.definition):
         return
     session = _session(metafunc.config)
     if session is None:
-        raise pytest.UsageError(
-            "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
-        )
-    if "subject" in metafunc.fixturenames:
+        # A worker of xdist cannot end the run; it can fail the collection, and does so here.
+        if hasattr(metafunc.config, "workerinput"):
+            raise pytest.UsageError(_NO_TARGET)
+    elif "subject" in metafunc.fixturenames:
         metafunc.parametrize("subject", [c.subject for c in session.plan.checkpoints])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse to run a suite without a target."""
+    if _session(config) is None and any(_judges(item) for item in items):
+        raise pytest.UsageError(_NO_TARGET)
+
+
+def _judges(item: pytest.Item) -> bool:
+    """Whether a test belongs to a suite; a marker alone may be another plugin's."""
+    return item.get_closest_marker("requirement") is not None and "judge" in getattr(item, "fixturenames", ())
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

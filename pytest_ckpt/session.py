@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.certificate import judge_run, make_document
+from pytest_ckpt.errors import UsageError
 from pytest_ckpt.measure import preflight
 from pytest_ckpt.measure.bench import Bench, Observer, file_names, read_measurement, write_atomically
 from pytest_ckpt.measure.environment import versions
@@ -23,7 +24,7 @@ from pytest_ckpt.measure.launcher import Launcher
 from pytest_ckpt.measure.processes import end_marked
 from pytest_ckpt.records import Measurement, Verdict, from_plain, to_plain
 from pytest_ckpt.sizing.plan import Plan, plan_run
-from pytest_ckpt.targets.posix import RunFolder, leftovers
+from pytest_ckpt.targets.posix import RunFolder, leftovers, remove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,19 +70,23 @@ class Session:
         checked = preflight.check(settings, run_id)
         folder = Path(settings.report).expanduser().absolute()
         notices = []
-        if aside := preflight.set_aside(folder):
-            notices.append(f"the report of an earlier run is now {aside}")
+        target = RunFolder(checked.target, run_id)
+        try:
+            target.create()
+            if aside := _make_report_folder(settings, folder, target):
+                notices.append(f"the report of an earlier run is now {aside}")
+        except UsageError:
+            if checked.probe:
+                shutil.rmtree(checked.probe.parent)
+            raise
         for leftover in leftovers(checked.target):
             notices.append(
                 f"left on the target by run {leftover.run_id} of {leftover.host}; if that run has ended, remove it: "
                 f"rm -r -- {shlex.quote(str(leftover.path))}"
             )
-        (folder / "measurements").mkdir(parents=True)
         if checked.probe:
             shutil.copytree(checked.probe, folder / "launches" / "probe")
             shutil.rmtree(checked.probe.parent)
-        target = RunFolder(checked.target, run_id)
-        target.create()
         facts = SessionFacts(
             run_id=run_id,
             started=now.isoformat(timespec="seconds"),
@@ -179,6 +184,20 @@ class Session:
         if self.settings.keep:
             return [f"{target} stays, as --ckpt-keep asked for"]
         return remove_in_time(target, self.facts.target_identity, file_names(self.plan), _REMOVE_SECONDS)
+
+
+def _make_report_folder(settings: Settings, folder: Path, target: RunFolder) -> Path | None:
+    """Make the report folder; return where that of an earlier run is now. On failure the target is left clean."""
+    try:
+        aside = preflight.set_aside(folder)
+        (folder / "measurements").mkdir(parents=True)
+    except OSError as error:
+        remove(target.path, target.identity, ())
+        raise UsageError(
+            f"--ckpt-report {settings.report} cannot be made: {error.strerror}.",
+            "Name a folder that can be written: --ckpt-report=/var/tmp/ckpt-report, for example.",
+        ) from None
+    return aside
 
 
 def remove_in_time(target: Path, identity: Sequence[int], names: Iterable[str], seconds: float) -> list[str]:

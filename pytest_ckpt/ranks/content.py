@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pytest_ckpt.ranks.checksums import PageChecksums, join, linear, of_zeros
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 PAGE_BYTES = 4096
 BLOCK_PAGES = 256
 _LANES = PAGE_BYTES // 8
-_BLOCK_BYTES = BLOCK_PAGES * PAGE_BYTES
+_CHECKSUM_PAGES = 1 << 15  # what a checksum holds at a time stays in the processor's cache
 
 # How a place is packed into 64 bits; together they fill the word, so the packing can be undone.
 _PAGE_BITS, _TENSOR_BITS, _RANK_BITS, _CHECKPOINT_BITS = 28, 10, 14, 12
@@ -71,6 +73,7 @@ class Content:
         self._block: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _LANES), dtype=np.uint64)
         self._key = int(generator.integers(0, 1 << 64, dtype=np.uint64))
         self._scratch: Words = np.empty_like(self._block)
+        self._checksums: PageChecksums | None = None
 
     def fill(self, out: Bytes, place: Place, offset: int = 0) -> None:
         """Write the tensor's bytes ``offset`` .. ``offset + len(out)`` into ``out``, a contiguous array of bytes."""
@@ -96,6 +99,20 @@ class Content:
         out = np.empty(length, dtype=np.uint8)
         self.fill(out, place, offset)
         return out
+
+    def crc32(self, place: Place, length: int) -> int:
+        """Return the CRC-32 of the tensor's first ``length`` bytes, without making them."""
+        if self._checksums is None:
+            self._checksums = PageChecksums(self._block)
+        whole, rest = divmod(length, PAGE_BYTES)
+        total = 0
+        for page in range(0, whole, _CHECKSUM_PAGES):
+            pages = min(_CHECKSUM_PAGES, whole - page)
+            part = self._checksums.of_pages(page % BLOCK_PAGES, self._words(place, page, pages))
+            total = join(total, part, pages * PAGE_BYTES)
+        if rest:
+            total = join(total, linear(self.expected(place, whole * PAGE_BYTES, rest).tobytes()), rest)
+        return total ^ of_zeros(length)
 
     def origin(self, page: Bytes) -> tuple[Place, int] | None:
         """Say where a whole page of ours belongs: its place and page number, or None when it is not a page of ours."""

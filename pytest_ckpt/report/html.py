@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,28 @@ from markupsafe import Markup
 
 from pytest_ckpt import resources, units
 from pytest_ckpt.report import charts, overview, view
-from pytest_ckpt.report.quantity import NONE, margin_text, moment_text, quantity, rates_alike, seconds_alike
+from pytest_ckpt.report.quantity import (
+    NONE,
+    margin_text,
+    moment_text,
+    quantity,
+    rates_alike,
+    seconds_alike,
+    three_digits,
+)
 from pytest_ckpt.report.svg import printable
 
 MOST_ROWS = 40
 """Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
 
+HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python")
+
 CLUSTER_QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("accelerators", "accelerators", lambda value: f"{value:,}"),
-    ("failures_per_day", "failures a day", lambda value: f"{value:,.2f}"),
+    ("failures_per_day", "failures a day", three_digits),
     ("mttf_seconds", "mean time between failures", units.format_seconds),
     ("checkpoints_per_failure", "checkpoints per failure", lambda value: f"{value:g}"),
-    ("checkpoints_per_day", "checkpoints a day", lambda value: f"{value:,.0f}"),
+    ("checkpoints_per_day", "checkpoints a day", three_digits),
     ("interval_seconds", "checkpoint interval", units.format_seconds),
     ("overhead", "overhead budget", units.format_percent),
     ("restore_budget", "restore budget", units.format_percent),
@@ -87,6 +98,7 @@ def _environment() -> jinja2.Environment:
         "moment": _or_dash(moment_text),
         "dash": _or_dash(str),
         "in_short": view.names_in_short,
+        "command": shlex.join,
         "phase_class": charts.phase_class,
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
     }
@@ -153,10 +165,10 @@ def _stages(stages: Mapping[str, float]) -> dict[str, Any]:
 
 def _alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
     """Return the hosts put together where they differ only by name."""
-    groups: dict[tuple[Any, ...], tuple[list[str], dict[str, Any]]] = {}
+    groups: dict[tuple[object, ...], tuple[list[str], dict[str, Any]]] = {}
     for host in hosts:
-        facts = {key: value for key, value in host.items() if key != "host"}
-        names, _ = groups.setdefault(tuple(sorted((k, str(v)) for k, v in facts.items())), ([], facts))
+        facts = {name: host.get(name) for name in HOST_FACTS}
+        names, _ = groups.setdefault(tuple(facts.values()), ([], facts))
         names.append(str(host["host"]))
     return list(groups.values())
 

@@ -59,6 +59,11 @@ def decimals_for(largest: float) -> int:
     return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
 
 
+def three_digits(value: float) -> str:
+    """Return a number to three digits, with thousands separated and none before the point rounded away."""
+    return f"{value:,.{decimals_for(value)}f}"
+
+
 def _alike(largest: float | None, steps: tuple[tuple[float, float, str], ...]) -> Callable[[float | None], str]:
     top = largest or 0.0
     _, size, letters = next(step for step in steps if top >= step[0])
@@ -67,12 +72,12 @@ def _alike(largest: float | None, steps: tuple[tuple[float, float, str], ...]) -
 
 
 def margin_text(margin: float | None) -> str:
-    """Return the share of the limit that was left, with its sign."""
+    """Return the share of the limit that was left, with its sign; only a whole limit left is 100 %."""
     if margin is None:
         return NONE
-    if abs(margin) >= 10:
-        return f"{margin:+,.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
-    return f"{margin * 100:+.0f} %".replace("-", "\N{MINUS SIGN}")
+    sign = "+" if margin >= 0 else "\N{MINUS SIGN}"
+    text = units.format_percent(abs(margin), digits=2 if margin < 0.99 else 3)
+    return sign + ("99.9 %" if text == "100 %" and 0 < margin < 1 else text)
 
 
 def moment_text(iso: str | None) -> str:

@@ -169,6 +169,7 @@ def document(
                 "space_bytes": size * operations,
                 "memory_bytes": {"largest_rank": size // processes * 2, "largest_host": size * 2 // len(hosts)},
                 "demand": {
+                    "subject": subject,
                     "cluster_bytes": whole,
                     "bytes_per_day": whole * limits["checkpoints_per_day"],
                     "sustained_bytes_per_second": whole * limits["checkpoints_per_day"] / 86_400,
