@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +42,7 @@ class TerminalObserver(Observer):
         """Start a new set of lines."""
         if self._reporter is not None:
             self._write("\n")
-            self._progress = Progress(checkpoints, self._write, live=sys.__stdout__ is not None and self._is_terminal())
+            self._progress = Progress(checkpoints, self._write, live=self._reporter.isatty)
 
     def heard(self, event: dict[str, Any]) -> None:
         """Show an event."""
@@ -60,9 +59,6 @@ class TerminalObserver(Observer):
         if self._progress:
             self._progress.end()
             self._progress = None
-
-    def _is_terminal(self) -> bool:
-        return bool(self._reporter is not None and self._reporter._tw._file.isatty())
 
     def _write(self, text: str) -> None:
         assert self._reporter is not None

@@ -13,10 +13,12 @@ from pytest_ckpt.errors import UsageError, nearest
 from pytest_ckpt.settings import ENGINES, PROFILES, HostSlots, Origin, Settings
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
-from pytest_ckpt.units import format_count, parse_duration, parse_fraction
+from pytest_ckpt.units import format_count, parse_duration, parse_fraction, parse_size
 
 MODES = ("auto", "full", "subset", "open")
 DEFAULT_PROCESSES = 8
+_REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
+_MOST_DEPTH = 16
 
 # What the content of a checkpoint can tell apart (ranks.content), and beyond any cluster.
 _MOST_PROCESSES, _MOST_OPERATIONS, _MOST = 16_384, 4_095, 1_000_000_000
@@ -99,6 +101,13 @@ def _seconds(value: str) -> float:
     if seconds <= 0:
         raise ValueError("a duration above 0 is expected, such as 300s")
     return seconds
+
+
+def _request(value: str) -> int:
+    count = parse_size(value)
+    if count % _REQUEST_STEP_BYTES or not 0 < count <= _MOST_REQUEST_BYTES:
+        raise ValueError("a multiple of 64KiB up to 16MiB is expected, such as 4MiB")
+    return count
 
 
 def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
@@ -190,7 +199,12 @@ OPTIONS = (
            help="what starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes} and {hosts} are filled in; "
            "without it, the mpiexec that was installed"),
     Option(key="engine", metavar="NAME", default="torch", parse=_one_of(ENGINES),
-           help="how bytes get to the storage: torch (torch.save and torch.load)"),
+           help="how bytes get to the storage: torch (torch.save and torch.load, the state in memory), stream (the "
+           "same files by direct requests, with memory that does not depend on the model)"),
+    Option(key="request", metavar="SIZE", default="4MiB", parse=_request,
+           help="size of a request of the engine stream"),
+    Option(key="depth", metavar="N", default="2", parse=_count_to(_MOST_DEPTH),
+           help="requests in flight for each rank of the engine stream"),
     Option(key="profile", metavar="NAME", default="acceptance", parse=_one_of(tuple(PROFILES)),
            help="acceptance: full size, 10 saves and 10 loads; nightly: 1/100 of the size, 10 and 10; "
            "smoke: 1/1000, 3 and 3"),
@@ -254,6 +268,8 @@ def resolve(command_line: Mapping[str, str | None], ini: Mapping[str, str | None
         hosts=hosts,
         launcher=values["launcher"],
         engine=values["engine"],
+        request_bytes=values["request"],
+        depth=values["depth"],
         profile=values["profile"],
         scale=values["scale"] or profile.scale,
         operations=values["operations"] or profile.operations,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ENGINES = ("torch",)
+ENGINES = ("torch", "stream")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +57,8 @@ class Settings:
     hosts: tuple[HostSlots, ...]
     launcher: str | None
     engine: str
+    request_bytes: int
+    depth: int
     profile: str
     scale: float
     operations: int

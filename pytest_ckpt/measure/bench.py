@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.measure.containers import lay_out
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher
-from pytest_ckpt.ranks.job import Job, Task, checkpoint_name, partial_name
+from pytest_ckpt.ranks.job import EngineOptions, Job, Task, checkpoint_name, partial_name
 from pytest_ckpt.records import (
     CacheFacts,
     Durability,
@@ -98,7 +99,10 @@ class Bench:
         number = len(list((self._folder / "launches").glob("[0-9]*"))) + 1
         launch_name = f"launches/{number}"
         settings = self._settings
+        began = time.monotonic()
+        containers = lay_out(c.layout for c in planned) if settings.engine == "stream" else ()
         job = Job(
+            options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth, containers=containers),
             processes=planned[0].layout.processes,
             folder=str(self._target_folder),
             deadline_seconds=settings.deadline_seconds,
@@ -119,6 +123,7 @@ class Bench:
             ),
         )
         recorder = _Recorder(planned, job, launch_name, self._file, self._folder / "events.jsonl", self._observer)
+        recorder.spent("layout", time.monotonic() - began)
         self._observer.begin(planned)
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
@@ -163,6 +168,10 @@ class _Recorder:
         self._operations: list[Operation] = []
         self._durability: Durability | None = None
         self._integrity: Integrity | None = None
+
+    def spent(self, stage: str, seconds: float) -> None:
+        """Take in what was spent before the ranks were started."""
+        self._stages[stage] = seconds
 
     def heard(self, event: dict[str, Any]) -> None:
         """Take in an event of rank 0."""

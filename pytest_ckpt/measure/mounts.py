@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ _LOCAL = frozenset(
         "zfs",
     ]
 )
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,10 +55,10 @@ class Mount:
 
 def mount_of(path: Path, table: str | None = None) -> Mount:
     """Return the mount that a path is on; ``table`` is the text of /proc/self/mountinfo."""
-    text = Path("/proc/self/mountinfo").read_text() if table is None else table
+    text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()) if table is None else table
     wanted = os.fspath(path)
     best: Mount | None = None
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):
         before, _, after = line.partition(" - ")
         fields, rest = before.split(" "), after.split(" ")
         point = _unescape(fields[4])
@@ -69,7 +71,5 @@ def mount_of(path: Path, table: str | None = None) -> Mount:
 
 
 def _unescape(text: str) -> str:
-    """Undo the octal escapes of the table for space, tab, newline and backslash."""
-    for octal, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(octal, plain)
-    return text
+    """Undo the octal escapes of the table: for space, tab, newline, backslash and number sign."""
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)

@@ -16,6 +16,7 @@ from pytest_ckpt.measure.launcher import Launcher, find_launcher
 from pytest_ckpt.measure.mounts import Mount, mount_of
 from pytest_ckpt.ranks.job import Job
 from pytest_ckpt.requirements.judges import describe_failure
+from pytest_ckpt.settings import PROFILES
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.targets.posix import check_target
 from pytest_ckpt.units import format_bytes
@@ -23,6 +24,9 @@ from pytest_ckpt.units import format_bytes
 if TYPE_CHECKING:
     from pytest_ckpt.settings import Settings
 
+# Rounding must not make a proposed scale too large.
+_SLACK = 0.99
+_SMALLEST_SCALE = 1e-6
 _OURS = ("session.json", "report.json")
 
 
@@ -113,29 +117,33 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
     if not tight:
         return
     largest = max(tight, key=lambda c: c.space_bytes)
+    scale = min(
+        _scale_that_fits(settings.scale, c.space_bytes, c.layout.bytes * c.operations, free) for c in plan.runnable
+    )
+    models = ",".join(c.layout.model.name for c in plan.runnable if c.space_bytes <= free)
+    ways = (f"choose --ckpt-model={models}" if models else "", _rehearse(scale))
     raise UsageError(
         f"Too little space on the target: {largest.operations} checkpoints of {largest.subject} need "
         f"{format_bytes(largest.space_bytes)}, and {format_bytes(free)} are free.",
-        _what_fits(
-            [c.layout.model.name for c in plan.runnable if c.space_bytes <= free], settings, plan.space_bytes, free
-        ),
+        ", or ".join(filter(None, ("Give the target more space", *ways))) + ".",
     )
 
 
 def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
     """Refuse a plan whose ranks do not fit the memory of their hosts."""
     for planned in plan.runnable:
-        ranks = planned.layout.ranks()
-        beside = planned.largest_rank_memory_bytes - planned.layout.largest_rank_bytes
+        ranks = planned.rank_memory_bytes
         for host in hosts:
-            need = sum(ranks[r].bytes + beside for r in host["ranks"] if r < len(ranks))
+            need = sum(ranks[r] for r in host["ranks"] if r < len(ranks))
             there = host["memory_available_bytes"]
             if need > there:
+                state = sum(planned.state_bytes[r] for r in host["ranks"] if r < len(ranks))
+                rehearse = _rehearse(_scale_that_fits(planned.layout.scale, need, state, there))
+                ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model", rehearse)
                 raise UsageError(
-                    f"Too little memory on {host['host']}: {planned.layout.processes} ranks with the state of "
+                    f"Too little memory on {host['host']}: {planned.layout.processes} ranks for "
                     f"{planned.subject} need {format_bytes(need)} there, and {format_bytes(there)} are available.",
-                    "Spread the ranks over more hosts (--ckpt-hosts), choose a smaller --ckpt-model, or rehearse with "
-                    f"--ckpt-scale={_fraction(there / need)}, --ckpt-profile=nightly or smoke.",
+                    ", or ".join(filter(None, ways)) + ".",
                 )
 
 
@@ -166,16 +174,15 @@ def _see_hosts(
     return tuple(hosts)
 
 
-def _what_fits(models: list[str], settings: Settings, need: int, free: int) -> str:
-    scale = settings.scale * free / need * 0.95
-    rehearse = f"rehearse with --ckpt-scale={_fraction(scale)}"
-    if scale >= 1 / 1000:
-        rehearse += ", or --ckpt-profile=smoke"
-    if models:
-        return f"What fits: --ckpt-model={','.join(models)}. Or {rehearse}."
-    return f"Give the target more space, or {rehearse}."
+def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
+    """Return the largest scale at which a need fits, of which only the part ``scaled`` shrinks; 0 if there is none."""
+    return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK)
 
 
-def _fraction(scale: float) -> str:
-    """Return a scale, rounded down, as a person would write it."""
-    return f"1/{int(1 / max(scale, 1e-6)) + 1}" if scale < 1 else "1"
+def _rehearse(scale: float) -> str:
+    """Say how to run at a scale or below it, as a person would write it: rounded down."""
+    if scale < _SMALLEST_SCALE:
+        return ""
+    profiles = [name for name, profile in PROFILES.items() if profile.scale <= scale]
+    ways = [f"--ckpt-scale=1/{int(1 / scale) + 1}", *(f"--ckpt-profile={name}" for name in profiles)]
+    return f"rehearse with {' or '.join(ways)}"

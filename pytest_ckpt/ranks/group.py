@@ -58,6 +58,11 @@ class Group:
         self.wait()
         return int(self._of_host.allreduce(value, op=MPI.SUM))
 
+    def largest(self, value: int) -> int:
+        """Return the largest value of all ranks."""
+        self.wait()
+        return int(self._world.allreduce(value, op=MPI.MAX))
+
     def from_host_leader(self, value: Any) -> Any:
         """Return the host leader's value on every rank of its host."""
         self.wait()

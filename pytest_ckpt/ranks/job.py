@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_ckpt.ranks.container import Container
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineOptions:
+    """What a user may set of an engine, and what was prepared for it. Bytes.
+
+    ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank; ``containers`` the layouts
+    of its files, for engines whose ranks do not import torch.
+    """
+
+    request_bytes: int = 4 << 20
+    depth: int = 2
+    containers: tuple[Container, ...] = ()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
@@ -29,6 +44,7 @@ class Job:
     folder: str
     deadline_seconds: float
     tasks: tuple[Task, ...]
+    options: EngineOptions = EngineOptions()
 
 
 def checkpoint_name(index: int) -> str:

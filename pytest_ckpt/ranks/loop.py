@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.ranks.activity import write_event
 from pytest_ckpt.ranks.cache import HostCache, cache_facts
 from pytest_ckpt.ranks.content import Content, content_seed
-from pytest_ckpt.ranks.engines import Clock, engine_class
-from pytest_ckpt.ranks.job import checkpoint_name, partial_name
+from pytest_ckpt.ranks.engines import Check, Clock, Engine, engine_class
+from pytest_ckpt.ranks.job import EngineOptions, checkpoint_name, partial_name
+from pytest_ckpt.ranks.timing import Own, combine
 from pytest_ckpt.records import Durability, Fault, Integrity, Operation, RankFacts, to_plain
 from pytest_ckpt.sizing.models import layout
 
@@ -32,37 +33,28 @@ _RESIDENT_WITHOUT_DROP = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Own:
-    """One operation as this rank saw it, on its own monotonic clock.
+class _Loaded:
+    """What a load gave on all ranks; rank 0 knows it, the others hold nothing."""
 
-    ``seconds`` run from the barrier until this rank was done. On rank 0 ``commit_seconds`` are those of the commit
-    alone and ``committed_seconds`` run from the barrier until the checkpoint was committed.
-    """
-
-    seconds: float
-    phases: dict[str, float]
-    bytes: int
-    files: int = 0
-    files_synced: int = 0
-    directories: int = 0
-    directories_synced: int = 0
-    commit_seconds: float = 0.0
-    committed_seconds: float = 0.0
-    resident: tuple[int, int] | None = None
+    operation: Operation | None
+    bytes_checked: int
+    fault_count: int
+    faults: list[Fault]
 
 
 class MeasurementLoop:
     """Runs one task; rank 0 tells the controller every fact as soon as it is known."""
 
-    def __init__(self, group: Group, activity: Activity, task: Task, folder: Path) -> None:
+    def __init__(self, group: Group, activity: Activity, task: Task, folder: Path, options: EngineOptions) -> None:
         self._group = group
         self._activity = activity
         self._task = task
+        self._options = options
         self._folder = folder / task.subject
         self._layout = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
         self._shard = self._layout.rank(group.rank)
         self._stages: dict[str, float] = {}
-        self._durability: list[_Own] = []
+        self._durability: list[Own] = []
 
     def run(self) -> None:
         """Measure, verify, remove what was written (unless it is to be kept)."""
@@ -72,7 +64,10 @@ class MeasurementLoop:
             _make_folder(self._folder)
             self._group.wait()
             engine = engine_class(task.engine)(
-                self._shard, Content(content_seed(task.seed, task.subject)), self._activity
+                self._shard,
+                Content(content_seed(task.seed, task.subject)),
+                self._activity,
+                self._options,
             )
             cache = HostCache(self._group, self._activity, self._folder)
         for index in range(1, task.operations + 1):
@@ -84,11 +79,11 @@ class MeasurementLoop:
         worst: float | None = None
         checked, count, faults = 0, 0, list[Fault]()
         for index in range(1, task.operations + 1):
-            operation, check = self._load(engine, cache, index)
-            if operation and operation.mapped_bytes:
-                worst = max(worst or 0.0, (operation.resident_bytes or 0) / operation.mapped_bytes)
-            checked, count = checked + check[0], count + check[1]
-            faults.extend(check[2])
+            loaded = self._load(engine, cache, index)
+            if loaded.operation and loaded.operation.mapped_bytes:
+                worst = max(worst or 0.0, (loaded.operation.resident_bytes or 0) / loaded.operation.mapped_bytes)
+            checked, count = checked + loaded.bytes_checked, count + loaded.fault_count
+            faults.extend(loaded.faults)
             self._tell("integrity", integrity=to_plain(self._integrity(checked, count, faults)))
         engine.release()
         gauges = self._group.gather(cache.gauge)
@@ -104,7 +99,7 @@ class MeasurementLoop:
             stages=self._stages,
         )
 
-    def _save(self, engine: Any, index: int) -> None:
+    def _save(self, engine: Engine, index: int) -> None:
         name = f"save {index}"
         with self._stage("content", f"{name}: content"):
             engine.fill(index)
@@ -127,8 +122,8 @@ class MeasurementLoop:
                 _sync_directory(self._folder)
             synced = 2
         end = time.perf_counter()
-        own = _Own(
-            seconds=own_seconds,
+        own = Own(
+            steps=(own_seconds,),
             phases=clock.phases,
             bytes=self._shard.bytes,
             files=clock.files,
@@ -141,19 +136,26 @@ class MeasurementLoop:
         self._durability.append(own)
         self._finish("save", index, own)
 
-    def _load(self, engine: Any, cache: HostCache, index: int) -> tuple[Operation | None, tuple[int, int, list[Fault]]]:
+    def _load(self, engine: Engine, cache: HostCache, index: int) -> _Loaded:
         name = f"load {index}"
         folder = self._folder / checkpoint_name(index)
         with self._stage("residency", f"{name}: residency"):
             resident = cache.resident([folder / file.name for file in self._shard.files])
+            steps = self._group.largest(engine.load_steps())
         clock = Clock(activity=self._activity)
-        self._start(name)
-        start = time.perf_counter()
-        loaded_bytes = engine.load(folder, clock)
-        own = _Own(seconds=time.perf_counter() - start, phases=clock.phases, bytes=loaded_bytes, resident=resident)
+        seconds, loaded_bytes = [], 0
+        checks: list[Check] = []
+        for step in range(steps):
+            self._start(name, tell=step == 0)
+            start = time.perf_counter()
+            loaded_bytes += engine.load(folder, step, clock)
+            seconds.append(time.perf_counter() - start)
+            # Nobody compares while somebody still reads: that would leave the storage to fewer ranks.
+            self._group.wait()
+            with self._stage("verify", f"{name}: verify"):
+                checks.append(engine.verify(index))
+        own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
         operation = self._finish("load", index, own)
-        with self._stage("verify", f"{name}: verify"):
-            check = engine.verify(index)
         local = [
             Fault(
                 kind=f.kind,
@@ -166,11 +168,17 @@ class MeasurementLoop:
                 bytes=f.bytes,
                 detail=f.detail,
             )
-            for f in check.faults[:_MOST_FAULTS_OF_RANK]
+            for check in checks
+            for f in check.faults
         ]
-        checks = self._group.gather((check.bytes_checked, check.fault_count, local))
-        faults = [fault for _, _, found in checks for fault in found]
-        return operation, (sum(c[0] for c in checks), sum(c[1] for c in checks), faults)
+        counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
+        gathered = self._group.gather((*counts, local[:_MOST_FAULTS_OF_RANK]))
+        return _Loaded(
+            operation=operation,
+            bytes_checked=sum(g[0] for g in gathered),
+            fault_count=sum(g[1] for g in gathered),
+            faults=[fault for g in gathered for fault in g[2]],
+        )
 
     def _drop(self, cache: HostCache) -> tuple[list[str], list[Any]]:
         with self._stage("drop caches", "drop caches"):
@@ -192,43 +200,21 @@ class MeasurementLoop:
         by_host = {(r.host, r.rule): r for _, found in gathered for r in found}
         return ways, list(by_host.values())
 
-    def _start(self, name: str) -> None:
+    def _start(self, name: str, *, tell: bool = True) -> None:
         self._activity.begin(f"{self._task.subject} {name}")
-        self._tell("start", operation=name)
+        if tell:
+            self._tell("start", operation=name)
         with self._stage("wait", ""):
             self._group.start_together()
 
-    def _finish(self, kind: OperationKind, index: int, own: _Own) -> Operation | None:
+    def _finish(self, kind: OperationKind, index: int, own: Own) -> Operation | None:
         """Gather the operation's times; on rank 0, tell and return it."""
-        all_own: Sequence[_Own] = self._group.gather(own)
+        all_own: Sequence[Own] = self._group.gather(own)
         if self._group.rank != 0:
             return None
-        rank_seconds = tuple(o.seconds for o in all_own)
-        slowest = max(range(len(rank_seconds)), key=rank_seconds.__getitem__)
-        commit = all_own[0].commit_seconds
-        # Rank 0 waits for the slowest rank before it commits, so its clock holds the whole operation; but its clock may
-        # have started a little after that of the slowest.
-        seconds = max(rank_seconds[slowest] + commit, all_own[0].committed_seconds)
-        phases = dict(all_own[slowest].phases)
-        if kind == "save":
-            phases |= {"coordination": seconds - commit - rank_seconds[slowest], "commit": commit}
-        residents = [o.resident for o in all_own]
-        known = [r for r in residents if r is not None]
-        whole = bool(known) and len(known) == len(residents)
-        operation = Operation(
-            kind=kind,
-            index=index,
-            seconds=seconds,
-            slowest_rank=slowest,
-            rank0_seconds=rank_seconds[0],
-            rank_seconds=rank_seconds,
-            phases=phases,
-            bytes=sum(o.bytes for o in all_own),
-            resident_bytes=sum(r[0] for r in known) if whole else None,
-            mapped_bytes=sum(r[1] for r in known) if whole else None,
-        )
+        operation = combine(kind, index, all_own)
         stage = "saves" if kind == "save" else "loads"
-        self._stages[stage] = self._stages.get(stage, 0.0) + seconds
+        self._stages[stage] = self._stages.get(stage, 0.0) + operation.seconds
         self._tell("operation", operation=to_plain(operation))
         return operation
 

@@ -19,9 +19,10 @@ SCHEMA = "pytest-ckpt/plan/1"
 
 # What a rank of the torch engine needs beside its state: Python, torch and MPI, measured in docs/performance.md.
 _TORCH_RANK_BYTES = 400_000_000
+_STREAM_RANK_BYTES = 100_000_000
 # A container's header, directory and pickle, and what file systems round up to.
-_FILE_OVERHEAD_BYTES = 8 << 10
-_TENSOR_OVERHEAD_BYTES = 512
+_FILE_OVERHEAD_BYTES = 64 << 10
+_TENSOR_OVERHEAD_BYTES = 8 << 10
 # The file with which the gauges of residency are tried.
 _CANARY_BYTES = 4 << 20
 
@@ -30,6 +31,7 @@ _CANARY_BYTES = 4 << 20
 class PlannedCheckpoint:
     """One measurement: a layout, what it asks of the storage, and what it needs. Bytes.
 
+    ``rank_memory_bytes`` is what each rank needs in all, ``state_bytes`` the part of it that grows with the model.
     ``not_run`` says why it cannot run as asked; ``rehearsal`` why it can, but never for a certificate.
     """
 
@@ -38,6 +40,8 @@ class PlannedCheckpoint:
     operations: int
     space_bytes: int
     largest_rank_memory_bytes: int
+    rank_memory_bytes: tuple[int, ...]
+    state_bytes: tuple[int, ...]
     host_memory_bytes: tuple[int, ...]
     not_run: str
     rehearsal: str
@@ -148,13 +152,18 @@ def _plan_checkpoint(
     ranks = shards.ranks()
     tensors = sum(len(f.tensors) for r in ranks for f in r.files)
     one = shards.bytes + shards.files * _FILE_OVERHEAD_BYTES + tensors * _TENSOR_OVERHEAD_BYTES
-    memory = [rank.bytes + _TORCH_RANK_BYTES for rank in ranks]
+    keeps_state = settings.engine == "torch"
+    state = [rank.bytes if keeps_state else 0 for rank in ranks]
+    beside = _TORCH_RANK_BYTES if keeps_state else _STREAM_RANK_BYTES
+    memory = [bytes_of_state + beside for bytes_of_state in state]
     return PlannedCheckpoint(
         layout=shards,
         demand=demand(shards, limits),
         operations=settings.operations,
         space_bytes=one * settings.operations + _CANARY_BYTES,
         largest_rank_memory_bytes=max(memory),
+        rank_memory_bytes=tuple(memory),
+        state_bytes=tuple(state),
         host_memory_bytes=_over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import stat
 import sys
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 PREFIX = "pytest-ckpt-"
 _OWNER = "OWNER.json"
-_CANARY = "canary-"
+_CANARY = re.compile(r"canary-\d+")  # ranks.residency makes them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,9 +61,10 @@ def leftovers(target: Path) -> list[Leftover]:
         try:
             owner = json.loads((entry / _OWNER).read_text())
             run_id, host, pid, began = owner["run"], owner["host"], owner["pid"], owner["process_began"]
-        except (OSError, ValueError, KeyError, TypeError):
+            is_alive = host == socket.gethostname() and process_began(pid) == began
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             continue
-        if entry.is_symlink() or (host == socket.gethostname() and process_began(pid) == began):
+        if entry.is_symlink() or is_alive:
             continue
         found.append(Leftover(path=entry, run_id=str(run_id), host=str(host)))
     return found
@@ -149,7 +151,7 @@ def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, s
                 left += inside
                 if not inside:
                     os.rmdir(name, dir_fd=folder)
-            elif stat.S_ISREG(mode) and (path in names or name.startswith(_CANARY)):
+            elif stat.S_ISREG(mode) and (path in names or _CANARY.fullmatch(name)):
                 os.unlink(name, dir_fd=folder)
             else:
                 left.append((path, "this run did not make it"))

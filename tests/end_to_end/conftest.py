@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from front_door import SMALLEST, FrontDoor, Run, file_system_of, front_door, need
+from front_door import SMALLEST, FrontDoor, Run, file_system_of, need, opened_door
 
 
 @pytest.fixture(scope="session")
@@ -31,14 +31,14 @@ def make_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
 @pytest.fixture
 def door(make_home: Callable[[str], Path]) -> Iterator[FrontDoor]:
     """The front door of a test with runs of its own."""
-    with front_door(make_home("run")) as opened:
+    with opened_door(make_home("run")) as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def good(make_home: Callable[[str], Path]) -> Run:
     """A small run that meets all that is required, with everything written that can be."""
-    with front_door(make_home("good")) as opened:
+    with opened_door(make_home("good")) as opened:
         return opened.run(
             *SMALLEST,
             "--junitxml=pytest.xml",

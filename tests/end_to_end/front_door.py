@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import pytest
 
 HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parents[1]
 SUBJECT = "llama3-8b-open-2"
 SMALLEST = (
     "--ckpt-model=llama3-8b",
@@ -30,7 +31,6 @@ SMALLEST = (
 )
 TINY = (*SMALLEST, "--ckpt-scale=1/10000")
 REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
-SAVE_NAMES = {"rank 0": "zero_pp_rank_0_mp_rank_0", "rank 1": "zero_pp_rank_1_mp_rank_0"}
 
 _MARK = "PYTEST_CKPT_RUN"
 _POLL_SECONDS = 0.01
@@ -61,7 +61,7 @@ def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATI
 
 
 def processes_of(run_id: str) -> list[int]:
-    """Return the processes that carry the mark of a run; those that have ended and wait for their parent do not count."""
+    """Return the processes that carry the mark of a run; one that has ended and waits for its parent does not."""
     wanted = f"{_MARK}={run_id}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -101,7 +101,7 @@ class Run:
 
     @property
     def left_on_target(self) -> list[str]:
-        return sorted(os.listdir(self.target))
+        return sorted(entry.name for entry in self.target.iterdir())
 
     @property
     def launches(self) -> list[str]:
@@ -109,9 +109,7 @@ class Run:
 
     def verdict(self, requirement: str, subject: str = SUBJECT) -> dict[str, Any]:
         """Return the one verdict of a requirement and subject."""
-        (found,) = (
-            v for v in self.document["requirements"] if v["id"] == requirement and v["subject"] == subject
-        )
+        (found,) = (v for v in self.document["requirements"] if v["id"] == requirement and v["subject"] == subject)
         return found
 
     def outcomes(self, subject: str = SUBJECT) -> dict[str, str]:
@@ -199,9 +197,16 @@ class FrontDoor:
         environment: Mapping[str, str] | None = None,
         terminal: int | None = None,
     ) -> Started:
-        """Start a run and return at once. ``terminal`` is the descriptor of a terminal to write to, in place of a file."""
+        """Start a run and return at once. ``terminal`` is the descriptor of one to write to, in place of a file."""
         target = target or self.target
-        words = [f"--ckpt-target={target}", f"--cluster={cluster}", "-p", "no:cacheprovider"]
+        words = [
+            f"--ckpt-target={target}",
+            f"--cluster={cluster}",
+            "-p",
+            "pytest_ckpt.plugin",
+            "-p",
+            "no:cacheprovider",
+        ]
         if report:
             words.append(f"--ckpt-report={report}")
         output = self.home / f"output-{len(self._started) + 1}.txt"
@@ -214,8 +219,7 @@ class FrontDoor:
                 stderr=subprocess.STDOUT,
                 env=_environment() | dict(environment or {}),
                 start_new_session=True,
-                # Started from a shell's background, this process ignores Ctrl-C, and its children would too.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=_mind_interrupts,  # noqa: PLW1509 - no threads here
             )
         started = Started(process, self.home, target, report or self.home / "ckpt-report", output)
         self._started.append(started)
@@ -238,7 +242,7 @@ class FrontDoor:
 
 
 @contextlib.contextmanager
-def front_door(home: Path) -> Iterator[FrontDoor]:
+def opened_door(home: Path) -> Iterator[FrontDoor]:
     """Give a front door in an empty folder and close it behind the test."""
     door = FrontDoor(home)
     try:
@@ -264,7 +268,7 @@ class Sabotage:
             "held": str(self._held),
             "gate": str(self._gate),
         }
-        self.environment = {"PYTHONPATH": str(HERE / "sabotage"), "CKPT_SABOTAGE": json.dumps(plan)}
+        self.environment = {"PYTHONPATH": f"{HERE / 'sabotage'}:{CHECKOUT}", "CKPT_SABOTAGE": json.dumps(plan)}
 
     def wait_until_held(self, run: Started) -> int:
         """Wait until the rank stands still; return its process."""
@@ -299,6 +303,11 @@ def progress_lines(text: str) -> list[str]:
     return re.findall(r"^\[\d+/\d+\] .*$", text, re.MULTILINE)
 
 
+def _mind_interrupts() -> None:
+    """Undo what a shell does to commands in its background: they, and all they start, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _environment() -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_", "CKPT_"))}
-    return kept | {"COLUMNS": "120", "PYTHONDONTWRITEBYTECODE": "1"}
+    return kept | {"COLUMNS": "120", "PYTHONPATH": str(CHECKOUT)}

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_ckpt.ranks.job import EngineOptions
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -59,7 +61,7 @@ class Check:
 class Engine(Protocol):
     """Saves and loads the files of one rank. Any OSError of the storage is let through."""
 
-    def __init__(self, shard: RankLayout, content: Content, activity: Activity) -> None:
+    def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
         """Take hold of what is needed; no bytes are made yet."""
 
     def facts(self) -> dict[str, str]:
@@ -71,11 +73,14 @@ class Engine(Protocol):
     def save(self, folder: Path, clock: Clock) -> None:
         """Write and fsync every file of this rank into ``folder``."""
 
-    def load(self, folder: Path, clock: Clock) -> int:
-        """Read every file of this rank from ``folder``; return how many tensor bytes arrived."""
+    def load_steps(self) -> int:
+        """Return in how many steps this rank loads a checkpoint; between steps the clock stops, on all ranks."""
+
+    def load(self, folder: Path, step: int, clock: Clock) -> int:
+        """Read what belongs to ``step`` (from 0) from ``folder``; return how many tensor bytes arrived."""
 
     def verify(self, checkpoint: int) -> Check:
-        """Compare what the last load brought with what ``fill`` made for it; outside the clock."""
+        """Compare what the last step of a load brought with what ``fill`` made for it; outside the clock."""
 
     def release(self) -> None:
         """Give back the memory of the content and of what was loaded."""
@@ -87,4 +92,8 @@ def engine_class(name: str) -> type[Engine]:
         from pytest_ckpt.ranks.engines.torch_save import TorchEngine  # noqa: PLC0415
 
         return TorchEngine
+    if name == "stream":
+        from pytest_ckpt.ranks.engines.stream import StreamEngine  # noqa: PLC0415
+
+        return StreamEngine
     raise ValueError(f"no engine is called {name}")

@@ -11,6 +11,7 @@ import torch
 from pytest_ckpt.ranks.content import Place
 from pytest_ckpt.ranks.engines import Check, Clock, LocalFault
 from pytest_ckpt.ranks.faults import compare
+from pytest_ckpt.ranks.job import EngineOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,9 @@ class CountedFile(io.FileIO):
 class TorchEngine:
     """Keeps the rank's whole state in memory, as a training process does."""
 
-    def __init__(self, shard: RankLayout, content: Content, activity: Activity) -> None:
+    def __init__(
+        self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions | None = None
+    ) -> None:
         torch.set_num_threads(1)
         self._files = shard.files
         self._rank = shard.rank
@@ -115,7 +118,11 @@ class TorchEngine:
                 with clock.phase("close", file.name):
                     out.close()
 
-    def load(self, folder: Path, clock: Clock) -> int:
+    def load_steps(self) -> int:
+        """Everything is loaded before anything is compared."""
+        return 1
+
+    def load(self, folder: Path, step: int, clock: Clock) -> int:
         """Load the files one after the other; one that torch cannot read becomes a fault, not an error."""
         self._state, self._loaded = {}, {}
         loaded_bytes = 0

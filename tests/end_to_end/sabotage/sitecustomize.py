@@ -25,7 +25,7 @@ def _hold(plan: dict[str, str]) -> None:
 
 
 def _patch_engine(plan: dict[str, str]) -> None:
-    from pytest_ckpt.ranks import engines
+    from pytest_ckpt.ranks import engines  # noqa: PLC0415 - only in the rank that it is for
 
     find = engines.engine_class
 
@@ -43,7 +43,7 @@ def _patch_engine(plan: dict[str, str]) -> None:
                 for file in self._files:
                     clock.files += 1
                     with (folder / file.name).open("xb") as out:
-                        import torch
+                        import torch  # noqa: PLC0415 - its engine has imported it
 
                         torch.save(self._state[file.name], out)
 
@@ -57,7 +57,7 @@ def _patch_fsync(plan: dict[str, str]) -> None:
 
     def failing(descriptor):
         fsync(descriptor)
-        if plan["where"] + "/" in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if plan["where"] + "/" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     os.fsync = failing

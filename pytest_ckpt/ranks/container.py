@@ -1,0 +1,144 @@
+"""Containers of torch.save as a rank sees them without torch: where the tensors stand, and the few KiB around them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_ckpt.ranks.content import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ckpt.ranks.content import Bytes, Content
+    from pytest_ckpt.sizing.models import Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Bytes of a container that are no tensor's. ``data`` is packed: mostly padding."""
+
+    offset: int
+    data: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """Where the bytes of one tensor stand, and where its CRC-32 is written (little-endian, 4 bytes each)."""
+
+    offset: int
+    bytes: int
+    checksum_offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Container:
+    """One file, laid out: ``records`` in the order of its tensors, ``pieces`` between them, ``bytes`` in all."""
+
+    key: str
+    bytes: int
+    pieces: tuple[Piece, ...]
+    records: tuple[Record, ...]
+
+
+def pack(data: bytes) -> str:
+    """Return bytes as text."""
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+def unpack(text: str) -> bytes:
+    """Return the bytes that `pack` made into text."""
+    return zlib.decompress(base64.b64decode(text))
+
+
+def container_key(tensors: Sequence[Tensor]) -> str:
+    """Return the name under which the layout of a file with these tensors is kept."""
+    text = "\n".join(f"{t.name} {t.dtype} {t.elements}" for t in tensors)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Bytes ``start`` .. ``stop`` of the file: a tensor's (``number`` in the file) or a piece's (-1)."""
+
+    start: int
+    stop: int
+    number: int
+
+
+class FileImage:
+    """The bytes of one file of one rank: any stretch can be made, or compared with what was read."""
+
+    def __init__(self, container: Container, content: Content, rank: int, first_tensor: int) -> None:
+        self._container = container
+        self._content = content
+        self._rank = rank
+        self._first_tensor = first_tensor
+        self._checkpoint = 0
+        self._pieces: dict[int, Bytes] = {}
+        self._stretches = self._cut()
+
+    @property
+    def bytes(self) -> int:
+        """The size of the file."""
+        return self._container.bytes
+
+    def become(self, checkpoint: int) -> None:
+        """Turn to the content of a checkpoint: the checksums of its tensors go into the pieces."""
+        if checkpoint == self._checkpoint:
+            return
+        self._checkpoint = checkpoint
+        pieces = {p.offset: bytearray(unpack(p.data)) for p in self._container.pieces}
+        for number, record in enumerate(self._container.records):
+            checksum = self._content.crc32(self._place(number), record.bytes).to_bytes(4, "little")
+            for offset in record.checksum_offsets:
+                start = max(o for o in pieces if o <= offset)
+                pieces[start][offset - start : offset - start + 4] = checksum
+        self._pieces = {offset: np.frombuffer(bytes(data), dtype=np.uint8) for offset, data in pieces.items()}
+
+    def make(self, out: Bytes, offset: int) -> None:
+        """Write the file's bytes from ``offset`` on into ``out``; behind the end of the file come zeros."""
+        for part, stretch, inside in self._parts(out, offset):
+            if stretch.number < 0:
+                part[:] = self._pieces[stretch.start][inside : inside + len(part)]
+            else:
+                self._content.fill(part, self._place(stretch.number), inside)
+        if offset + len(out) > self.bytes:
+            out[max(0, self.bytes - offset) :] = 0
+
+    def tensor_bytes(self, start: int, stop: int) -> int:
+        """Return how many of the file's bytes ``start`` .. ``stop`` are a tensor's."""
+        spans = ((max(start, s.start), min(stop, s.stop)) for s in self._stretches if s.number >= 0)
+        return sum(last - first for first, last in spans if first < last)
+
+    def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, Place | None, int, Bytes | None]]:
+        """Cut what was read from ``offset`` on where tensors begin and end.
+
+        Yield (bytes, number of the tensor in the file or -1, its place, offset in it, expected bytes of a piece).
+        """
+        for part, stretch, inside in self._parts(data, offset):
+            if stretch.number < 0:
+                yield part, -1, None, inside, self._pieces[stretch.start][inside : inside + len(part)]
+            else:
+                yield part, stretch.number, self._place(stretch.number), inside, None
+
+    def _place(self, number: int) -> Place:
+        return Place(checkpoint=self._checkpoint, rank=self._rank, tensor=self._first_tensor + number)
+
+    def _cut(self) -> list[_Stretch]:
+        stretches = [_Stretch(r.offset, r.offset + r.bytes, number) for number, r in enumerate(self._container.records)]
+        for piece in self._container.pieces:
+            stretches.append(_Stretch(piece.offset, piece.offset + len(unpack(piece.data)), -1))
+        return sorted((s for s in stretches if s.stop > s.start), key=lambda s: s.start)
+
+    def _parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, _Stretch, int]]:
+        end = offset + len(data)
+        for stretch in self._stretches:
+            start, stop = max(offset, stretch.start), min(end, stretch.stop)
+            if start < stop:
+                yield data[start - offset : stop - offset], stretch, start - stretch.start

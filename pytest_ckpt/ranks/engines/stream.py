@@ -1,0 +1,311 @@
+"""Engine ``stream``: the files of the torch engine with memory that does not depend on the model, and without torch.
+
+A rank knows its files as containers that were laid out before. It makes their bytes in small buffers just before they
+are written, several requests in flight, around the page cache where the target takes that; it reads them into the
+same buffers, a window at a time, and between windows, when the clocks of all ranks stand, compares every byte.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_ckpt.ranks.buffers import Buffers
+from pytest_ckpt.ranks.container import FileImage, container_key
+from pytest_ckpt.ranks.engines import Check, Clock, LocalFault
+from pytest_ckpt.ranks.faults import compare
+from pytest_ckpt.records import FaultKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pytest_ckpt.ranks.activity import Activity
+    from pytest_ckpt.ranks.content import Bytes, Content
+    from pytest_ckpt.ranks.job import EngineOptions
+    from pytest_ckpt.sizing.models import RankLayout, ShardFile
+
+_WINDOW_BYTES = 32 << 20
+_BLOCK_BYTES = 4096
+_MOST_FAULTS = 20
+
+# What file systems answer to a direct open, or to a direct request that is not aligned as they want it.
+_NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is open: direct, or not since the target refused it."""
+
+    descriptor: int
+    path: Path
+    direct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """``bytes`` of file number ``file`` from ``offset`` on."""
+
+    file: int
+    offset: int
+    bytes: int
+
+
+class StreamEngine:
+    """Holds the window's buffers and nothing that grows with the model."""
+
+    def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
+        containers = {c.key: c for c in options.containers}
+        self._files = shard.files
+        self._images: list[FileImage] = []
+        first = 0
+        for file in shard.files:
+            self._images.append(FileImage(containers[container_key(file.tensors)], content, shard.rank, first))
+            first += len(file.tensors)
+        self._content = content
+        self._activity = activity
+        self._request_bytes = options.request_bytes
+        self._depth = options.depth
+        self._buffers = Buffers(max(_WINDOW_BYTES // options.request_bytes, 1), options.request_bytes)
+        self._windows = self._cut_windows()
+        self._open: dict[int, _Open] = {}
+        self._loaded: list[tuple[_Request, int]] = []
+        self._refused = ""
+
+    def facts(self) -> dict[str, str]:
+        """Return how requests are made and which memory they use."""
+        slots = self._buffers.slots
+        huge = self._buffers.huge_bytes() / (len(slots) * self._request_bytes)
+        return {
+            "requests": f"{self._request_bytes >> 10} KiB, {self._depth} in flight for each rank",
+            "buffers": f"{len(slots) * self._request_bytes >> 20} MiB a rank, {huge:.0%} in huge pages",
+            "direct": f"no: {self._refused}" if self._refused else "O_DIRECT, around the client's page cache",
+            "save": "content is made while it is written, on the clock",
+            "load": f"in windows of {_WINDOW_BYTES >> 20} MiB a rank; between windows all clocks stop and every byte "
+            "is compared; in each window the slowest rank counts",
+        }
+
+    def fill(self, checkpoint: int) -> None:
+        """Turn the files to a checkpoint: only their checksums are computed, the bytes when they are written."""
+        for image in self._images:
+            image.become(checkpoint)
+
+    def save(self, folder: Path, clock: Clock) -> None:
+        """Write the files one after the other, each followed by its fsync."""
+        for file, image in zip(self._files, self._images, strict=True):
+            clock.files += 1
+            with clock.phase("open", file.name):
+                out = self._open_file(folder / file.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+                _allocate(out.descriptor, image.bytes)
+            try:
+                with clock.phase("write", file.name):
+                    self._in_flight(self._cut_file(0, image), _Writer(self, image, out))
+                    # A direct request is a whole number of blocks.
+                    os.ftruncate(out.descriptor, image.bytes)
+                with clock.phase("fsync", file.name):
+                    os.fsync(out.descriptor)
+                    clock.files_synced += 1
+            finally:
+                with clock.phase("close", file.name):
+                    os.close(out.descriptor)
+
+    def load_steps(self) -> int:
+        """One step a window."""
+        return len(self._windows)
+
+    def load(self, folder: Path, step: int, clock: Clock) -> int:
+        """Read the requests of one window; a rank with fewer windows has nothing to do in the last ones."""
+        window = self._windows[step] if step < len(self._windows) else ()
+        for number in sorted({r.file for r in window} - set(self._open)):
+            with clock.phase("open", self._files[number].name):
+                self._open[number] = self._open_file(folder / self._files[number].name, os.O_RDONLY)
+        self._loaded = []
+        if not window:
+            return 0
+        with clock.phase("read", self._files[window[0].file].name):
+            self._in_flight(window, self._read)
+        loaded = sum(self._tensor_bytes(request, count) for request, count in self._loaded)
+        for number in self._ended(step):
+            with clock.phase("close", self._files[number].name):
+                os.close(self._open.pop(number).descriptor)
+        return loaded
+
+    def verify(self, checkpoint: int) -> Check:
+        """Compare what the last window brought."""
+        checked, count = 0, 0
+        faults: list[LocalFault] = []
+        for image in self._images:
+            image.become(checkpoint)
+        for slot, (request, got) in enumerate(sorted(self._loaded, key=lambda pair: (pair[0].file, pair[0].offset))):
+            file, image = self._files[request.file], self._images[request.file]
+            # The requests of a window stand in the buffers in their own order.
+            data = self._buffers.slots[slot][:got]
+            wanted = min(request.bytes, image.bytes - request.offset)
+            if got < wanted:
+                count += 1
+                detail = f"the file ends at byte {request.offset + got} of {image.bytes}"
+                faults.append(_fault("short", file, "", request.offset + got, wanted - got, detail))
+            for part, number, place, offset, piece in image.parts(data[:wanted], request.offset):
+                if place is None:
+                    if piece is not None and not np.array_equal(part, piece):
+                        count += 1
+                        detail = "the container around the tensors is not what was written"
+                        faults.append(_fault("unreadable", file, "", request.offset, len(part), detail))
+                    continue
+                pages, findings = compare(self._content, part, place, offset)
+                checked += len(part)
+                count += pages
+                name = file.tensors[number].name
+                faults.extend(_fault(f.kind, file, name, f.offset, f.bytes, f.detail) for f in findings)
+        return Check(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+
+    def release(self) -> None:
+        """Close what is open; the buffers stay, they are touched."""
+        for opened in self._open.values():
+            os.close(opened.descriptor)
+        self._open, self._loaded = {}, []
+
+    def _cut_file(self, number: int, image: FileImage) -> list[_Request]:
+        step = self._request_bytes
+        return [
+            _Request(number, offset, min(step, _blocks(image.bytes - offset))) for offset in range(0, image.bytes, step)
+        ]
+
+    def _cut_windows(self) -> list[tuple[_Request, ...]]:
+        requests = [r for number, image in enumerate(self._images) for r in self._cut_file(number, image)]
+        size = len(self._buffers.slots)
+        return [tuple(requests[start : start + size]) for start in range(0, len(requests), size)]
+
+    def _ended(self, step: int) -> list[int]:
+        """Return the open files of which no later window has a request."""
+        later = {r.file for window in self._windows[step + 1 : step + 2] for r in window}
+        return [number for number in self._open if number not in later]
+
+    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int, int], None]) -> None:
+        """Let ``depth`` threads work through the requests; ``act`` gets a request, its number, and the thread's.
+
+        The first error stops all and is raised here.
+        """
+        todo = iter(enumerate(requests))
+        lock = threading.Lock()
+        errors: list[BaseException] = []
+
+        def work(thread: int) -> None:
+            while not errors:
+                with lock:
+                    number, request = next(todo, (0, None))
+                if request is None:
+                    return
+                try:
+                    act(request, number, thread)
+                except BaseException as error:  # it is raised in the thread that waits
+                    errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(1, min(self._depth, len(requests)))]
+        for thread in threads:
+            thread.start()
+        work(0)
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    def write(self, image: FileImage, out: _Open, request: _Request, slot: int) -> None:
+        """Make the bytes of one request in a buffer and write them."""
+        data = self._buffers.slots[slot][: request.bytes]
+        image.make(data, request.offset)
+        self._transfer(out, os.pwrite, data, request.offset, len(data))
+
+    def _read(self, request: _Request, number: int, _thread: int) -> None:
+        data = self._buffers.slots[number][: request.bytes]
+        source = self._open[request.file]
+        # The last request of a file asks for whole blocks and gets what the file has.
+        wanted = min(request.bytes, self._images[request.file].bytes - request.offset)
+        count = self._transfer(source, lambda fd, part, at: os.preadv(fd, [part], at), data, request.offset, wanted)
+        self._loaded.append((request, count))
+
+    def _transfer(
+        self, file: _Open, call: Callable[[int, memoryview, int], int], data: Bytes, offset: int, wanted: int
+    ) -> int:
+        """Go on until ``wanted`` bytes are written or read, or the file ends.
+
+        Leave the direct way where the target refuses it.
+        """
+        view, done = memoryview(data.data), 0
+        while done < wanted:
+            try:
+                step = call(file.descriptor, view[done:], offset + done)
+            except OSError as error:
+                if error.errno not in _NOT_DIRECT or not file.direct:
+                    raise
+                self._leave_direct(file, error)
+                continue
+            if not step:
+                break
+            done += step
+            self._activity.bytes_done += step
+            if done % _BLOCK_BYTES and file.direct and done < wanted:
+                # A short direct request may end inside a block; the rest is then no longer aligned.
+                self._leave_direct(file, OSError(0, "a request ended inside a block"))
+        return done
+
+    def _open_file(self, path: Path, flags: int) -> _Open:
+        if not self._refused:
+            try:
+                return _Open(os.open(path, flags | os.O_DIRECT, 0o600), path, direct=True)
+            except OSError as error:
+                if error.errno not in _NOT_DIRECT:
+                    raise
+                self._refused = f"the target refuses O_DIRECT: {error.strerror}"
+                # Some file systems have made the file before they refuse.
+                flags &= ~os.O_EXCL
+        return _Open(os.open(path, flags, 0o600), path, direct=False)
+
+    def _leave_direct(self, file: _Open, error: OSError) -> None:
+        import fcntl  # noqa: PLC0415 - rare
+
+        self._refused = f"the target refuses a direct request: {error.strerror}"
+        flags = fcntl.fcntl(file.descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(file.descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+        file.direct = False
+
+    def _tensor_bytes(self, request: _Request, count: int) -> int:
+        image = self._images[request.file]
+        return image.tensor_bytes(request.offset, request.offset + count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes the requests of one file; each thread has a buffer of its own, which so stays in the cache."""
+
+    engine: StreamEngine
+    image: FileImage
+    out: _Open
+
+    def __call__(self, request: _Request, _number: int, thread: int) -> None:
+        self.engine.write(self.image, self.out, request, thread)
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    """Take the file's space at once, so that requests side by side need not wait for each other to extend it."""
+    if _libc.fallocate(descriptor, 0, 0, size) != 0:
+        number = ctypes.get_errno()
+        if number not in (*_NOT_DIRECT, errno.ENOSYS):
+            raise OSError(number, os.strerror(number))
+
+
+def _blocks(count: int) -> int:
+    return -(-count // _BLOCK_BYTES) * _BLOCK_BYTES
+
+
+def _fault(kind: FaultKind, file: ShardFile, tensor: str, offset: int, count: int, detail: str) -> LocalFault:
+    return LocalFault(kind=kind, file=file.name, tensor=tensor, offset=offset, bytes=count, detail=detail)

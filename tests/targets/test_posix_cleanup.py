@@ -1,0 +1,280 @@
+"""What a run made is removed, and nothing else, whatever stands in its place by then."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.errors import UsageError
+from pytest_ckpt.measure.bench import file_names
+from pytest_ckpt.options import resolve
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.targets.posix import RunFolder, leftovers, process_began, remove
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+NAMES = ("m/checkpoint-0001/a.pt", "m/checkpoint-0001/b.pt", "m/checkpoint-0002.partial/a.pt")
+
+
+@pytest.fixture
+def target(tmp_path):
+    folder = tmp_path / "target"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def run(target):
+    folder = RunFolder(target, "r1")
+    folder.create()
+    return folder
+
+
+@pytest.fixture
+def precious(tmp_path):
+    """Something of somebody else's, outside."""
+    folder = tmp_path / "precious"
+    (folder / "checkpoint-0001").mkdir(parents=True)
+    (folder / "checkpoint-0001" / "a.pt").write_text("years of work")
+    return folder
+
+
+def make(run, *names):
+    for name in names:
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_text("ours")
+
+
+def clean(run, names=NAMES):
+    return remove(run.path, run.identity, names)
+
+
+def test_a_run_makes_one_folder_that_others_cannot_read_and_says_whose_it_is(run, target):
+    assert [p.name for p in target.iterdir()] == ["pytest-ckpt-r1"]
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    owner = json.loads((run.path / "OWNER.json").read_text())
+    assert (owner["run"], owner["host"], owner["pid"]) == ("r1", socket.gethostname(), os.getpid())
+
+
+def test_what_the_run_made_is_removed(run, target):
+    make(run, *NAMES, "m/canary-4711")
+    assert clean(run) == []
+    assert not any(target.iterdir())
+
+
+def test_a_run_that_made_only_some_of_its_files_is_removed(run, target):
+    make(run, NAMES[0])
+    assert clean(run) == []
+    assert not any(target.iterdir())
+
+
+def test_a_folder_that_is_gone_already_is_no_problem(run):
+    shutil.rmtree(run.path)
+    assert clean(run) == []
+
+
+def test_without_a_folder_of_ours_nothing_is_removed(target):
+    (target / "pytest-ckpt-r1").mkdir()
+    assert remove(target / "pytest-ckpt-r1", (), NAMES) == []
+    assert (target / "pytest-ckpt-r1").is_dir()
+
+
+def test_a_file_of_others_stays_and_is_told(run):
+    make(run, *NAMES, "m/thesis.tex", "notes.txt")
+    assert sorted(clean(run)) == [
+        f"{run.path / 'm/thesis.tex'} was not removed: this run did not make it",
+        f"{run.path / 'notes.txt'} was not removed: this run did not make it",
+    ]
+    assert sorted(p.name for p in run.path.rglob("*") if p.is_file()) == ["notes.txt", "thesis.tex"]
+
+
+@pytest.mark.parametrize("name", ["canary-bird.jpg", "canary-", "canary-12.old", "OWNER.json.mine"])
+def test_a_name_that_only_looks_like_ours_stays(run, name):
+    make(run, name)
+    (left,) = clean(run)
+    assert left.startswith(str(run.path / name))
+    assert (run.path / name).exists()
+
+
+def test_a_link_in_place_of_a_file_is_not_followed(run, precious):
+    make(run, *NAMES)
+    (run.path / NAMES[0]).unlink()
+    (run.path / NAMES[0]).symlink_to(precious / "checkpoint-0001" / "a.pt")
+    (left,) = clean(run)
+    assert NAMES[0] in left
+    assert (precious / "checkpoint-0001" / "a.pt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("replaced", ["m", "m/checkpoint-0001"])
+def test_a_link_in_place_of_a_folder_is_not_followed(run, precious, replaced):
+    make(run, *NAMES)
+    shutil.rmtree(run.path / replaced)
+    (run.path / replaced).symlink_to(precious if replaced == "m" else precious / "checkpoint-0001")
+    (left,) = clean(run)
+    assert str(run.path / replaced) in left
+    assert (precious / "checkpoint-0001" / "a.pt").read_text() == "years of work"
+
+
+def test_a_link_in_place_of_the_run_s_own_folder_is_not_followed(run, precious):
+    shutil.rmtree(run.path)
+    run.path.symlink_to(precious)
+    (left,) = remove(run.path, run.identity, ["checkpoint-0001/a.pt"])
+    assert left.startswith(f"{run.path} was not removed")
+    assert (precious / "checkpoint-0001" / "a.pt").read_text() == "years of work"
+
+
+def test_another_folder_of_the_same_name_is_not_touched(run, target):
+    run.path.rename(target / "moved")
+    run.path.mkdir()
+    make(run, *NAMES)
+    assert clean(run) == [f"{run.path} was not removed: it is no longer the folder that this run made"]
+    assert all((run.path / name).read_text() == "ours" for name in NAMES)
+
+
+def test_a_folder_or_a_pipe_with_the_name_of_a_file_stays(run):
+    (run.path / NAMES[0]).mkdir(parents=True)
+    os.mkfifo(run.path / NAMES[1])
+    assert len(clean(run)) == 2
+    assert (run.path / NAMES[0]).is_dir()
+    assert (run.path / NAMES[1]).is_fifo()
+
+
+def test_a_file_with_the_name_of_a_folder_stays(run):
+    make(run, "m")
+    (left,) = clean(run)
+    assert left.startswith(str(run.path / "m"))
+
+
+def test_a_second_name_of_a_file_elsewhere_keeps_its_content(run, tmp_path):
+    make(run, *NAMES)
+    (tmp_path / "copy").hardlink_to(run.path / NAMES[0])
+    assert clean(run) == []
+    assert (tmp_path / "copy").read_text() == "ours"
+
+
+parts = st.sampled_from(["m", "n", "a.pt", "b.pt", "checkpoint-0001", "é ü", "canary-1", "OWNER.json"])
+paths = st.lists(parts, min_size=1, max_size=3).map("/".join)
+
+
+@settings(deadline=None, max_examples=60)
+@given(known=st.sets(paths, max_size=6), found=st.lists(paths, max_size=8))
+def test_of_any_tree_exactly_what_is_known_goes(known, found):
+    with tempfile.TemporaryDirectory() as home:
+        run = RunFolder(Path(home), "r1")
+        run.create()
+        for name in found:
+            path = run.path / name
+            if not path.exists() and all(p.is_dir() or not p.exists() for p in path.parents):
+                make(run, name)
+        files = {str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file()}
+        ours = known | {"OWNER.json"}
+        expected = {f for f in files if not (f in ours or f.endswith("canary-1")) or not walkable(f, ours)}
+        left = clean(run, known)
+        assert {str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file()} == expected
+        assert bool(left) == bool(expected) == run.path.exists()
+
+
+def walkable(file, known):
+    """Whether all folders above a file are ones that the run made."""
+    above = [str(p) for p in Path(file).parents if str(p) != "."]
+    return all(any(name.startswith(folder + "/") for name in known) for folder in above)
+
+
+def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit():
+    said = {"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}
+    names = file_names(plan_run(resolve(said, {}), file_system=None, is_local=None))
+    assert len(names) == 16 * 3 * 2
+    file = "zero_pp_rank_7_mp_rank_0_optim_states.pt"
+    assert f"llama3-8b-full/checkpoint-0003/{file}" in names
+    assert f"llama3-8b-full/checkpoint-0003.partial/{file}" in names
+
+
+def test_the_remover_works_as_a_process_of_its_own(run):
+    make(run, *NAMES, "notes.txt")
+    asked = json.dumps({"path": str(run.path), "identity": run.identity, "names": NAMES})
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_ckpt.targets.posix"],
+        cwd=CHECKOUT, input=asked, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == [f"{run.path / 'notes.txt'} was not removed: this run did not make it"]
+    assert not (run.path / "m").exists()
+
+
+def test_a_target_that_takes_no_folder_is_a_usage_error(target):
+    RunFolder(target, "r1").create()
+    with pytest.raises(UsageError, match="No folder can be made on the target"):
+        RunFolder(target, "r1").create()
+    assert (target / "pytest-ckpt-r1" / "OWNER.json").exists(), "what another run made stays"
+
+
+# --- what an earlier run left ----------------------------------------------------------------------------------------
+
+
+def owned(target, run_id, **owner):
+    folder = target / f"pytest-ckpt-{run_id}"
+    folder.mkdir()
+    mine = {
+        "run": run_id,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process_began": process_began(os.getpid()),
+    }
+    (folder / "OWNER.json").write_text(json.dumps(mine | owner))
+    return folder
+
+
+def ended_process():
+    return subprocess.run([sys.executable, "-I", "-S", "-c", "import os; print(os.getpid())"],
+                          capture_output=True, text=True, check=True).stdout  # fmt: skip
+
+
+def test_a_run_whose_controller_lives_is_no_leftover(target):
+    RunFolder(target, "alive").create()
+    assert leftovers(target) == []
+
+
+def test_a_run_whose_controller_has_ended_is_a_leftover(target):
+    folder = owned(target, "dead", pid=int(ended_process()))
+    (found,) = leftovers(target)
+    assert (found.path, found.run_id, found.host) == (folder, "dead", socket.gethostname())
+
+
+def test_a_process_that_only_got_the_number_of_the_controller_does_not_keep_it_alive(target):
+    owned(target, "dead", process_began=1.0)
+    assert [found.run_id for found in leftovers(target)] == ["dead"]
+
+
+def test_a_run_of_another_host_is_told_too_since_nobody_here_can_know(target):
+    owned(target, "far", host="elsewhere")
+    assert [(found.run_id, found.host) for found in leftovers(target)] == [("far", "elsewhere")]
+
+
+def test_folders_of_others_are_no_leftovers(target, tmp_path):
+    (target / "pytest-ckpt-notes").mkdir()
+    (target / "results").mkdir()
+    (target / "pytest-ckpt-file").write_text("")
+    owned(tmp_path, "dead", process_began=1.0)
+    (target / "pytest-ckpt-link").symlink_to(tmp_path / "pytest-ckpt-dead")
+    assert leftovers(target) == []
+
+
+@pytest.mark.parametrize("owner", ["", "[]", "{}", "7", '{"run": 1}', "\xff\xfe"])
+def test_an_owner_that_cannot_be_read_is_no_leftover_and_no_error(target, owner):
+    folder = owned(target, "broken")
+    (folder / "OWNER.json").write_bytes(owner.encode("latin-1"))
+    assert leftovers(target) == []
+
+
+@pytest.mark.parametrize("pid", ["x", -5, 10**30, 1.5, None, [1]])
+def test_an_owner_with_a_strange_process_is_no_error(target, pid):
+    owned(target, "strange", pid=pid, process_began=None)
+    leftovers(target)
