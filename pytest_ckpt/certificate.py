@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.records import Grade, Measurement, Verdict, to_plain
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS, not_run
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, not_run
 from pytest_ckpt.settings import ACCEPTANCE
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
@@ -34,7 +34,9 @@ class Judgement:
     exit_code: int
 
 
-def judge_run(plan: Plan, settings: Settings, book: Iterable[Verdict]) -> Judgement:
+def judge_run(
+    plan: Plan, settings: Settings, book: Iterable[Verdict], measurements: Sequence[Measurement] = ()
+) -> Judgement:
     """Complete the verdicts by what did not run and give the grade.
 
     ``book`` holds the verdicts of the tests that ran. Certified needs every required requirement met at full
@@ -43,13 +45,13 @@ def judge_run(plan: Plan, settings: Settings, book: Iterable[Verdict]) -> Judgem
     known = {(v.id, v.subject): v for v in book}
     verdicts = []
     for planned in plan.checkpoints:
-        for requirement in REQUIREMENTS.values():
+        for requirement in asked_requirements(settings):
             verdict = known.get((requirement.id, planned.subject))
             verdicts.append(verdict or not_run(requirement, planned.subject, planned.not_run or _NO_TEST))
     failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
     missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.because == _NO_TEST)]
     waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
-    rehearsals = _rehearsal_reasons(plan, settings)
+    rehearsals = _rehearsal_reasons(plan, settings) + _reread_reasons(settings, measurements)
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
     reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
     reasons += _missing_reasons(missing)
@@ -66,6 +68,11 @@ def judge_run(plan: Plan, settings: Settings, book: Iterable[Verdict]) -> Judgem
         reasons.append("Every required requirement was met, at full scale, and nothing was left out.")
     exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if missing else EXIT_MET
     return Judgement(verdicts=tuple(verdicts), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
+
+
+def asked_requirements(settings: Settings) -> list[Requirement]:
+    """Return what a run with these settings is to judge."""
+    return [r for r in REQUIREMENTS.values() if r.is_asked(settings)]
 
 
 def possible_grade(plan: Plan, settings: Settings) -> str:
@@ -93,7 +100,23 @@ def _rehearsal_reasons(plan: Plan, settings: Settings) -> list[str]:
         reasons.append(
             f"The run had {settings.operations} saves and loads; acceptance asks for {ACCEPTANCE.operations} of each."
         )
+    if settings.compressible:
+        reasons.append(f"{settings.compressible:.3g} of the content was zeros, which checkpoints do not hold.")
+    if settings.retain == 1:
+        reasons.append("One checkpoint was kept and loaded again and again (--ckpt-retain); acceptance asks for 2.")
     return reasons + [f"{c.rehearsal}." for c in plan.checkpoints if c.rehearsal]
+
+
+def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:
+    """Where checkpoints are loaded more than once, nothing of them may have been in a cache."""
+    if not 0 < settings.retain < settings.operations:
+        return []
+    return [
+        f"Part of what load {o.index} of {m.subject} read again was in a page cache (--ckpt-retain)."
+        for m in measurements
+        for o in m.of_kind("load")
+        if o.resident_bytes != 0
+    ][:1]
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -189,7 +212,7 @@ def make_document(
         "requirements": judgement.verdicts,
         "catalogue": [
             {"id": r.id, "title": r.title, "severity": r.severity, "text": r.text, "source": r.source}
-            for r in REQUIREMENTS.values()
+            for r in asked_requirements(settings)
         ],
         "measurements": measurements,
         "certified_cluster": sizes,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
 from pytest_ckpt.errors import UsageError
-from pytest_ckpt.options import OPTIONS, resolve
+from pytest_ckpt.options import OPTIONS, add_options, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,13 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         help="show what a run would write, read and need, and its limits; the target is not touched",
         description="Show what a run would write, read and need, and the limits it would judge by.",
     )
-    for option in OPTIONS:
-        default = f" (default: {option.default})" if option.default else ""
-        text = (option.help + default).replace("%", "%%")
-        if option.is_flag:
-            plan.add_argument(*option.flags, dest=option.ini_name, action="store_const", const="on", help=text)
-        else:
-            plan.add_argument(*option.flags, dest=option.ini_name, metavar=option.metavar, help=text)
+    add_options(plan.add_argument)
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
     plan.add_argument("--ranks", action="store_true", help="with every file of every rank")
     return parser

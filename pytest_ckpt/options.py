@@ -21,7 +21,7 @@ _REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
 _MOST_DEPTH = 16
 
 # What the content of a checkpoint can tell apart (ranks.content), and beyond any cluster.
-_MOST_PROCESSES, _MOST_OPERATIONS, _MOST = 16_384, 4_095, 1_000_000_000
+_MOST_PROCESSES, _MOST_OPERATIONS, _MOST = 16_384, 4_093, 1_000_000_000
 _RAREST = 1e-9  # failures a day
 
 
@@ -216,6 +216,12 @@ OPTIONS = (
            help="auto, never, or a command that drops the page cache, run on every host without a shell"),
     Option(key="deadline", metavar="DURATION", default="300s", parse=_seconds,
            help="how long a rank may be silent or make no progress before it counts as hung"),
+    Option(key="retain", metavar="K", default="", parse=_count_to(_MOST_OPERATIONS),
+           help="keep only the newest K checkpoints; the loads cycle over them, with a drop before each"),
+    Option(key="data_pairs", metavar="N", default="", parse=_count_to(_MOST_OPERATIONS),
+           help="compare N saves and loads of constant data with as many of unique data (requirement DATA)"),
+    Option(key="compressible", metavar="FRACTION", default="", parse=_share,
+           help="share of zeros in every page, to see an array's data reduction; the run is then a rehearsal"),
     Option(key="seed", metavar="N", default="", parse=_seed,
            help="seed of the checkpoints' content; random without it, and always reported"),
     Option(key="keep", metavar="", default="off", parse=_one_of(("on", "off")), is_flag=True,
@@ -226,6 +232,17 @@ OPTIONS = (
            help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
 )  # fmt: skip
 _BY_NAME = {option.ini_name: option for option in OPTIONS}
+
+
+def add_options(add: Callable[..., Any]) -> None:
+    """Declare every option with ``add``, which takes what argparse's ``add_argument`` takes."""
+    for option in OPTIONS:
+        default = f" (default: {option.default})" if option.default else ""
+        text = (option.help + default).replace("%", "%%")
+        if option.is_flag:
+            add(*option.flags, dest=option.ini_name, action="store_const", const="on", help=text)
+        else:
+            add(*option.flags, dest=option.ini_name, metavar=option.metavar, help=text)
 
 
 def resolve(command_line: Mapping[str, str | None], ini: Mapping[str, str | None]) -> Settings:
@@ -254,6 +271,12 @@ def resolve(command_line: Mapping[str, str | None], ini: Mapping[str, str | None
         values[option.key] = _parse(option, text, source) if text else None
         origins.append(Origin(option=option.flag, value=text, default=option.default, source=source))
     profile = PROFILES[values["profile"]]
+    operations = values["operations"] or profile.operations
+    if values["retain"] and values["retain"] > operations:
+        raise UsageError(
+            f"--ckpt-retain {values['retain']}: the run has {operations} saves, and no more can be kept.",
+            f"Keep fewer, or leave it out: without it all {operations} stay until they have been loaded.",
+        )
     hosts = values["hosts"] or ()
     return Settings(
         target=values["target"],
@@ -272,11 +295,14 @@ def resolve(command_line: Mapping[str, str | None], ini: Mapping[str, str | None
         depth=values["depth"],
         profile=values["profile"],
         scale=values["scale"] or profile.scale,
-        operations=values["operations"] or profile.operations,
+        operations=operations,
         drop_caches=values["drop_caches"],
         deadline_seconds=values["deadline"],
         seed=values["seed"],
         keep=values["keep"] == "on",
+        retain=values["retain"] or 0,
+        data_pairs=values["data_pairs"] or 0,
+        compressible=values["compressible"] or 0.0,
         report=values["report"],
         origins=tuple(origins),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ckpt.errors import UsageError
-from pytest_ckpt.options import OPTIONS, resolve
+from pytest_ckpt.options import OPTIONS, add_options, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -23,14 +23,9 @@ _OLD_HANDLER = pytest.StashKey[Any]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare every option, on the command line and in ini files."""
     group = parser.getgroup("ckpt", "acceptance of storage for AI checkpoints (pytest-ckpt)")
+    add_options(group.addoption)
     for option in OPTIONS:
-        default = f" (default: {option.default})" if option.default else ""
-        text = (option.help + default).replace("%", "%%")
-        if option.is_flag:
-            group.addoption(*option.flags, dest=option.ini_name, action="store_const", const="on", help=text)
-        else:
-            group.addoption(*option.flags, dest=option.ini_name, metavar=option.metavar, help=text)
-        parser.addini(option.ini_name, text.replace("%%", "%"), default=None)
+        parser.addini(option.ini_name, option.help, default=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -115,14 +110,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse to run a suite without a target."""
-    if _session(config) is None and any(_judges(item) for item in items):
-        raise pytest.UsageError(_NO_TARGET)
+    """Refuse to run a suite without a target; leave out requirements for which the settings measure nothing."""
+    session = _session(config)
+    if session is None:
+        if any(_judges(item) for item in items):
+            raise pytest.UsageError(_NO_TARGET)
+        return
+    from pytest_ckpt.certificate import asked_requirements  # noqa: PLC0415
+
+    asked = {requirement.id for requirement in asked_requirements(session.settings)}
+    items[:] = [item for item in items if not _judges(item) or _requirement(item) in asked]
 
 
 def _judges(item: pytest.Item) -> bool:
     """Whether a test belongs to a suite; a marker alone may be another plugin's."""
     return item.get_closest_marker("requirement") is not None and "judge" in getattr(item, "fixturenames", ())
+
+
+def _requirement(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("requirement")
+    return str(mark.args[0]) if mark else ""
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

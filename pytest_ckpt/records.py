@@ -30,7 +30,8 @@ class Operation:
     checkpoint is committed. ``rank_seconds`` holds each rank's own time in rank order, without the commit.
     ``phases`` are the seconds of the slowest rank: open, write or read, fsync, close, directory; then coordination
     (until rank 0 knows that all are done) and commit, which rank 0 does for all.
-    ``resident_bytes`` of ``mapped_bytes`` about to be read were in the page cache when the clock started (loads).
+    ``checkpoint`` is the number of the one that was saved or loaded. ``resident_bytes`` of ``mapped_bytes`` about to be
+    read were in the page cache when the clock started (loads).
     """
 
     kind: OperationKind
@@ -41,6 +42,7 @@ class Operation:
     rank_seconds: tuple[float, ...]
     phases: dict[str, float]
     bytes: int
+    checkpoint: int = 0
     mapped_bytes: int | None = None
     resident_bytes: int | None = None
 
@@ -117,6 +119,29 @@ class Durability:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Retention:
+    """What deleting costs when only the newest ``kept`` checkpoints stay. Seconds; deletes between saves, each alone.
+
+    ``save_seconds`` is the median of the saves, ``save_while_deleting_seconds`` one more, with a deletion beside it.
+    """
+
+    kept: int
+    delete_seconds: tuple[float, ...]
+    save_seconds: float
+    save_while_deleting_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataEffect:
+    """Seconds of saves and loads of unique and of constant data, taken in turns."""
+
+    unique_save_seconds: tuple[float, ...]
+    constant_save_seconds: tuple[float, ...]
+    unique_load_seconds: tuple[float, ...]
+    constant_load_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """Why a measurement ended early: which rank on which host, in which operation, phase and file."""
 
@@ -169,6 +194,8 @@ class Measurement:
     stages: dict[str, float] = field(default_factory=dict)
     ranks: tuple[RankFacts, ...] = ()
     engine_facts: dict[str, str] = field(default_factory=dict)
+    retention: Retention | None = None
+    data: DataEffect | None = None
     failure: Failure | None = None
     launch: str = ""
 

@@ -143,7 +143,7 @@ class Session:
         began = time.monotonic()
         left_behind = self._clean()
         measurements = self.measurements()
-        judgement = judge_run(self.plan, self.settings, book)
+        judgement = judge_run(self.plan, self.settings, book, measurements)
         code = exit_code if final or (exit_code == 1 and judgement.exit_code != 1) else judgement.exit_code
         stages = {"preflight": self.preflight_seconds}
         for measurement in measurements:

@@ -66,6 +66,9 @@ class Settings:
     deadline_seconds: float
     seed: int | None
     keep: bool
+    retain: int
+    data_pairs: int
+    compressible: float
     report: str
     origins: tuple[Origin, ...]
 

@@ -14,15 +14,18 @@ from typing import Any
 from pytest_ckpt.measure.containers import lay_out
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher
-from pytest_ckpt.ranks.job import EngineOptions, Job, Task, checkpoint_name, partial_name
+from pytest_ckpt.ranks.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task, checkpoint_name, partial_name
 from pytest_ckpt.records import (
     CacheFacts,
+    DataEffect,
     Durability,
     Failure,
     Integrity,
     Measurement,
     Operation,
     RankFacts,
+    Record,
+    Retention,
     from_plain,
     to_plain,
 )
@@ -118,6 +121,9 @@ class Bench:
                     seed=self._seed,
                     drop_caches=settings.drop_caches,
                     keep=settings.keep,
+                    retain=settings.retain,
+                    data_pairs=settings.data_pairs,
+                    compressible=settings.compressible,
                 )
                 for c in planned
             ),
@@ -198,6 +204,8 @@ class _Recorder:
                 cache=from_plain(CacheFacts, event["cache"]),
                 ranks=tuple(from_plain(RankFacts, r) for r in event["ranks"]),
                 engine_facts=event["engine_facts"],
+                retention=_maybe(Retention, event["retention"]),
+                data=_maybe(DataEffect, event["data"]),
                 stages={**self._stages, **event["stages"]},
             )
             self._stages, self._subject = {}, ""
@@ -246,6 +254,10 @@ class _Recorder:
         write_atomically(self._file_of(subject), json.dumps(to_plain(measurement), indent=1) + "\n")
 
 
+def _maybe(kind: type[Record], data: Any) -> Record | None:
+    return None if data is None else from_plain(kind, data)
+
+
 def read_measurement(file: Path) -> Measurement:
     """Return the measurement that a file holds."""
     return from_plain(Measurement, json.loads(file.read_text()))
@@ -256,7 +268,7 @@ def file_names(plan: Plan) -> set[str]:
     return {
         f"{c.subject}/{folder(index)}/{file.name}"
         for c in plan.runnable
-        for index in range(1, c.operations + 1)
+        for index in range(1, c.operations + EXTRA_CHECKPOINTS + 1)
         for folder in (partial_name, checkpoint_name)
         for rank in c.layout.ranks()
         for file in rank.files

@@ -147,10 +147,12 @@ class Launch:
 
 
 def _event(line: str) -> dict[str, Any] | None:
-    if not line.startswith(EVENT_MARK):
+    # A launcher that ends in a hurry writes into the same line.
+    _, mark, text = line.partition(EVENT_MARK)
+    if not mark:
         return None
     try:
-        event = json.loads(line[len(EVENT_MARK) :])
+        event, _ = json.JSONDecoder().raw_decode(text)
     except ValueError:
         return None  # a torn line
     return event if isinstance(event, dict) and "event" in event else None

@@ -54,8 +54,9 @@ class Activity:
         self._stop.set()
 
     def begin(self, operation: str) -> None:
-        """Enter an operation, such as ``llama3-8b-full save 2``."""
+        """Enter an operation, such as ``llama3-8b-full save 2``, and tell so: a rank that is killed no longer can."""
         self.operation, self.phase, self.file, self.waiting = operation, "", "", False
+        self._tell_doing()
 
     @contextmanager
     def in_phase(self, phase: str, file: str = "") -> Iterator[None]:
@@ -93,10 +94,13 @@ class Activity:
 
     def _beat(self, seconds: float) -> None:
         while not self._stop.wait(seconds):
-            # While modules are imported, their number is the progress.
-            progress = [self.bytes_done, len(sys.modules)]
-            doing = {"operation": self.operation, "phase": self.phase, "file": self.file, "waiting": self.waiting}
-            self._tell({"event": "beat", "progress": progress, **doing})
+            self._tell_doing()
+
+    def _tell_doing(self) -> None:
+        # While modules are imported, their number is the progress.
+        progress = [self.bytes_done, len(sys.modules)]
+        doing = {"operation": self.operation, "phase": self.phase, "file": self.file, "waiting": self.waiting}
+        self._tell({"event": "beat", "progress": progress, **doing})
 
     def _tell(self, event: dict[str, Any]) -> None:
         write_event(2, {"rank": self.rank, **event})

@@ -23,12 +23,16 @@ _BYTES_OF_SUM = 4
 
 
 class PageChecksums:
-    """Sums of pages that are a row of a block XORed with one word all over. ``rows`` is (rows, words of 8 bytes)."""
+    """Sums of pages that are a row of a block, XORed with one word in its first ``lanes`` words.
 
-    def __init__(self, rows: NDArray[np.uint64]) -> None:
+    ``rows`` is (rows, words of 8 bytes).
+    """
+
+    def __init__(self, rows: NDArray[np.uint64], lanes: int) -> None:
         self._page_bytes = rows.shape[1] * 8
         self._rows = np.array([linear(row.tobytes()) for row in rows], dtype=np.uint32)
-        basis = [linear((1 << bit).to_bytes(8, "little") * rows.shape[1]) for bit in range(64)]
+        behind = bytes(8 * (rows.shape[1] - lanes))
+        basis = [linear((1 << bit).to_bytes(8, "little") * lanes + behind) for bit in range(64)]
         self._words = _tables(basis)
 
     def of_pages(self, first_row: int, words: NDArray[np.uint64]) -> int:

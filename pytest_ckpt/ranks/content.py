@@ -66,12 +66,22 @@ def content_seed(seed: int, subject: str) -> int:
 
 
 class Content:
-    """The content of all checkpoints of one subject. Holds 2 MiB; calls are independent of each other."""
+    """The content of all checkpoints of one subject. Holds 2 MiB; calls are independent of each other.
 
-    def __init__(self, seed: int) -> None:
+    ``compressible`` is the share of every page that is zeros, for arrays whose buyers want to see their data
+    reduction. With ``constant`` every page of every checkpoint is the same: what an array makes of that, beside what it
+    makes of unique pages, shows whether content changes its speed.
+    """
+
+    def __init__(self, seed: int, *, compressible: float = 0.0, constant: bool = False) -> None:
         generator = np.random.Generator(np.random.SFC64(seed))
         self._block: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _LANES), dtype=np.uint64)
         self._key = int(generator.integers(0, 1 << 64, dtype=np.uint64))
+        self._lanes = _LANES - round(compressible * _LANES)
+        self._block[:, self._lanes :] = 0
+        self._constant = constant
+        if constant:
+            self._block[:] = self._block[0, 0]
         self._scratch: Words = np.empty_like(self._block)
         self._checksums: PageChecksums | None = None
 
@@ -103,7 +113,7 @@ class Content:
     def crc32(self, place: Place, length: int) -> int:
         """Return the CRC-32 of the tensor's first ``length`` bytes, without making them."""
         if self._checksums is None:
-            self._checksums = PageChecksums(self._block)
+            self._checksums = PageChecksums(self._block, self._lanes)
         whole, rest = divmod(length, PAGE_BYTES)
         total = 0
         for page in range(0, whole, _CHECKSUM_PAGES):
@@ -116,10 +126,12 @@ class Content:
 
     def origin(self, page: Bytes) -> tuple[Place, int] | None:
         """Say where a whole page of ours belongs: its place and page number, or None when it is not a page of ours."""
-        lanes = page.view(np.uint64)
+        lanes = page.view(np.uint64)[: self._lanes]
+        if self._constant or len(lanes) < 2:
+            return None
         for row in range(BLOCK_PAGES):
             word = lanes[0] ^ self._block[row, 0]
-            if lanes[1] ^ self._block[row, 1] == word and bool(np.all(lanes ^ self._block[row] == word)):
+            if lanes[1] ^ self._block[row, 1] == word and bool(np.all(lanes ^ self._block[row, : self._lanes] == word)):
                 packed = _unmix(int(word)) ^ self._key
                 number = packed & ((1 << _PAGE_BITS) - 1)
                 packed >>= _PAGE_BITS
@@ -135,16 +147,21 @@ class Content:
         row = page % BLOCK_PAGES
         if head or len(out) % PAGE_BYTES:
             pages = -(-(head + len(out)) // PAGE_BYTES)
-            whole = self._block[row : row + pages] ^ self._words(place, page, pages)[:, None]
+            whole = self._block[row : row + pages].copy()
+            whole[:, : self._lanes] ^= self._words(place, page, pages)[:, None]
             out[:] = whole.reshape(-1).view(np.uint8)[head : head + len(out)]
             return
         pages = len(out) // PAGE_BYTES
         words = self._words(place, page, pages)[:, None]
-        np.bitwise_xor(self._block[row : row + pages], words, out=out.view(np.uint64).reshape(pages, _LANES))
+        lanes = out.view(np.uint64).reshape(pages, _LANES)
+        np.bitwise_xor(self._block[row : row + pages, : self._lanes], words, out=lanes[:, : self._lanes])
+        lanes[:, self._lanes :] = 0
 
     def _words(self, place: Place, page: int, pages: int) -> Words:
         if (page + pages) >> _PAGE_BITS:
             raise ValueError(f"a tensor has at most {1 << _PAGE_BITS} pages")
+        if self._constant:
+            return np.zeros(pages, dtype=np.uint64)
         base = ((place.checkpoint << _RANK_BITS | place.rank) << _TENSOR_BITS | place.tensor) << _PAGE_BITS
         word = np.arange(base + page, base + page + pages, dtype=np.uint64) ^ np.uint64(self._key)
         word = (word ^ (word >> np.uint64(30))) * np.uint64(_FACTOR_1)

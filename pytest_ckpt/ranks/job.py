@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from pytest_ckpt.ranks.container import Container
 
+# Checkpoints beside the counted ones: one that is saved while another is deleted, one that compares kinds of data.
+EXTRA_CHECKPOINTS = 2
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineOptions:
@@ -34,6 +37,9 @@ class Task:
     seed: int
     drop_caches: str
     keep: bool
+    retain: int = 0
+    data_pairs: int = 0
+    compressible: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,45 +1,55 @@
-"""One measurement on all ranks: saves, drop, loads, each from a barrier to the slowest rank, then compared."""
+"""One measurement on all ranks: saves, drop, loads, and the questions that were asked beside them."""
 
 from __future__ import annotations
 
 import os
 import resource
-import stat
-import time
-from contextlib import contextmanager
-from dataclasses import dataclass
+import statistics
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.ranks.activity import write_event
 from pytest_ckpt.ranks.cache import HostCache, cache_facts
 from pytest_ckpt.ranks.content import Content, content_seed
-from pytest_ckpt.ranks.engines import Check, Clock, Engine, engine_class
-from pytest_ckpt.ranks.job import EngineOptions, checkpoint_name, partial_name
-from pytest_ckpt.ranks.timing import Own, combine
-from pytest_ckpt.records import Durability, Fault, Integrity, Operation, RankFacts, to_plain
+from pytest_ckpt.ranks.engines import Engine, engine_class
+from pytest_ckpt.ranks.job import EngineOptions, checkpoint_name
+from pytest_ckpt.ranks.operations import Loaded, Operations, make_folder
+from pytest_ckpt.records import (
+    CacheReading,
+    DataEffect,
+    Fault,
+    Integrity,
+    Operation,
+    RankFacts,
+    Retention,
+    to_plain,
+)
 from pytest_ckpt.sizing.models import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_ckpt.ranks.activity import Activity
     from pytest_ckpt.ranks.group import Group
     from pytest_ckpt.ranks.job import Task
-    from pytest_ckpt.records import OperationKind
 
-_MOST_FAULTS_OF_RANK = 20
 _RESIDENT_WITHOUT_DROP = 0.01
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Loaded:
-    """What a load gave on all ranks; rank 0 knows it, the others hold nothing."""
+@dataclass(slots=True)
+class _Found:
+    """What has been found so far; on rank 0 the figures are those of all ranks."""
 
-    operation: Operation | None
-    bytes_checked: int
-    fault_count: int
-    faults: list[Fault]
+    saves: list[Operation] = field(default_factory=list)
+    bytes_checked: int = 0
+    fault_count: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    worst_resident: float | None = None
+    drops: list[str] = field(default_factory=list)
+    readings: dict[tuple[str, str], CacheReading] = field(default_factory=dict)
+    deletes: list[float] = field(default_factory=list)
+    retention: Retention | None = None
+    data: DataEffect | None = None
 
 
 class MeasurementLoop:
@@ -53,197 +63,148 @@ class MeasurementLoop:
         self._folder = folder / task.subject
         self._layout = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
         self._shard = self._layout.rank(group.rank)
-        self._stages: dict[str, float] = {}
-        self._durability: list[Own] = []
+        self._do = Operations(group, activity, task.subject, self._shard, self._folder)
+        self._found = _Found()
+        # The checkpoints that are on the target.
+        self._kept: list[int] = []
 
     def run(self) -> None:
         """Measure, verify, remove what was written (unless it is to be kept)."""
-        task = self._task
-        self._tell("measuring")
-        with self._stage("prepare", "prepare"):
-            _make_folder(self._folder)
+        task, do = self._task, self._do
+        do.tell("measuring")
+        with do.stage("prepare", "prepare"):
+            make_folder(self._folder)
             self._group.wait()
-            engine = engine_class(task.engine)(
-                self._shard,
-                Content(content_seed(task.seed, task.subject)),
-                self._activity,
-                self._options,
-            )
+            engine = self._engine(constant=False)
             cache = HostCache(self._group, self._activity, self._folder)
-        for index in range(1, task.operations + 1):
-            self._save(engine, index)
+        self._save_all(engine)
         engine.release()
-        durability = self._sum_durability()
-        self._tell("durability", durability=to_plain(durability))
-        ways, readings = self._drop(cache)
-        worst: float | None = None
-        checked, count, faults = 0, 0, list[Fault]()
-        for index in range(1, task.operations + 1):
-            loaded = self._load(engine, cache, index)
-            if loaded.operation and loaded.operation.mapped_bytes:
-                worst = max(worst or 0.0, (loaded.operation.resident_bytes or 0) / loaded.operation.mapped_bytes)
-            checked, count = checked + loaded.bytes_checked, count + loaded.fault_count
-            faults.extend(loaded.faults)
-            self._tell("integrity", integrity=to_plain(self._integrity(checked, count, faults)))
+        do.tell("durability", durability=to_plain(do.durability()))
+        self._load_all(engine, cache)
         engine.release()
+        if task.data_pairs:
+            self._found.data = self._data_effect(cache)
+        facts = _joined(self._group.gather(engine.facts()))
         gauges = self._group.gather(cache.gauge)
         ranks = self._group.gather(self._rank_facts())
         if not task.keep:
-            with self._stage("remove", "remove"):
-                self._remove()
-        self._tell(
+            with do.stage("remove", "remove"):
+                for checkpoint in self._kept:
+                    do.unlink(checkpoint)
+                do.remove_folders(self._kept, also_own=True)
+        found = self._found
+        readings = tuple(found.readings.values())
+        do.tell(
             "measured",
-            cache=to_plain(cache_facts(task.drop_caches, ways, readings, gauges, worst)),
+            cache=to_plain(cache_facts(task.drop_caches, found.drops, readings, gauges, found.worst_resident)),
             ranks=to_plain(ranks),
-            engine_facts=engine.facts(),
-            stages=self._stages,
+            engine_facts=facts,
+            retention=to_plain(found.retention),
+            data=to_plain(found.data),
+            stages=do.stages,
         )
 
-    def _save(self, engine: Engine, index: int) -> None:
-        name = f"save {index}"
-        with self._stage("content", f"{name}: content"):
-            engine.fill(index)
-        partial, final = self._folder / partial_name(index), self._folder / checkpoint_name(index)
-        clock = Clock(activity=self._activity)
-        self._start(name)
-        start = time.perf_counter()
-        with clock.phase("open", partial.name):
-            _make_folder(partial)
-        engine.save(partial, clock)
-        with clock.phase("directory", partial.name):
-            _sync_directory(partial)
-        own_seconds = time.perf_counter() - start
-        self._group.wait()
-        commit_start = time.perf_counter()
-        synced = 1
-        if self._group.rank == 0:
-            with self._activity.in_phase("commit", final.name):
-                partial.rename(final)
-                _sync_directory(self._folder)
-            synced = 2
-        end = time.perf_counter()
-        own = Own(
-            steps=(own_seconds,),
-            phases=clock.phases,
-            bytes=self._shard.bytes,
-            files=clock.files,
-            files_synced=clock.files_synced,
-            directories=synced,
-            directories_synced=synced,
-            commit_seconds=end - commit_start,
-            committed_seconds=end - start,
-        )
-        self._durability.append(own)
-        self._finish("save", index, own)
+    def _engine(self, *, constant: bool) -> Engine:
+        task = self._task
+        content = Content(content_seed(task.seed, task.subject), compressible=task.compressible, constant=constant)
+        return engine_class(task.engine)(self._shard, content, self._activity, self._options)
 
-    def _load(self, engine: Engine, cache: HostCache, index: int) -> _Loaded:
-        name = f"load {index}"
-        folder = self._folder / checkpoint_name(index)
-        with self._stage("residency", f"{name}: residency"):
-            resident = cache.resident([folder / file.name for file in self._shard.files])
-            steps = self._group.largest(engine.load_steps())
-        clock = Clock(activity=self._activity)
-        seconds, loaded_bytes = [], 0
-        checks: list[Check] = []
-        for step in range(steps):
-            self._start(name, tell=step == 0)
-            start = time.perf_counter()
-            loaded_bytes += engine.load(folder, step, clock)
-            seconds.append(time.perf_counter() - start)
-            # Nobody compares while somebody still reads: that would leave the storage to fewer ranks.
-            self._group.wait()
-            with self._stage("verify", f"{name}: verify"):
-                checks.append(engine.verify(index))
-        own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
-        operation = self._finish("load", index, own)
-        local = [
-            Fault(
-                kind=f.kind,
-                rank=self._group.rank,
-                host=self._group.host,
-                checkpoint=index,
-                file=f.file,
-                tensor=f.tensor,
-                offset=f.offset,
-                bytes=f.bytes,
-                detail=f.detail,
+    def _save_all(self, engine: Engine) -> None:
+        task, do = self._task, self._do
+        for checkpoint in range(1, task.operations + 1):
+            operation = do.save(engine, checkpoint)
+            self._kept.append(checkpoint)
+            if operation:
+                self._found.saves.append(operation)
+            if task.retain and len(self._kept) > task.retain:
+                self._found.deletes.append(do.delete(self._kept.pop(0)))
+        if task.retain and len(self._kept) == task.retain:
+            self._save_while_deleting(engine)
+
+    def _save_while_deleting(self, engine: Engine) -> None:
+        """Save once more, while the oldest checkpoint is deleted: what does deleting cost in the middle of a save?"""
+        do, oldest, checkpoint = self._do, self._kept.pop(0), self._task.operations + 1
+        operation = do.save(engine, checkpoint, counted=False, meanwhile=lambda: do.unlink(oldest))
+        self._kept.append(checkpoint)
+        do.remove_folders([oldest], also_own=False)
+        if operation:
+            self._found.retention = Retention(
+                kept=self._task.retain,
+                delete_seconds=tuple(self._found.deletes),
+                save_seconds=statistics.median(o.seconds for o in self._found.saves),
+                save_while_deleting_seconds=operation.seconds,
             )
-            for check in checks
-            for f in check.faults
-        ]
-        counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
-        gathered = self._group.gather((*counts, local[:_MOST_FAULTS_OF_RANK]))
-        return _Loaded(
-            operation=operation,
-            bytes_checked=sum(g[0] for g in gathered),
-            fault_count=sum(g[1] for g in gathered),
-            faults=[fault for g in gathered for fault in g[2]],
+
+    def _load_all(self, engine: Engine, cache: HostCache) -> None:
+        order = [self._kept[number % len(self._kept)] for number in range(self._task.operations)]
+        for number, checkpoint in enumerate(order, start=1):
+            # What was read once may be in the cache; so where checkpoints come again, there is a drop before each load.
+            if number == 1 or len(self._kept) < len(order):
+                self._drop(cache, self._kept if number == 1 else [checkpoint])
+            loaded = self._do.load(engine, cache, number, checkpoint)
+            self._take_in(loaded)
+
+    def _take_in(self, loaded: Loaded) -> None:
+        found = self._found
+        if loaded.operation and loaded.operation.mapped_bytes:
+            resident = (loaded.operation.resident_bytes or 0) / loaded.operation.mapped_bytes
+            found.worst_resident = max(found.worst_resident or 0.0, resident)
+        found.bytes_checked += loaded.bytes_checked
+        found.fault_count += loaded.fault_count
+        found.faults.extend(loaded.faults)
+        integrity = Integrity(
+            bytes_expected=self._layout.bytes * self._task.operations,
+            bytes_checked=found.bytes_checked,
+            fault_count=found.fault_count,
+            faults=tuple(found.faults),
+        )
+        self._do.tell("integrity", integrity=to_plain(integrity))
+
+    def _data_effect(self, cache: HostCache) -> DataEffect | None:
+        """Save and load unique and constant data in turns: does content change the storage's speed?"""
+        do, checkpoint = self._do, self._task.operations + 2
+        seconds: dict[tuple[str, bool], list[float]] = {}
+        for pair in range(self._task.data_pairs):
+            for constant in (bool(pair % 2), not pair % 2):
+                engine = self._engine(constant=constant)
+                saved = do.save(engine, checkpoint, counted=False)
+                engine.release()
+                self._drop(cache, [checkpoint])
+                loaded = do.load(engine, cache, checkpoint, checkpoint, counted=False)
+                engine.release()
+                do.delete(checkpoint)
+                if saved and loaded.operation:
+                    seconds.setdefault(("save", constant), []).append(saved.seconds)
+                    seconds.setdefault(("load", constant), []).append(loaded.operation.seconds)
+        if not seconds:
+            return None
+        return DataEffect(
+            unique_save_seconds=tuple(seconds["save", False]),
+            constant_save_seconds=tuple(seconds["save", True]),
+            unique_load_seconds=tuple(seconds["load", False]),
+            constant_load_seconds=tuple(seconds["load", True]),
         )
 
-    def _drop(self, cache: HostCache) -> tuple[list[str], list[Any]]:
-        with self._stage("drop caches", "drop caches"):
+    def _drop(self, cache: HostCache, checkpoints: Sequence[int]) -> None:
+        task, found = self._task, self._found
+        with self._do.stage("drop caches", "drop caches"):
             files = [
-                self._folder / checkpoint_name(index) / file.name
-                for index in range(1, self._task.operations + 1)
+                self._folder / checkpoint_name(checkpoint) / file.name
+                for checkpoint in checkpoints
                 for file in self._shard.files
             ]
-            readings = cache.readings(self._shard.bytes, self._task.operations)
-            policy = self._task.drop_caches
+            readings = cache.readings(self._shard.bytes, task.operations)
             way = ""
-            if policy != "never":
+            if task.drop_caches != "never":
                 counts = cache.resident(files)
                 seen = counts is not None and counts[0] > _RESIDENT_WITHOUT_DROP * counts[1]
-                if self._group.any_of(policy != "auto" or seen or any(r.asks for r in readings)):
-                    way = cache.drop(policy, files)
+                # Where the same checkpoints come again, the rule's sum of written bytes says nothing.
+                asked = seen or any(r.asks for r in readings) or bool(task.retain)
+                if self._group.any_of(asked or task.drop_caches != "auto"):
+                    way = cache.drop(task.drop_caches, files)
             gathered = self._group.gather((way, readings))
-        ways = [f"{w}" for w, _ in gathered if w]
-        by_host = {(r.host, r.rule): r for _, found in gathered for r in found}
-        return ways, list(by_host.values())
-
-    def _start(self, name: str, *, tell: bool = True) -> None:
-        self._activity.begin(f"{self._task.subject} {name}")
-        if tell:
-            self._tell("start", operation=name)
-        with self._stage("wait", ""):
-            self._group.start_together()
-
-    def _finish(self, kind: OperationKind, index: int, own: Own) -> Operation | None:
-        """Gather the operation's times; on rank 0, tell and return it."""
-        all_own: Sequence[Own] = self._group.gather(own)
-        if self._group.rank != 0:
-            return None
-        operation = combine(kind, index, all_own)
-        stage = "saves" if kind == "save" else "loads"
-        self._stages[stage] = self._stages.get(stage, 0.0) + operation.seconds
-        self._tell("operation", operation=to_plain(operation))
-        return operation
-
-    def _sum_durability(self) -> Durability | None:
-        totals = [
-            sum(getattr(own, name) for own in self._durability)
-            for name in ("files", "files_synced", "directories", "directories_synced")
-        ]
-        gathered = self._group.gather(totals)
-        if self._group.rank != 0:
-            return None
-        files, files_synced, directories, directories_synced = (sum(column) for column in zip(*gathered, strict=True))
-        saves = self._task.operations
-        return Durability(
-            files=files,
-            files_synced=files_synced,
-            directories=directories,
-            directories_synced=directories_synced,
-            saves=saves,
-            commits=sum((self._folder / checkpoint_name(index)).is_dir() for index in range(1, saves + 1)),
-        )
-
-    def _integrity(self, checked: int, count: int, faults: list[Fault]) -> Integrity:
-        return Integrity(
-            bytes_expected=self._layout.bytes * self._task.operations,
-            bytes_checked=checked,
-            fault_count=count,
-            faults=tuple(faults),
-        )
+        found.drops += [w for w, _ in gathered if w]
+        found.readings |= {(r.host, r.rule): r for _, of_rank in gathered for r in of_rank}
 
     def _rank_facts(self) -> RankFacts:
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -251,48 +212,13 @@ class MeasurementLoop:
             rank=self._group.rank, host=self._group.host, pid=os.getpid(), peak_memory_bytes=peak_kib * 1024
         )
 
-    def _remove(self) -> None:
-        """Remove this rank's own files, then, on rank 0, the folders that are left."""
-        for index in range(1, self._task.operations + 1):
-            folder = os.open(self._folder / checkpoint_name(index), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                for file in self._shard.files:
-                    os.unlink(file.name, dir_fd=folder)
-            finally:
-                os.close(folder)
-        self._group.wait()
-        if self._group.rank == 0:
-            for index in range(1, self._task.operations + 1):
-                (self._folder / checkpoint_name(index)).rmdir()
-            self._folder.rmdir()
-        self._group.wait()
 
-    @contextmanager
-    def _stage(self, stage: str, doing: str) -> Iterator[None]:
-        """Add the seconds inside, on this rank's clock, to a stage of the measurement."""
-        if doing:
-            self._activity.begin(f"{self._task.subject} {doing}")
-        start = time.perf_counter()
-        yield
-        self._stages[stage] = self._stages.get(stage, 0.0) + time.perf_counter() - start
-
-    def _tell(self, event: str, **facts: Any) -> None:
-        if self._group.rank == 0:
-            write_event(1, {"event": event, "subject": self._task.subject, **facts})
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder that another rank may have made already; a symbolic link in its place is not one."""
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        if not stat.S_ISDIR(folder.lstat().st_mode):
-            raise
-
-
-def _sync_directory(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _joined(facts: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Join what the engines of all ranks say of themselves; where they differ, every answer is named."""
+    answers: dict[str, list[str]] = {}
+    for of_rank in facts:
+        for name, answer in of_rank.items():
+            answers.setdefault(name, [])
+            if answer not in answers[name]:
+                answers[name].append(answer)
+    return {name: " | ".join(said) for name, said in answers.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pytest_ckpt.records import Operation, OperationKind
 
@@ -14,7 +14,8 @@ class Own:
 
     ``steps`` are the seconds of each step, from its barrier until this rank was done; a save has one. On rank 0
     ``commit_seconds`` are those of the commit alone and ``committed_seconds`` run from the barrier until the
-    checkpoint was committed. ``resident`` are the resident and all bytes of the files, before a load.
+    checkpoint was committed. ``is_committed`` says that it then stood there under its final
+    name. ``resident`` are the resident and all bytes of the files, before a load.
     """
 
     steps: tuple[float, ...]
@@ -26,7 +27,8 @@ class Own:
     directories_synced: int = 0
     commit_seconds: float = 0.0
     committed_seconds: float = 0.0
-    resident: tuple[int, int] | None = field(default=None)
+    is_committed: bool = False
+    resident: tuple[int, int] | None = None
 
     @property
     def seconds(self) -> float:
@@ -34,7 +36,7 @@ class Own:
         return sum(self.steps)
 
 
-def combine(kind: OperationKind, index: int, ranks: Sequence[Own]) -> Operation:
+def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Own]) -> Operation:
     """Join what all ranks saw, in rank order.
 
     In every step the slowest rank counts. Rank 0 waits for the slowest before it commits, so its clock holds the whole
@@ -55,6 +57,7 @@ def combine(kind: OperationKind, index: int, ranks: Sequence[Own]) -> Operation:
     return Operation(
         kind=kind,
         index=index,
+        checkpoint=checkpoint,
         seconds=seconds,
         slowest_rank=slowest,
         rank0_seconds=rank_seconds[0],

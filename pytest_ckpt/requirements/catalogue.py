@@ -12,6 +12,7 @@ from pytest_ckpt import resources
 from pytest_ckpt.records import Measurement, Severity, Verdict
 from pytest_ckpt.requirements import judges
 from pytest_ckpt.requirements.judges import Decision
+from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.limits import ClusterLimits
 
 Judge = Callable[[Measurement, ClusterLimits], Decision]
@@ -19,13 +20,17 @@ Judge = Callable[[Measurement, ClusterLimits], Decision]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirement:
-    """One requirement. ``source`` says where its limit comes from; its text is the docstring of its test."""
+    """One requirement. ``source`` says where its limit comes from; its text is the docstring of its test.
+
+    ``is_asked`` says whether a run with these settings measures what it needs; others are no part of the run.
+    """
 
     id: str
     title: str
     severity: Severity
     judge: Judge
     source: str
+    is_asked: Callable[[Settings], bool] = lambda _settings: True
 
     @property
     def text(self) -> str:
@@ -84,6 +89,22 @@ REQUIREMENTS = {
             severity="advisory",
             judge=judges.judge_repeat,
             source="our proposal: coefficient of variation at most 10 %",
+        ),
+        Requirement(
+            id="RETENTION",
+            title="Deleting does not slow a save",
+            severity="advisory",
+            judge=judges.judge_retention,
+            source="our proposal: at most 10 % longer",
+            is_asked=lambda settings: settings.retain > 0,
+        ),
+        Requirement(
+            id="DATA",
+            title="Nothing is gained by content",
+            severity="advisory",
+            judge=judges.judge_data,
+            source="IO500 rule 7; our proposal: within 5 %",
+            is_asked=lambda settings: settings.data_pairs > 0,
         ),
     )
 }

@@ -19,6 +19,10 @@ MOST_RESIDENT = 0.01
 MOST_SKEW = 1.5
 MOST_TAIL = 1.3
 MOST_VARIATION = 0.10
+MOST_RETENTION = 1.10
+MOST_DATA_EFFECT = 1.05
+# Loads that become this much faster come from a cache that the earlier ones had not filled yet.
+_CACHED_RATIO = 3.0
 
 # Units of which all or none is demanded, so that no share of a limit can be left.
 _COUNTED = ("faults", "bytes", "files", "folders", "commits")
@@ -193,7 +197,61 @@ def judge_repeat(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         f"{format_percent(variations['load'] or 0)} over the loads (at most {format_percent(MOST_VARIATION)})."
     )
     detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in measurement.of_kind(k)) for k in _ORDER)
+    if warm := _much_faster(measurement.of_kind("load")):
+        because = f"{warm} {because}"
     return _measured("failed" if value > MOST_VARIATION else "met", value, MOST_VARIATION, "fraction", because, detail)
+
+
+def _much_faster(loads: Sequence[Operation]) -> str:
+    """Say which loads were much faster than the cold reads of the same run; empty when none was."""
+    slowest = max(loads, key=lambda o: o.seconds)
+    fast = [o for o in loads if o.seconds * _CACHED_RATIO <= slowest.seconds]
+    if not fast:
+        return ""
+    names = ", ".join(str(o.index) for o in fast)
+    return (
+        f"Loads {names} took a third or less of load {slowest.index}: a cache behind the client may have "
+        "held what they read."
+    )
+
+
+def judge_retention(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """Deleting the oldest checkpoint in the middle of a save makes the save hardly longer."""
+    found = measurement.retention
+    if found is None:
+        return _undecided(measurement, "load")
+    ratio = found.save_while_deleting_seconds / found.save_seconds
+    deletes = ", ".join(format_seconds(s) for s in found.delete_seconds) or "none"
+    because = (
+        f"A save with a deletion beside it took {format_seconds(found.save_while_deleting_seconds)}, the median of "
+        f"those without {format_seconds(found.save_seconds)}: {ratio:.2f} x (at most {MOST_RETENTION})."
+    )
+    detail = (f"deletions between saves, each alone: {deletes}", f"the newest {found.kept} checkpoints were kept")
+    outcome: Outcome = "failed" if ratio > MOST_RETENTION else "met"
+    return _measured(outcome, ratio, MOST_RETENTION, "x the other saves", because, detail)
+
+
+def judge_data(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """Unique data are as fast as constant data: the storage gains nothing by what it stores."""
+    found = measurement.data
+    if found is None:
+        return _undecided(measurement, "load")
+    pairs = {
+        "save": (found.unique_save_seconds, found.constant_save_seconds),
+        "load": (found.unique_load_seconds, found.constant_load_seconds),
+    }
+    ratios = {kind: statistics.median(u) / statistics.median(c) for kind, (u, c) in pairs.items()}
+    worst = max(ratios, key=ratios.__getitem__)
+    because = (
+        f"Unique data took {ratios['save']:.2f} x the time of constant data to save and {ratios['load']:.2f} x to load "
+        f"(at most {MOST_DATA_EFFECT}). The result is that of unique data in any case."
+    )
+    detail = tuple(
+        f"{kind}s: unique {', '.join(map(format_seconds, u))}; constant {', '.join(map(format_seconds, c))}"
+        for kind, (u, c) in pairs.items()
+    )
+    outcome: Outcome = "failed" if ratios[worst] > MOST_DATA_EFFECT else "met"
+    return _measured(outcome, ratios[worst], MOST_DATA_EFFECT, "unique / constant", because, detail)
 
 
 def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float, reason: str) -> Decision:

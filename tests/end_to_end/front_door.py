@@ -176,7 +176,10 @@ class Started:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             pytest.fail(f"the run did not end in {seconds:g} s:\n{self.text}")
-        return Run(code=code, text=self.text, home=self.home, target=self.target, report=self.report)
+        run = Run(code=code, text=self.text, home=self.home, target=self.target, report=self.report)
+        if (self.report / "report.json").exists():
+            assert run.document, "read now: a later run may give this folder another name"
+        return run
 
 
 class FrontDoor:

@@ -104,7 +104,7 @@ def test_a_page_of_another_checkpoint_at_its_place_is_stale(checkpoint, number):
         (page(400), "rank 5, tensor 2, offset 1638400 of checkpoint 3"),
         (page(9, rank=6), "rank 6, tensor 2, offset 36864 of checkpoint 3"),
         (page(9, tensor=0), "rank 5, tensor 0, offset 36864 of checkpoint 3"),
-        (page(70_000, rank=16383, tensor=1023, checkpoint=1), "rank 16383, tensor 1023, offset 286720000 of checkpoint 1"),
+        (page(70_000, rank=16383, tensor=9, checkpoint=1), "rank 16383, tensor 9, offset 286720000 of checkpoint 1"),
     ],
     ids=["another page", "another rank", "another tensor", "all of it"],
 )  # fmt: skip

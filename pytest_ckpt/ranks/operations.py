@@ -1,0 +1,247 @@
+"""Saves, loads and deletes of one subject, each done by all ranks together, from a barrier to the slowest rank."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.ranks.activity import write_event
+from pytest_ckpt.ranks.engines import Check, Clock, Engine
+from pytest_ckpt.ranks.job import checkpoint_name, partial_name
+from pytest_ckpt.ranks.timing import Own, combine
+from pytest_ckpt.records import Durability, Fault, Operation, to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from pytest_ckpt.ranks.activity import Activity
+    from pytest_ckpt.ranks.cache import HostCache
+    from pytest_ckpt.ranks.group import Group
+    from pytest_ckpt.records import OperationKind
+    from pytest_ckpt.sizing.models import RankLayout
+
+_MOST_FAULTS_OF_RANK = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """What a load gave on all ranks; rank 0 knows it, the others hold nothing."""
+
+    operation: Operation | None
+    bytes_checked: int
+    fault_count: int
+    faults: list[Fault]
+
+
+class Operations:
+    """What all ranks do with the checkpoints in ``folder``; ``stages`` adds up this rank's seconds by their purpose.
+
+    An operation that is not ``counted`` is none of the subject's saves and loads: it answers a question beside them.
+    """
+
+    def __init__(self, group: Group, activity: Activity, subject: str, shard: RankLayout, folder: Path) -> None:
+        self._group = group
+        self._activity = activity
+        self._subject = subject
+        self._shard = shard
+        self._folder = folder
+        self._saved: list[Own] = []
+        self.stages: dict[str, float] = {}
+
+    def save(
+        self, engine: Engine, checkpoint: int, *, counted: bool = True, meanwhile: Callable[[], None] | None = None
+    ) -> Operation | None:
+        """Save a checkpoint: every rank its files, then rank 0 commits. ``meanwhile`` runs beside it on each rank."""
+        name = f"save {checkpoint}"
+        with self.stage("content", f"{name}: content"):
+            engine.fill(checkpoint)
+        partial, final = self._folder / partial_name(checkpoint), self._folder / checkpoint_name(checkpoint)
+        clock = Clock(activity=self._activity)
+        beside = threading.Thread(target=meanwhile) if meanwhile else None
+        self._start(name, tell=counted)
+        start = time.perf_counter()
+        if beside:
+            beside.start()
+        with clock.phase("open", partial.name):
+            make_folder(partial)
+        engine.save(partial, clock)
+        with clock.phase("directory", partial.name):
+            _sync_directory(partial)
+        own_seconds = time.perf_counter() - start
+        self._group.wait()
+        commit_start = time.perf_counter()
+        synced = 1
+        if self._group.rank == 0:
+            with self._activity.in_phase("commit", final.name):
+                partial.rename(final)
+                _sync_directory(self._folder)
+            synced = 2
+        end = time.perf_counter()
+        if beside:
+            beside.join()
+        own = Own(
+            steps=(own_seconds,),
+            phases=clock.phases,
+            bytes=self._shard.bytes,
+            files=clock.files,
+            files_synced=clock.files_synced,
+            directories=synced,
+            directories_synced=synced,
+            commit_seconds=end - commit_start,
+            committed_seconds=end - start,
+            is_committed=final.is_dir() and not partial.exists(),
+        )
+        if counted:
+            self._saved.append(own)
+        return self._finish("save", checkpoint, checkpoint, own, counted=counted)
+
+    def load(self, engine: Engine, cache: HostCache, number: int, checkpoint: int, *, counted: bool = True) -> Loaded:
+        """Load a checkpoint as load ``number``, in the engine's steps; between them every byte is compared."""
+        name = f"load {number}"
+        folder = self._folder / checkpoint_name(checkpoint)
+        with self.stage("residency", f"{name}: residency"):
+            resident = cache.resident([folder / file.name for file in self._shard.files])
+            steps = self._group.largest(engine.load_steps())
+        clock = Clock(activity=self._activity)
+        seconds, loaded_bytes = [], 0
+        checks: list[Check] = []
+        for step in range(steps):
+            self._start(name, tell=counted and step == 0)
+            start = time.perf_counter()
+            loaded_bytes += engine.load(folder, step, clock)
+            seconds.append(time.perf_counter() - start)
+            # Nobody compares while somebody still reads: that would leave the storage to fewer ranks.
+            self._group.wait()
+            with self.stage("verify", f"{name}: verify"):
+                checks.append(engine.verify(checkpoint))
+        own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
+        operation = self._finish("load", number, checkpoint, own, counted=counted)
+        counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
+        local = self._faults(checks, checkpoint)[:_MOST_FAULTS_OF_RANK]
+        gathered = self._group.gather((*counts, local))
+        return Loaded(
+            operation=operation,
+            bytes_checked=sum(g[0] for g in gathered),
+            fault_count=sum(g[1] for g in gathered),
+            faults=[fault for g in gathered for fault in g[2]],
+        )
+
+    def delete(self, checkpoint: int) -> float:
+        """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""
+        self._start(f"delete {checkpoint}", tell=False)
+        start = time.perf_counter()
+        self.unlink(checkpoint)
+        self._group.wait()
+        if self._group.rank == 0:
+            (self._folder / checkpoint_name(checkpoint)).rmdir()
+        return time.perf_counter() - start
+
+    def unlink(self, checkpoint: int) -> None:
+        """Remove this rank's own files of a checkpoint, through no symbolic link."""
+        folder = os.open(self._folder / checkpoint_name(checkpoint), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            for file in self._shard.files:
+                os.unlink(file.name, dir_fd=folder)
+        finally:
+            os.close(folder)
+
+    def remove_folders(self, checkpoints: Iterable[int], *, also_own: bool) -> None:
+        """Remove the empty folders of checkpoints on rank 0, and with ``also_own`` the subject's own."""
+        self._group.wait()
+        if self._group.rank == 0:
+            for checkpoint in checkpoints:
+                (self._folder / checkpoint_name(checkpoint)).rmdir()
+            if also_own:
+                self._folder.rmdir()
+        self._group.wait()
+
+    def durability(self) -> Durability | None:
+        """Add up, on rank 0, the durable calls of all counted saves."""
+        names = ("files", "files_synced", "directories", "directories_synced")
+        gathered = self._group.gather([sum(getattr(own, name) for own in self._saved) for name in names])
+        if self._group.rank != 0:
+            return None
+        files, files_synced, directories, directories_synced = (sum(column) for column in zip(*gathered, strict=True))
+        return Durability(
+            files=files,
+            files_synced=files_synced,
+            directories=directories,
+            directories_synced=directories_synced,
+            saves=len(self._saved),
+            commits=sum(own.is_committed for own in self._saved),
+        )
+
+    @contextmanager
+    def stage(self, stage: str, doing: str) -> Iterator[None]:
+        """Add the seconds inside, on this rank's clock, to a stage of the measurement."""
+        if doing:
+            self._activity.begin(f"{self._subject} {doing}")
+        start = time.perf_counter()
+        yield
+        self._spent(stage, time.perf_counter() - start)
+
+    def tell(self, event: str, **facts: Any) -> None:
+        """Let rank 0 tell the controller."""
+        if self._group.rank == 0:
+            write_event(1, {"event": event, "subject": self._subject, **facts})
+
+    def _start(self, name: str, *, tell: bool) -> None:
+        self._activity.begin(f"{self._subject} {name}")
+        if tell:
+            self.tell("start", operation=name)
+        with self.stage("wait", ""):
+            self._group.start_together()
+
+    def _finish(self, kind: OperationKind, index: int, checkpoint: int, own: Own, *, counted: bool) -> Operation | None:
+        """Gather the operation's times; on rank 0, tell and return it."""
+        all_own = self._group.gather(own)
+        if self._group.rank != 0:
+            return None
+        operation = combine(kind, index, checkpoint, all_own)
+        self._spent(f"{kind}s" if counted else "probes", operation.seconds)
+        if counted:
+            self.tell("operation", operation=to_plain(operation))
+        return operation
+
+    def _faults(self, checks: Iterable[Check], checkpoint: int) -> list[Fault]:
+        return [
+            Fault(
+                kind=f.kind,
+                rank=self._group.rank,
+                host=self._group.host,
+                checkpoint=checkpoint,
+                file=f.file,
+                tensor=f.tensor,
+                offset=f.offset,
+                bytes=f.bytes,
+                detail=f.detail,
+            )
+            for check in checks
+            for f in check.faults
+        ]
+
+    def _spent(self, stage: str, seconds: float) -> None:
+        self.stages[stage] = self.stages.get(stage, 0.0) + seconds
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that another rank may have made already; a symbolic link in its place is not one."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise
+
+
+def _sync_directory(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

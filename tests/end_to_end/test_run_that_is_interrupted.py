@@ -1,0 +1,83 @@
+"""Runs that are ended from outside: by Ctrl-C, by SIGTERM, by a kill that leaves them no time."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from front_door import SUBJECT, TINY, FrontDoor, Run, Sabotage, Started, eventually, processes_of
+
+
+def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started:
+    """Start a run and return when a rank stands still in its second save."""
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, *options, target=target, environment=sabotage.environment)
+    sabotage.wait_until_held(started)
+    return started
+
+
+def _is_ended_cleanly(run: Run) -> None:
+    assert run.code == 2, run.text
+    assert processes_of(run.run_id) == []
+    assert run.left_on_target == []
+    assert run.document["exit_code"] == 2
+    assert set(run.outcomes().values()) == {"not run"}
+    assert [o["index"] for o in run.operations("save")] == [1]
+    assert run.measurement()["failure"]["kind"] == "interrupted"
+    assert (run.report / "certificate.html").is_file()
+    assert "REHEARSAL for a cluster of 64 accelerators: not everything required was run" in run.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_ranks_and_run_and_the_report_has_what_there_is(door: FrontDoor, number: signal.Signals) -> None:
+    started = _hold(door)
+    os.kill(started.process.pid, number)
+    _is_ended_cleanly(started.finish())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_ranks_that_a_worker_of_xdist_started(door: FrontDoor, number: signal.Signals) -> None:
+    started = _hold(door, "-n", "2")
+    if number == signal.SIGINT:
+        os.killpg(started.process.pid, number)  # a terminal tells the workers too
+    else:
+        os.kill(started.process.pid, number)
+    run = started.finish()
+    assert run.code == 2, run.text
+    assert processes_of(run.run_id) == []
+    assert run.left_on_target == []
+    assert set(run.outcomes().values()) == {"not run"}
+
+
+def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_clean_up(door: FrontDoor) -> None:
+    target = door.home / "an array"
+    target.mkdir()
+    started = _hold(door, target=target)
+    started.process.kill()
+    started.process.wait()
+    eventually(lambda: not processes_of(started.run_id), "the ranks have ended")
+    left = started.run_folder
+    assert (left / SUBJECT / "checkpoint-0001").is_dir()
+
+    run = door.run(*TINY, "-k", "nothing_is_called_like_this", target=target)
+    header = run.text.partition("collected ")[0]
+    assert f"left on the target by run {left.name.removeprefix('pytest-ckpt-')} of " in header
+    command = re.search(r"rm -r -- .*$", header, re.MULTILINE)
+    assert command
+    assert shlex.split(command[0]) == ["rm", "-r", "--", str(left)]
+    subprocess.run(command[0], shell=True, check=True)
+    assert list(target.iterdir()) == []
+
+
+def test_a_run_that_goes_on_is_not_called_left_over(door: FrontDoor) -> None:
+    started = _hold(door)
+    other = door.run(*TINY, "-k", "nothing_is_called_like_this", report=door.home / "other-report")
+    assert "left on the target" not in other.text
+    assert other.left_on_target == [started.run_folder.name]
+    os.kill(started.process.pid, signal.SIGINT)
+    assert started.finish().left_on_target == []

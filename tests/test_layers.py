@@ -1,0 +1,149 @@
+"""Imports point downward: read from the syntax trees, so that an import inside a function counts too."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "pytest_ckpt"
+
+# From the ground up. A module may import from its own layer and from those below. A folder stands for all in it.
+LAYERS = [
+    {"__init__", "errors", "units", "records", "resources"},
+    {"settings"},
+    {"sizing"},
+    {"targets"},
+    {"ranks"},
+    # Both are pure; the controller's checks use their words for a failure.
+    {"requirements", "certificate"},
+    {"measure"},
+    {"report"},
+    {"session"},
+    {"options", "ledger", "benchmark", "fixtures", "plugin", "cli"},
+]
+FACES = LAYERS[-1]
+
+# Libraries that cost time or have effects when they are imported, and who may import them.
+OWNERS = {
+    "mpi4py": ("ranks/group.py",),
+    "torch": ("ranks/engines/",),
+    "numpy": ("ranks/",),
+    "pytest": ("plugin.py", "ledger.py", "benchmark.py", "fixtures.py"),
+    "_pytest": (),
+    "pytest_benchmark": ("benchmark.py",),
+    "xdist": (),
+    "jinja2": ("report/html.py",),
+    "markupsafe": ("report/html.py",),
+    "psutil": ("measure/environment.py", "targets/"),
+}
+
+
+def modules():
+    """Return {path below the package: its tree}."""
+    return {p.relative_to(PACKAGE): ast.parse(p.read_text()) for p in sorted(PACKAGE.rglob("*.py"))}
+
+
+MODULES = modules()
+
+
+def imported(tree, path, *, at_import_time=False):
+    """Return the dotted names that a module imports; with ``at_import_time`` only those of its top level."""
+    nodes = top_level(tree.body) if at_import_time else ast.walk(tree)
+    names = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute here"
+            names |= {f"{node.module}.{alias.name}" if is_module(node.module, alias.name) else node.module
+                      for alias in node.names}  # fmt: skip
+    return names
+
+
+def top_level(body):
+    for node in body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield node
+
+
+def is_module(package, name):
+    if package.split(".")[0] != PACKAGE.name:
+        return False
+    place = PACKAGE.parent.joinpath(*package.split("."), name)
+    return place.with_suffix(".py").exists() or place.is_dir()
+
+
+def own(names):
+    """Return the path below the package of every module of ours among the names."""
+    for name in names:
+        first, *rest = name.split(".")
+        if first == PACKAGE.name:
+            place = Path(*rest) if rest else Path("__init__")
+            yield place.with_suffix(".py") if (PACKAGE / place.with_suffix(".py")).exists() else place / "__init__.py"
+
+
+def layer_of(path):
+    return next(number for number, names in enumerate(LAYERS) if path.with_suffix("").parts[0] in names)
+
+
+def test_every_module_has_exactly_one_layer():
+    tops = {path.with_suffix("").parts[0] for path in MODULES}
+    assert tops == set().union(*LAYERS)
+    assert sum(map(len, LAYERS)) == len(tops)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_imports_point_downward(path):
+    upward = [str(other) for other in own(imported(MODULES[path], path)) if layer_of(other) > layer_of(path)]
+    assert not upward, f"{path} imports from above: {upward}"
+
+
+def test_no_module_needs_itself_to_be_imported():
+    graph = {path: set(own(imported(tree, path, at_import_time=True))) - {path} for path, tree in MODULES.items()}
+    while leaves := {path for path, needs in graph.items() if not needs}:
+        graph = {path: needs - leaves for path, needs in graph.items() if path not in leaves}
+    assert not graph, f"these import each other: {sorted(map(str, graph))}"
+
+
+@pytest.mark.parametrize("library", OWNERS)
+def test_a_library_is_imported_only_where_it_belongs(library):
+    users = {path.as_posix() for path, tree in MODULES.items()
+             if any(name.split(".")[0] == library for name in imported(tree, path))}  # fmt: skip
+    strangers = {user for user in users if not user.startswith(OWNERS[library])} if OWNERS[library] else users
+    assert not strangers, f"{library} belongs to {OWNERS[library]}"
+
+
+def test_every_library_has_an_owner():
+    known = set(sys.stdlib_module_names) | {PACKAGE.name} | set(OWNERS)
+    found = {name.split(".")[0] for path, tree in MODULES.items() for name in imported(tree, path)}
+    assert found <= known
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.parts[0] in {"requirements", "sizing"}
+                                  or p.name == "certificate.py"], ids=str)  # fmt: skip
+def test_what_decides_is_pure(path):
+    """No file, no process, no clock, no chance: so a result can be judged again from its files alone."""
+    impure = {"os", "subprocess", "time", "random", "secrets", "socket", "shutil", "tempfile", "datetime", "pathlib"}
+    assert not impure & {name.split(".")[0] for name in imported(MODULES[path], path)}
+
+
+def test_nothing_but_the_faces_knows_the_suites():
+    for path, tree in MODULES.items():
+        assert not any(name.startswith(("suites", "pytest_ckpt.suites")) for name in imported(tree, path)), path
+
+
+def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
+    """What every pytest run of the environment pays for; the libraries are checked at run time elsewhere."""
+    seen, left = set(), [Path("plugin.py")]
+    while left:
+        path = left.pop()
+        if path not in seen:
+            seen.add(path)
+            left.extend(own(imported(MODULES[path], path, at_import_time=True)))
+    allowed = {"plugin", "options", "settings", "errors", "units", "sizing/__init__", "sizing/architectures",
+               "sizing/reliability"}  # fmt: skip
+    assert {p.with_suffix("").as_posix() for p in seen} <= allowed

@@ -1,0 +1,82 @@
+"""Records survive the way through a file, whoever wrote it, and lose every type that JSON does not have."""
+
+from __future__ import annotations
+
+import enum
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt import records
+from pytest_ckpt.measure.launcher import Launcher
+from pytest_ckpt.ranks.job import Job
+from pytest_ckpt.records import Failure, Measurement, Operation, Verdict, from_plain, to_plain
+from pytest_ckpt.settings import HostSlots
+
+KINDS = [Measurement, Operation, Verdict, Failure, records.CacheFacts, records.Integrity, records.Durability,
+         records.RankFacts, Job, Launcher]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_record_comes_back_from_a_file_as_it_was(kind, data):
+    record = data.draw(st.from_type(kind))
+    # The representations, since a time that is not a number is not equal to itself.
+    assert repr(from_plain(kind, json.loads(json.dumps(to_plain(record))))) == repr(record)
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Name(str):
+    __slots__ = ()
+
+
+def test_only_plain_types_are_left():
+    given_types = {
+        "path": Path("/mnt"),
+        "name": Name("x"),
+        "colour": Colour.RED,
+        "float": np.float64(1.5),
+        "yes": True,
+        "none": None,
+        "pair": (1, Name("y")),
+        3: "key",
+        "record": HostSlots(name="n", slots=2),
+    }
+    plain = to_plain(given_types)
+    assert plain["path"] == "/mnt"
+    assert plain["record"] == {"name": "n", "slots": 2}
+    assert plain["pair"] == [1, "y"]
+    assert plain["yes"] is True
+    assert plain["none"] is None
+    assert set(plain) >= {"3"}
+    for name in ("path", "name", "colour"):
+        assert type(plain[name]) is str
+    assert type(plain["float"]) is float
+    json.dumps(plain)
+
+
+def test_what_a_newer_version_added_is_ignored():
+    failure = Failure(kind="hung", message="no progress")
+    assert from_plain(Failure, {**to_plain(failure), "invented_later": [1, 2]}) == failure
+
+
+def test_what_an_older_version_did_not_have_gets_its_default():
+    assert from_plain(Failure, {"kind": "hung", "message": "no progress"}).rank is None
+
+
+def test_a_fact_that_is_missing_is_an_error_and_not_a_guess():
+    with pytest.raises(TypeError, match="message"):
+        from_plain(Failure, {"kind": "hung"})
+
+
+def test_records_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        Failure(kind="hung", message="").message = "x"
