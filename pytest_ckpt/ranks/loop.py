@@ -82,9 +82,11 @@ class MeasurementLoop:
         do.tell("durability", durability=to_plain(do.durability()))
         self._load_all(engine, cache)
         engine.release()
+        facts = _joined(self._group.gather(engine.facts()))
+        # What the engine holds must be free before another one takes its place.
+        del engine
         if task.data_pairs:
             self._found.data = self._data_effect(cache)
-        facts = _joined(self._group.gather(engine.facts()))
         gauges = self._group.gather(cache.gauge)
         ranks = self._group.gather(self._rank_facts())
         if not task.keep:
@@ -162,20 +164,14 @@ class MeasurementLoop:
 
     def _data_effect(self, cache: HostCache) -> DataEffect | None:
         """Save and load unique and constant data in turns: does content change the storage's speed?"""
-        do, checkpoint = self._do, self._task.operations + 2
         seconds: dict[tuple[str, bool], list[float]] = {}
         for pair in range(self._task.data_pairs):
+            # Who goes first takes turns, so that a drift of the storage favours neither.
             for constant in (bool(pair % 2), not pair % 2):
-                engine = self._engine(constant=constant)
-                saved = do.save(engine, checkpoint, counted=False)
-                engine.release()
-                self._drop(cache, [checkpoint])
-                loaded = do.load(engine, cache, checkpoint, checkpoint, counted=False)
-                engine.release()
-                do.delete(checkpoint)
-                if saved and loaded.operation:
+                saved, loaded = self._save_and_load_beside(cache, constant=constant)
+                if saved and loaded:
                     seconds.setdefault(("save", constant), []).append(saved.seconds)
-                    seconds.setdefault(("load", constant), []).append(loaded.operation.seconds)
+                    seconds.setdefault(("load", constant), []).append(loaded.seconds)
         if not seconds:
             return None
         return DataEffect(
@@ -184,6 +180,18 @@ class MeasurementLoop:
             unique_load_seconds=tuple(seconds["load", False]),
             constant_load_seconds=tuple(seconds["load", True]),
         )
+
+    def _save_and_load_beside(self, cache: HostCache, *, constant: bool) -> tuple[Operation | None, Operation | None]:
+        """Save, load and delete one checkpoint that is none of the subject's own."""
+        do, checkpoint = self._do, self._task.operations + 2
+        engine = self._engine(constant=constant)
+        saved = do.save(engine, checkpoint, counted=False)
+        engine.release()
+        self._drop(cache, [checkpoint])
+        loaded = do.load(engine, cache, checkpoint, checkpoint, counted=False)
+        engine.release()
+        do.delete(checkpoint)
+        return saved, loaded.operation
 
     def _drop(self, cache: HostCache, checkpoints: Sequence[int]) -> None:
         task, found = self._task, self._found

@@ -228,7 +228,7 @@ def judge_retention(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     )
     detail = (f"deletions between saves, each alone: {deletes}", f"the newest {found.kept} checkpoints were kept")
     outcome: Outcome = "failed" if ratio > MOST_RETENTION else "met"
-    return _measured(outcome, ratio, MOST_RETENTION, "x the other saves", because, detail)
+    return _measured(outcome, ratio, MOST_RETENTION, "with / without deletion", because, detail)
 
 
 def judge_data(measurement: Measurement, _limits: ClusterLimits) -> Decision:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from front_door import SMALLEST, FrontDoor, Run, opened_door, progress_lines
+from front_door import SMALLEST, TINY, FrontDoor, Run, Sabotage, opened_door, processes_of, progress_lines
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,25 @@ def test_a_requirement_deselected_on_the_workers_makes_the_run_incomplete(door: 
         "COLD": "not run",
         "DURABLE-CALLS": "not run",
     }
+
+
+def test_after_a_crashed_worker_the_next_one_measures_again(door: FrontDoor) -> None:
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, "-n", "2", environment=sabotage.environment)
+    launcher = _parent(sabotage.wait_until_held(started))
+    os.kill(_parent(launcher), signal.SIGKILL)
+    run = started.finish()
+    assert run.code == 1, run.text
+    assert "crashed while running" in run.text
+    decided = [outcome for outcome in run.outcomes().values() if outcome != "not run"]
+    assert set(decided) == {"met"}
+    assert len(decided) >= 4
+    assert processes_of(run.run_id) == []
+    assert run.left_on_target == []
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _decided(run: Run) -> list[tuple[str, str, str, str]]:
