@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _FOLDER = "pytest_ckpt_folder"
+# Options with which pytest runs no test.
+_LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
 _NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
 _OLD_HANDLER = pytest.StashKey[Any]()
 
@@ -55,6 +57,7 @@ def _open(config: pytest.Config, said: dict[str, str | None], ini: dict[str, str
 
     settings = resolve(said, ini)
     is_worker = hasattr(config, "workerinput")
+    only_lists = any(getattr(config.option, name, False) for name in _LISTING)
     if is_worker:
         from pathlib import Path  # noqa: PLC0415
 
@@ -62,13 +65,13 @@ def _open(config: pytest.Config, said: dict[str, str | None], ini: dict[str, str
     else:
         command = ["pytest", *config.invocation_params.args]
         refuse_inside_mpi(shlex.join(command))
-        session = Session.open(settings, command)
-        _end_on_sigterm(config)
+        session = Session.preview(settings, command) if only_lists else Session.open(settings, command)
     config.stash[fixtures.SESSION] = session
     config.pluginmanager.register(fixtures, "pytest-ckpt-fixtures")
-    if not is_worker:
+    if not is_worker and not only_lists:
         from pytest_ckpt.ledger import Ledger  # noqa: PLC0415
 
+        _end_on_sigterm(config)
         config.pluginmanager.register(Ledger(config, session), "pytest-ckpt-ledger")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(resources.folder("suites"))]
@@ -119,7 +122,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     from pytest_ckpt.certificate import asked_requirements  # noqa: PLC0415
 
     asked = {requirement.id for requirement in asked_requirements(session.settings)}
-    items[:] = [item for item in items if not _judges(item) or _requirement(item) in asked]
+    left_out = [item for item in items if _judges(item) and _requirement(item) not in asked]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _judges(item: pytest.Item) -> bool:

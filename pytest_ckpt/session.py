@@ -65,8 +65,7 @@ class Session:
     def open(cls, settings: Settings, command: Sequence[str]) -> Session:
         """Check everything, then make the run folder and the folder on the target. Raises UsageError."""
         began = time.monotonic()
-        now = datetime.datetime.now(datetime.UTC)
-        run_id = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        run_id = _new_id()
         checked = preflight.check(settings, run_id)
         folder = Path(settings.report).expanduser().absolute()
         notices = []
@@ -87,21 +86,7 @@ class Session:
         if checked.probe:
             shutil.copytree(checked.probe, folder / "launches" / "probe")
             shutil.rmtree(checked.probe.parent)
-        facts = SessionFacts(
-            run_id=run_id,
-            started=now.isoformat(timespec="seconds"),
-            seed=secrets.randbits(48) if settings.seed is None else settings.seed,
-            command=tuple(command),
-            target_folder=str(target.path),
-            target_identity=target.identity,
-            launcher=checked.launcher,
-            environment={
-                "hosts": list(checked.hosts),
-                "target": checked.target_facts,
-                "versions": versions(),
-                "launcher": checked.launcher.version,
-            },
-        )
+        facts = _facts(settings, command, checked, target)
         write_atomically(folder / "session.json", json.dumps(to_plain(facts), indent=1) + "\n")
         session = cls(settings, facts, folder)
         write_atomically(folder / "plan.json", json.dumps(session.plan.to_plain(ranks=True)) + "\n")
@@ -109,6 +94,14 @@ class Session:
         session._began = began
         session.preflight_seconds = time.monotonic() - began
         return session
+
+    @classmethod
+    def preview(cls, settings: Settings, command: Sequence[str]) -> Session:
+        """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
+        run_id = _new_id()
+        checked = preflight.check(settings, run_id, launch=False)
+        facts = _facts(settings, command, checked, RunFolder(checked.target, run_id))
+        return cls(settings, facts, Path(settings.report).expanduser().absolute())
 
     @classmethod
     def join(cls, settings: Settings, folder: Path) -> Session:
@@ -198,6 +191,28 @@ def _make_report_folder(settings: Settings, folder: Path, target: RunFolder) -> 
             "Name a folder that can be written: --ckpt-report=/var/tmp/ckpt-report, for example.",
         ) from None
     return aside
+
+
+def _new_id() -> str:
+    return f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _facts(settings: Settings, command: Sequence[str], checked: preflight.Preflight, target: RunFolder) -> SessionFacts:
+    return SessionFacts(
+        run_id=target.run_id,
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        seed=secrets.randbits(48) if settings.seed is None else settings.seed,
+        command=tuple(command),
+        target_folder=str(target.path),
+        target_identity=target.identity,
+        launcher=checked.launcher,
+        environment={
+            "hosts": list(checked.hosts),
+            "target": checked.target_facts,
+            "versions": versions(),
+            "launcher": checked.launcher.version,
+        },
+    )
 
 
 def remove_in_time(target: Path, identity: Sequence[int], names: Iterable[str], seconds: float) -> list[str]:

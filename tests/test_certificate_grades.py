@@ -14,8 +14,9 @@ from pytest_ckpt.records import Verdict
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS
 from pytest_ckpt.sizing.plan import plan_run
 
-REQUIRED = [r.id for r in REQUIREMENTS.values() if r.severity == "required"]
-ADVISORY = [r.id for r in REQUIREMENTS.values() if r.severity == "advisory"]
+REQUIRED = ["SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"]
+# All that a run is judged by unless it asks for more.
+ALL = [*REQUIRED, "STRAGGLER", "REPEAT"]
 SUBJECT = "llama3-8b-full"
 
 
@@ -32,7 +33,7 @@ def verdict(requirement, outcome, subject=SUBJECT):
 def book(subject=SUBJECT, *, without=(), **outcomes):
     """Verdicts of a whole run: all met but those that are named (``_`` for ``-``)."""
     changed = {name.replace("_", "-"): outcome for name, outcome in outcomes.items()}
-    return [verdict(r, changed.get(r, "met"), subject) for r in REQUIREMENTS if r not in without]
+    return [verdict(r, changed.get(r, "met"), subject) for r in ALL if r not in without]
 
 
 def graded(verdicts, **run):
@@ -77,10 +78,10 @@ def test_the_table_of_grades(outcomes, run, grade, exit_code):
 def test_a_full_run_with_everything_met_says_why_it_is_certified():
     judgement = judge_run(*run_of(), book())
     assert judgement.reasons == ("Every required requirement was met, at full scale, and nothing was left out.",)
-    assert [v.id for v in judgement.verdicts] == list(REQUIREMENTS)
+    assert [v.id for v in judgement.verdicts] == ALL
 
 
-@pytest.mark.parametrize("deselected", REQUIREMENTS)
+@pytest.mark.parametrize("deselected", ALL)
 def test_a_test_that_was_deselected_makes_the_run_incomplete_even_an_advisory_one(deselected):
     judgement = judge_run(*run_of(), book(without=[deselected]))
     assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
@@ -113,7 +114,7 @@ def test_a_model_that_cannot_run_as_asked_makes_the_run_incomplete_with_its_reas
     (reason,) = judgement.reasons
     for word in ("llama3-70b-subset", "64 ranks", "nfs4", "--ckpt-hosts"):
         assert word in reason
-    assert len(judgement.verdicts) == 2 * len(REQUIREMENTS)
+    assert len(judgement.verdicts) == 2 * len(ALL)
 
 
 def test_a_subset_on_shared_storage_is_a_rehearsal_where_it_was_asked_for():
@@ -148,7 +149,7 @@ def test_the_grade_that_a_run_can_reach_is_said_before_it(run, says):
 outcomes = st.sampled_from(["met", "failed", "not run", "waived"])
 
 
-@given(st.fixed_dictionaries(dict.fromkeys(REQUIREMENTS, outcomes)), st.sampled_from([{}, SMOKE]))
+@given(st.fixed_dictionaries(dict.fromkeys(ALL, outcomes)), st.sampled_from([{}, SMOKE]))
 def test_no_run_is_certified_unless_all_that_is_required_was_met_at_full_scale(decided, run):
     verdicts = [verdict(name, outcome) for name, outcome in decided.items()]
     grade, exit_code = graded(verdicts, **run)

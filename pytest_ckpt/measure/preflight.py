@@ -17,7 +17,7 @@ from pytest_ckpt.measure.mounts import Mount, mount_of
 from pytest_ckpt.ranks.job import Job
 from pytest_ckpt.requirements.judges import describe_failure
 from pytest_ckpt.settings import PROFILES
-from pytest_ckpt.sizing.plan import Plan, plan_run
+from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.targets.posix import check_target
 from pytest_ckpt.units import format_bytes
 
@@ -117,13 +117,12 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
     if not tight:
         return
     largest = max(tight, key=lambda c: c.space_bytes)
-    scale = min(
-        _scale_that_fits(settings.scale, c.space_bytes, c.layout.bytes * c.operations, free) for c in plan.runnable
-    )
+    count = checkpoints_at_once(settings)
+    scale = min(_scale_that_fits(settings.scale, c.space_bytes, c.layout.bytes * count, free) for c in plan.runnable)
     models = ",".join(c.layout.model.name for c in plan.runnable if c.space_bytes <= free)
     ways = (f"choose --ckpt-model={models}" if models else "", _rehearse(scale))
     raise UsageError(
-        f"Too little space on the target: {largest.operations} checkpoints of {largest.subject} need "
+        f"Too little space on the target: {count} checkpoints of {largest.subject} need "
         f"{format_bytes(largest.space_bytes)}, and {format_bytes(free)} are free.",
         ", or ".join(filter(None, ("Give the target more space", *ways))) + ".",
     )

@@ -160,7 +160,7 @@ def _plan_checkpoint(
         layout=shards,
         demand=demand(shards, limits),
         operations=settings.operations,
-        space_bytes=one * _checkpoints_at_once(settings) + _CANARY_BYTES,
+        space_bytes=one * checkpoints_at_once(settings) + _CANARY_BYTES,
         largest_rank_memory_bytes=max(memory),
         rank_memory_bytes=tuple(memory),
         state_bytes=tuple(state),
@@ -170,7 +170,7 @@ def _plan_checkpoint(
     )
 
 
-def _checkpoints_at_once(settings: Settings) -> int:
+def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
     kept = min(settings.retain or settings.operations, settings.operations)
     return kept + (1 if settings.retain or settings.data_pairs else 0)

@@ -85,13 +85,13 @@ class RunFolder:
 
     def __init__(self, target: Path, run_id: str) -> None:
         self.path = target.resolve() / f"{PREFIX}{run_id}"
-        self._run_id = run_id
+        self.run_id = run_id
         self.identity: tuple[int, ...] = ()
 
     def create(self) -> None:
         """Make the folder and say in it whose it is. Raises UsageError when the target does not let it."""
         owner = {
-            "run": self._run_id,
+            "run": self.run_id,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "process_began": process_began(os.getpid()),

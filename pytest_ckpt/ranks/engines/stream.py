@@ -74,10 +74,12 @@ class StreamEngine:
         self._content = content
         self._activity = activity
         self._request_bytes = options.request_bytes
-        self._depth = options.depth
         self._buffers = Buffers(max(_WINDOW_BYTES // options.request_bytes, 1), options.request_bytes)
+        # Every request in flight has a buffer of its own.
+        self._depth = min(options.depth, len(self._buffers.slots))
         self._windows = self._cut_windows()
         self._open: dict[int, _Open] = {}
+        self._sizes: dict[int, int] = {}
         self._loaded: list[tuple[_Request, int]] = []
         self._refused = ""
 
@@ -105,8 +107,9 @@ class StreamEngine:
             clock.files += 1
             with clock.phase("open", file.name):
                 out = self._open_file(folder / file.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-                _allocate(out.descriptor, image.bytes)
             try:
+                with clock.phase("open", file.name):
+                    _allocate(out.descriptor, image.bytes)
                 with clock.phase("write", file.name):
                     self._in_flight(self._cut_file(0, image), _Writer(self, image, out))
                     # A direct request is a whole number of blocks.
@@ -128,6 +131,7 @@ class StreamEngine:
         for number in sorted({r.file for r in window} - set(self._open)):
             with clock.phase("open", self._files[number].name):
                 self._open[number] = self._open_file(folder / self._files[number].name, os.O_RDONLY)
+                self._sizes[number] = os.fstat(self._open[number].descriptor).st_size
         self._loaded = []
         if not window:
             return 0
@@ -146,20 +150,28 @@ class StreamEngine:
         for image in self._images:
             image.become(checkpoint)
         for slot, (request, got) in enumerate(sorted(self._loaded, key=lambda pair: (pair[0].file, pair[0].offset))):
-            file, image = self._files[request.file], self._images[request.file]
+            file, image, size = self._files[request.file], self._images[request.file], self._sizes[request.file]
             # The requests of a window stand in the buffers in their own order.
             data = self._buffers.slots[slot][:got]
             wanted = min(request.bytes, image.bytes - request.offset)
-            if got < wanted:
+            if request.offset == 0 and size > image.bytes:
                 count += 1
-                detail = f"the file ends at byte {request.offset + got} of {image.bytes}"
-                faults.append(_fault("short", file, "", request.offset + got, wanted - got, detail))
+                detail = f"the file has {size} bytes, {image.bytes} were written"
+                faults.append(_fault("foreign", file, "", image.bytes, size - image.bytes, detail))
+            # A file is short once, however many requests lie behind its end.
+            if got < wanted and request.offset <= size:
+                count += 1
+                end = request.offset + got
+                detail = f"the file ends at byte {end} of {image.bytes}"
+                faults.append(_fault("short", file, "", end, image.bytes - end, detail))
+            at = request.offset
             for part, number, place, offset, piece in image.parts(data[:wanted], request.offset):
+                at += len(part)
                 if place is None:
                     if piece is not None and not np.array_equal(part, piece):
                         count += 1
                         detail = "the container around the tensors is not what was written"
-                        faults.append(_fault("unreadable", file, "", request.offset, len(part), detail))
+                        faults.append(_fault("unreadable", file, "", at - len(part), len(part), detail))
                     continue
                 pages, findings = compare(self._content, part, place, offset)
                 checked += len(part)
@@ -223,13 +235,15 @@ class StreamEngine:
         """Make the bytes of one request in a buffer and write them."""
         data = self._buffers.slots[slot][: request.bytes]
         image.make(data, request.offset)
-        self._transfer(out, os.pwrite, data, request.offset, len(data))
+        if self._transfer(out, os.pwrite, data, request.offset, len(data)) < len(data):
+            raise OSError(errno.EIO, "the target takes no more bytes and says no error")
 
     def _read(self, request: _Request, number: int, _thread: int) -> None:
         data = self._buffers.slots[number][: request.bytes]
         source = self._open[request.file]
         # The last request of a file asks for whole blocks and gets what the file has.
-        wanted = min(request.bytes, self._images[request.file].bytes - request.offset)
+        end = min(self._images[request.file].bytes, self._sizes[request.file])
+        wanted = max(0, min(request.bytes, end - request.offset))
         count = self._transfer(source, lambda fd, part, at: os.preadv(fd, [part], at), data, request.offset, wanted)
         self._loaded.append((request, count))
 
@@ -242,20 +256,22 @@ class StreamEngine:
         """
         view, done = memoryview(data.data), 0
         while done < wanted:
+            # Another thread's request may leave the direct way while this one is refused.
+            was_direct = file.direct
             try:
                 step = call(file.descriptor, view[done:], offset + done)
             except OSError as error:
-                if error.errno not in _NOT_DIRECT or not file.direct:
+                if error.errno not in _NOT_DIRECT or not was_direct:
                     raise
-                self._leave_direct(file, error)
+                self._leave_direct(file, f"the target refuses a direct request: {error.strerror}")
                 continue
             if not step:
                 break
             done += step
             self._activity.bytes_done += step
             if done % _BLOCK_BYTES and file.direct and done < wanted:
-                # A short direct request may end inside a block; the rest is then no longer aligned.
-                self._leave_direct(file, OSError(0, "a request ended inside a block"))
+                # The rest is no longer aligned.
+                self._leave_direct(file, "the target ended a direct request inside a block")
         return done
 
     def _open_file(self, path: Path, flags: int) -> _Open:
@@ -270,10 +286,10 @@ class StreamEngine:
                 flags &= ~os.O_EXCL
         return _Open(os.open(path, flags, 0o600), path, direct=False)
 
-    def _leave_direct(self, file: _Open, error: OSError) -> None:
+    def _leave_direct(self, file: _Open, why: str) -> None:
         import fcntl  # noqa: PLC0415 - rare
 
-        self._refused = f"the target refuses a direct request: {error.strerror}"
+        self._refused = why
         flags = fcntl.fcntl(file.descriptor, fcntl.F_GETFL)
         fcntl.fcntl(file.descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
         file.direct = False
