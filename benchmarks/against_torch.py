@@ -1,7 +1,10 @@
-"""What the torch engine costs over bare torch.save and fsync: ``python benchmarks/against_torch.py FOLDER``.
+"""Both engines against bare torch.save and torch.load: ``python benchmarks/against_torch.py FOLDER``.
 
-The same tensors, by the same number of processes, in pairs that take turns; the slowest process counts. Prints the
-ratio engine / bare pair by pair, and keeps the raw seconds in a JSON file with ``--raw FILE``.
+The same tensors, by the same number of processes, in rounds in which bare torch, the engine ``torch`` and the engine
+``stream`` take turns; the slowest process counts. Saves end with fsync; before loads the page cache is dropped. The
+stream engine loads by windows, between which it compares and the clocks stand, as in every run; in each window the
+slowest process counts. Prints the ratio engine / bare of the seconds, round by round: below 1 is faster than bare
+torch. ``--raw FILE`` keeps every second as JSON.
 """
 
 from __future__ import annotations
@@ -10,79 +13,166 @@ import argparse
 import json
 import multiprocessing
 import os
+import shutil
 import statistics
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.sizing.models import Layout, layout
 
-def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) -> None:
+_WAYS = ("bare", "torch", "stream")
+_KINDS = ("save", "load")
+
+
+def layout_of(asked: argparse.Namespace) -> Layout:
+    return layout("llama3-8b", mode="open", processes=asked.processes, scale=asked.scale)
+
+
+def process(rank: int, asked: argparse.Namespace, containers: Any, barrier: Any, results: Any) -> None:
     import torch  # noqa: PLC0415 - in the processes only
 
     from pytest_ckpt.ranks.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines import Clock  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines.torch_save import TorchEngine  # noqa: PLC0415
-    from pytest_ckpt.sizing.models import layout  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines import Clock, engine_class  # noqa: PLC0415
+    from pytest_ckpt.ranks.job import EngineOptions  # noqa: PLC0415
 
-    shards = layout("llama3-8b", mode="open", processes=asked.processes, scale=asked.scale)
-    activity = Activity()
-    activity.report_every(30.0)
-    engine = TorchEngine(shards.rank(rank), Content(1), activity)
-    engine.fill(1)
+    shard, activity, content = layout_of(asked).rank(rank), Activity(), Content(1)
+    options = EngineOptions(containers=containers)
+    engines: dict[str, Any] = {n: engine_class(n)(shard, content, activity, options) for n in ("torch", "stream")}
+    state: dict[str, dict[str, torch.Tensor]] = {}
 
-    def bare(folder: Path) -> None:
-        for name, state in engine._state.items():
+    def make_ready(way: str) -> None:
+        """Have the state in memory, outside the clock; bare torch saves that of the torch engine."""
+        engines["stream" if way == "stream" else "torch"].fill(1)
+        state.update(engines["torch"]._state)
+
+    def bare_save(folder: Path) -> None:
+        for name, tensors in state.items():
             with (folder / name).open("xb") as file:
-                torch.save(state, file)
+                torch.save(tensors, file)
                 file.flush()
                 os.fsync(file.fileno())
 
-    ways = {"bare": bare, "engine": lambda folder: engine.save(folder, Clock(activity=activity))}
-    for pair in range(asked.pairs + 1):
-        # Who goes first takes turns, so that a drift of the machine favours neither.
-        for way in sorted(ways, reverse=bool(pair % 2)):
+    def bare_load(folder: Path, _step: int) -> None:
+        loaded = {f.name: torch.load(folder / f.name, map_location="cpu", weights_only=True) for f in shard.files}
+        assert len(loaded) == len(shard.files)
+
+    def save(way: str, folder: Path) -> None:
+        if way == "bare":
+            bare_save(folder)
+        else:
+            engines[way].save(folder, Clock(activity=activity))
+
+    def load(way: str, folder: Path, step: int) -> None:
+        if way == "bare":
+            bare_load(folder, step)
+        else:
+            engines[way].load(folder, step, Clock(activity=activity))
+
+    steps = {way: engines[way].load_steps() if way in engines else 1 for way in _WAYS}
+    for round_number in range(asked.rounds + 1):
+        for way in turns(round_number):
             folder = Path(asked.folder) / f"{way}-{rank}"
             folder.mkdir()
+            make_ready(way)
             barrier.wait()
             start = time.perf_counter()
-            ways[way](folder)
-            seconds = time.perf_counter() - start
-            for file in folder.iterdir():
-                file.unlink()
-            folder.rmdir()
-            results.put((pair, way, rank, seconds))
+            save(way, folder)
+            results.put((round_number, way, "save", 0, rank, time.perf_counter() - start))
             barrier.wait()
+            if round_number < asked.rounds:
+                shutil.rmtree(folder)
+    # What was saved last is loaded again and again.
+    state.clear()
+    for round_number in range(asked.rounds + 1):
+        for way in turns(round_number):
+            folder = Path(asked.folder) / f"{way}-{rank}"
+            engines["torch"].release()
+            drop_caches(folder)
+            for step in range(steps[way]):
+                barrier.wait()
+                start = time.perf_counter()
+                load(way, folder, step)
+                results.put((round_number, way, "load", step, rank, time.perf_counter() - start))
+                barrier.wait()
+                if way in engines:
+                    assert not engines[way].verify(1).fault_count
+    results.put(None)
+
+
+def turns(round_number: int) -> tuple[str, ...]:
+    """Return who goes in which order: each goes first in its turn, so that a drift of the machine favours none."""
+    first = round_number % len(_WAYS)
+    return _WAYS[first:] + _WAYS[:first]
+
+
+def drop_caches(folder: Path) -> None:
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError:
+        for file in folder.iterdir():
+            descriptor = os.open(file, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", help="on the storage to run on")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--scale", type=float, default=0.01, help="share of llama3-8b; 0.01 is 1.05 GiB over all")
-    parser.add_argument("--raw")
+    parser.add_argument("--raw", metavar="FILE")
     asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        asked.folder = folder
+        rows = measure(asked)
+    size = layout_of(asked).bytes
+    seconds: dict[tuple[int, str, str], float] = {}
+    steps: dict[tuple[int, str, str, int], float] = {}
+    for round_number, way, kind, step, _, spent in rows:
+        key = (round_number, way, kind, step)
+        steps[key] = max(spent, steps.get(key, 0.0))
+    for (round_number, way, kind, _), spent in steps.items():
+        seconds[round_number, way, kind] = seconds.get((round_number, way, kind), 0.0) + spent
+    # The first round warms up allocator and file system.
+    counted = range(1, asked.rounds + 1)
+    print(f"{asked.processes} processes, {size / 2**30:.2f} GiB, {asked.rounds} rounds, slowest process")
+    print(f"{'':>10} {'way':>7} {'median s':>9} {'lowest':>8} {'highest':>8} {'GB/s':>6} {'/ bare':>7} {'lowest':>7} {'highest':>8}")
+    for kind in _KINDS:
+        for way in _WAYS:
+            found = [seconds[n, way, kind] for n in counted]
+            ratios = [seconds[n, way, kind] / seconds[n, "bare", kind] for n in counted]
+            middle = statistics.median(found)
+            print(f"{kind:>10} {way:>7} {middle:9.3f} {min(found):8.3f} {max(found):8.3f} {size / middle / 1e9:6.2f} "
+                  f"{statistics.median(ratios):7.3f} {min(ratios):7.3f} {max(ratios):8.3f}")  # fmt: skip
+    if asked.raw:
+        Path(asked.raw).write_text(json.dumps(rows) + "\n")
+
+
+def measure(asked: argparse.Namespace) -> list[tuple[int, str, str, int, int, float]]:
+    """Return (round, way, kind, step, rank, seconds) of everything."""
+    from pytest_ckpt.measure.containers import lay_out  # noqa: PLC0415
+
+    containers = lay_out([layout_of(asked)])
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(asked.processes), context.Queue()
-    workers = [context.Process(target=process, args=(r, asked, barrier, results)) for r in range(asked.processes)]
+    workers = [
+        context.Process(target=process, args=(r, asked, containers, barrier, results)) for r in range(asked.processes)
+    ]
     for worker in workers:
         worker.start()
-    rows = [results.get() for _ in range((asked.pairs + 1) * 2 * asked.processes)]
+    rows = []
+    ended = 0
+    while ended < asked.processes:
+        row = results.get()
+        ended += row is None
+        rows += [row] if row else []
     for worker in workers:
         worker.join()
-    slowest: dict[tuple[int, str], float] = {}
-    for pair, way, _, seconds in rows:
-        slowest[pair, way] = max(seconds, slowest.get((pair, way), 0.0))
-    # The first pair warms up allocator and file system.
-    ratios = [slowest[p, "engine"] / slowest[p, "bare"] for p in range(1, asked.pairs + 1)]
-    print(f"{asked.processes} processes, {asked.pairs} pairs, slowest process, engine / bare torch.save + fsync")
-    for way in ("bare", "engine"):
-        found = [slowest[p, way] for p in range(1, asked.pairs + 1)]
-        print(f"{way:>8} median {statistics.median(found):.3f} s ({min(found):.3f} to {max(found):.3f})")
-    print(f"   ratio median {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
-    if asked.raw:
-        Path(asked.raw).write_text(json.dumps(rows))
+    return rows
 
 
 if __name__ == "__main__":

@@ -42,12 +42,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="pytest-ckpt", description="Acceptance of storage for AI checkpoints.")
+    parser = _Parser(prog="pytest-ckpt", description="Acceptance of storage for AI checkpoints.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"pytest-ckpt {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
     plan = commands.add_parser(
         "plan",
         help="show what a run would write, read and need, and its limits; the target is not touched",
+        allow_abbrev=False,
         description="Show what a run would write, read and need, and the limits it would judge by.",
     )
     add_options(plan.add_argument)

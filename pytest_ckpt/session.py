@@ -7,8 +7,6 @@ import json
 import secrets
 import shlex
 import shutil
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from pytest_ckpt.measure.bench import Bench, Observer, file_names, read_measurem
 from pytest_ckpt.measure.environment import versions
 from pytest_ckpt.measure.launcher import Launcher
 from pytest_ckpt.measure.processes import end_marked
+from pytest_ckpt.measure.tidy import remove_in_time
 from pytest_ckpt.records import Measurement, Verdict, from_plain, to_plain
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.targets.posix import RunFolder, leftovers, remove
@@ -116,6 +115,7 @@ class Session:
             plan=self.plan,
             folder=self.folder,
             target_folder=Path(self.facts.target_folder),
+            target_identity=self.facts.target_identity,
             launcher=self.facts.launcher,
             run_id=self.facts.run_id,
             seed=self.facts.seed,
@@ -176,7 +176,7 @@ class Session:
             return [f"{target} stays: processes {pids} are blocked in the kernel and may still write to it"]
         if self.settings.keep:
             return [f"{target} stays, as --ckpt-keep asked for"]
-        return remove_in_time(target, self.facts.target_identity, file_names(self.plan), _REMOVE_SECONDS)
+        return remove_in_time(target, self.facts.target_identity, file_names(self.plan.runnable), _REMOVE_SECONDS)
 
 
 def _make_report_folder(settings: Settings, folder: Path, target: RunFolder) -> Path | None:
@@ -213,27 +213,6 @@ def _facts(settings: Settings, command: Sequence[str], checked: preflight.Prefli
             "launcher": checked.launcher.version,
         },
     )
-
-
-def remove_in_time(target: Path, identity: Sequence[int], names: Iterable[str], seconds: float) -> list[str]:
-    """Remove a run's folder from another process, so that a target that does not answer cannot hold this one."""
-    asked = json.dumps({"path": str(target), "identity": list(identity), "names": sorted(names)})
-    package_home = Path(__file__).resolve().parents[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ckpt.targets.posix"],
-        cwd=package_home,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate(asked, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return [f"{target} stays: the target did not answer for {seconds:g} s"]
-    left: list[str] = json.loads(said) if process.returncode == 0 else [f"{target} was not removed"]
-    return left
 
 
 def write_report(document: dict[str, Any], folder: Path) -> None:

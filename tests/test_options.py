@@ -381,7 +381,7 @@ def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_u
     (pytester.path / "pytest.ini").write_text(
         "[pytest]\nckpt_cluster = 24000\nckpt_overhead = 4%\nckpt_restore_budget = 4%\nckpt_config = array.toml\n"
     )
-    result = front_door("--collect-only", "--ckpt-target=target", "--ckpt-restore-budget=2%", *TINY)
+    result = front_door("-k", "no_test_has_this_name", "--ckpt-target=target", "--ckpt-restore-budget=2%", *TINY)
     assert result.ret == 8
     report = json.loads((pytester.path / "ckpt-report" / "report.json").read_text())
     said = {s["option"]: (s["value"], s["source"]) for s in report["settings"]}
@@ -400,3 +400,12 @@ def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_u
         "--ckpt-processes 1 (default none; from command line)",
         "--ckpt-profile smoke (default acceptance; from command line)",
     }
+
+
+def test_listing_the_tests_launches_nothing_and_writes_nothing(front_door, pytester):
+    target = pytester.mkdir("target")
+    result = front_door("--collect-only", "-q", "--ckpt-target=target", "--cluster=16000", *TINY)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*test_every_save_meets_the_budget?llama3-8b-open-1?", "7/9 tests collected*"])
+    assert list(target.iterdir()) == []
+    assert not (pytester.path / "ckpt-report").exists()

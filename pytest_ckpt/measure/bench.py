@@ -7,13 +7,15 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.measure.containers import lay_out
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher
+from pytest_ckpt.measure.processes import end_marked
+from pytest_ckpt.measure.tidy import remove_in_time
 from pytest_ckpt.ranks.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task, checkpoint_name, partial_name
 from pytest_ckpt.records import (
     CacheFacts,
@@ -61,6 +63,7 @@ class Bench:
         plan: Plan,
         folder: Path,
         target_folder: Path,
+        target_identity: Sequence[int],
         launcher: Launcher,
         run_id: str,
         seed: int,
@@ -70,6 +73,7 @@ class Bench:
         self._plan = plan
         self._folder = folder
         self._target_folder = target_folder
+        self._target_identity = target_identity
         self._launcher = launcher
         self._run_id = run_id
         self._seed = seed
@@ -95,12 +99,22 @@ class Bench:
                     and (c.subject in self._wanted or c.subject == subject)
                     and not self._file(c.subject).exists()
                 ]
+                self._tidy(tasks)
                 self._measure(tasks)
         return read_measurement(self._file(subject))
 
+    def _launches(self) -> int:
+        return len(list((self._folder / "launches").glob("[0-9]*")))
+
+    def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> None:
+        """End and remove what a launch before left that did not come to its end: its space and names are needed."""
+        if self._launches() and not end_marked(self._run_id):
+            stale = planned if self._settings.keep else self._plan.runnable
+            seconds = self._settings.deadline_seconds
+            remove_in_time(self._target_folder, self._target_identity, file_names(stale), seconds, keep_folder=True)
+
     def _measure(self, planned: Sequence[PlannedCheckpoint]) -> None:
-        number = len(list((self._folder / "launches").glob("[0-9]*"))) + 1
-        launch_name = f"launches/{number}"
+        launch_name = f"launches/{self._launches() + 1}"
         settings = self._settings
         began = time.monotonic()
         containers = lay_out(c.layout for c in planned) if settings.engine == "stream" else ()
@@ -263,11 +277,11 @@ def read_measurement(file: Path) -> Measurement:
     return from_plain(Measurement, json.loads(file.read_text()))
 
 
-def file_names(plan: Plan) -> set[str]:
+def file_names(checkpoints: Iterable[PlannedCheckpoint]) -> set[str]:
     """Return the path, below the run's folder on the target, of every file that ranks may make."""
     return {
         f"{c.subject}/{folder(index)}/{file.name}"
-        for c in plan.runnable
+        for c in checkpoints
         for index in range(1, c.operations + EXTRA_CHECKPOINTS + 1)
         for folder in (partial_name, checkpoint_name)
         for rank in c.layout.ranks()

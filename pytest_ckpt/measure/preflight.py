@@ -15,7 +15,7 @@ from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher, find_launcher
 from pytest_ckpt.measure.mounts import Mount, mount_of
 from pytest_ckpt.ranks.job import Job
-from pytest_ckpt.requirements.judges import describe_failure
+from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import PROFILES
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.targets.posix import check_target
@@ -73,7 +73,7 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
         try:
             hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)
             check_memory(plan, hosts)
-        except UsageError:
+        except BaseException:
             shutil.rmtree(probe.parent, ignore_errors=True)
             raise
     return Preflight(

@@ -25,7 +25,7 @@ _BYTES_OF_SUM = 4
 class PageChecksums:
     """Sums of pages that are a row of a block, XORed with one word in its first ``lanes`` words.
 
-    ``rows`` is (rows, words of 8 bytes).
+    ``rows`` is (rows, words of 8 bytes); a page is a power of two.
     """
 
     def __init__(self, rows: NDArray[np.uint64], lanes: int) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from pytest_ckpt import resources
 from pytest_ckpt.records import Measurement, Severity, Verdict
-from pytest_ckpt.requirements import judges
-from pytest_ckpt.requirements.judges import Decision
+from pytest_ckpt.requirements import evenness, proof, speed
+from pytest_ckpt.requirements.decision import Decision
 from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.limits import ClusterLimits
 
@@ -45,56 +45,56 @@ REQUIREMENTS = {
             id="SAVE",
             title="Every save meets the budget",
             severity="required",
-            judge=judges.judge_save,
+            judge=speed.judge_save,
             source="derived from the cluster: overhead x interval; MLPerf Storage rules: the slowest process",
         ),
         Requirement(
             id="LOAD",
             title="Every cold restore meets the budget",
             severity="required",
-            judge=judges.judge_load,
+            judge=speed.judge_load,
             source="derived from the cluster: restore budget x mean time to failure",
         ),
         Requirement(
             id="INTEGRITY",
             title="Every byte comes back",
             severity="required",
-            judge=judges.judge_integrity,
+            judge=proof.judge_integrity,
             source="zero tolerance",
         ),
         Requirement(
             id="COLD",
             title="Loads come from the storage",
             severity="required",
-            judge=judges.judge_cold,
+            judge=proof.judge_cold,
             source="MLPerf Storage rules ask for dropped caches; at most 1 % resident is our bound",
         ),
         Requirement(
             id="DURABLE-CALLS",
             title="Saves are made durable before they count",
             severity="required",
-            judge=judges.judge_durable_calls,
+            judge=proof.judge_durable_calls,
             source="fsync on every file and folder, then commit; IO500 rule 6",
         ),
         Requirement(
             id="STRAGGLER",
             title="No rank holds up the others",
             severity="advisory",
-            judge=judges.judge_straggler,
-            source="our proposal: slowest / median at most 1.5, p99 / p50 at most 1.3",
+            judge=evenness.judge_straggler,
+            source="our proposal: slowest / median at most 1.5; from 100 ranks on p99 / p50 at most 1.3",
         ),
         Requirement(
             id="REPEAT",
             title="The same again takes the same time",
             severity="advisory",
-            judge=judges.judge_repeat,
+            judge=evenness.judge_repeat,
             source="our proposal: coefficient of variation at most 10 %",
         ),
         Requirement(
             id="RETENTION",
             title="Deleting does not slow a save",
             severity="advisory",
-            judge=judges.judge_retention,
+            judge=evenness.judge_retention,
             source="our proposal: at most 10 % longer",
             is_asked=lambda settings: settings.retain > 0,
         ),
@@ -102,7 +102,7 @@ REQUIREMENTS = {
             id="DATA",
             title="Nothing is gained by content",
             severity="advisory",
-            judge=judges.judge_data,
+            judge=evenness.judge_data,
             source="IO500 rule 7; our proposal: within 5 %",
             is_asked=lambda settings: settings.data_pairs > 0,
         ),

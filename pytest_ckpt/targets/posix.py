@@ -109,11 +109,11 @@ class RunFolder:
             ) from error
 
 
-def remove(path: Path, identity: Collection[int], names: Collection[str]) -> list[str]:
+def remove(path: Path, identity: Collection[int], names: Collection[str], *, keep_folder: bool = False) -> list[str]:
     """Remove a run's folder with what the run made in it, and return what was left, one sentence each.
 
     ``identity`` is (device, inode) of the folder that was made; ``names`` are the paths below it, with ``/``, of
-    every file the run may have made.
+    every file the run may have made. With ``keep_folder`` the folder itself stays, and says whose it is.
     """
     if not identity:
         return []
@@ -127,11 +127,12 @@ def remove(path: Path, identity: Collection[int], names: Collection[str]) -> lis
         seen = os.fstat(top)
         if (seen.st_dev, seen.st_ino) != tuple(identity):
             return [f"{path} was not removed: it is no longer the folder that this run made"]
-        left = _clear(top, "", frozenset(names) | {_OWNER})
+        left = _clear(top, "", frozenset(names) | (frozenset() if keep_folder else {_OWNER}))
     finally:
         os.close(top)
-    with contextlib.suppress(OSError):
-        path.rmdir()
+    if not keep_folder:
+        with contextlib.suppress(OSError):
+            path.rmdir()
     return [f"{path / name} was not removed: {why}" for name, why in left]
 
 
@@ -163,7 +164,8 @@ def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, s
 def main() -> None:
     """Remove the folder that standard input names; print what was left."""
     asked = json.load(sys.stdin)
-    print(json.dumps(remove(Path(asked["path"]), asked["identity"], asked["names"])))
+    left = remove(Path(asked["path"]), asked["identity"], asked["names"], keep_folder=asked.get("keep_folder", False))
+    print(json.dumps(left))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -233,15 +234,18 @@ class FrontDoor:
         return self.start(*options, **how).finish()
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill what still runs, and clear what a killed controller could not."""
         for started in self._started:
             if started.process.poll() is None:
                 started.process.kill()
                 started.process.wait()
-            for session in self.home.glob("*/session.json"):
-                for pid in processes_of(json.loads(session.read_text())["run_id"]):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+        for session in self.home.glob("*/session.json"):
+            for pid in processes_of(json.loads(session.read_text())["run_id"]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for kept in self.home.glob("*/launches/*/environment"):
+            if scratch := re.search(r"^TMPDIR=(/dev/shm/ckpt-.+)$", kept.read_text(), re.MULTILINE):
+                shutil.rmtree(scratch[1], ignore_errors=True)
 
 
 @contextlib.contextmanager

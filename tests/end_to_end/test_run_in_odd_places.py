@@ -13,7 +13,7 @@ NOTHING = "nothing_is_called_like_this"
 
 # Run as the command that drops caches, so between the saves and the loads. The checkpoint behind the link is whole.
 PLANT = """
-import pathlib, sys
+import os, pathlib, sys
 
 run, = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/")
 outside = pathlib.Path(sys.argv[2])
@@ -21,6 +21,8 @@ outside = pathlib.Path(sys.argv[2])
 (run / "checkpoint-0001" / "notes.txt").write_text("not of this run")
 (run / "checkpoint-0002").rename(outside / "moved")
 (run / "checkpoint-0002").symlink_to(outside / "moved")
+for file in run.glob("*/*.pt"):
+    os.posix_fadvise(os.open(file, os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
 """
 
 

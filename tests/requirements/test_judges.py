@@ -337,11 +337,18 @@ def test_a_slowest_rank_of_exactly_the_limit_is_no_straggler():
 
 
 def test_a_tail_of_exactly_the_limit_is_met_and_beyond_it_fails():
-    verdict = judged("STRAGGLER", with_ranks([1.0, 1.0, 1.0, 1.3]))
+    """Of two hundred ranks three: so the 99th percentile is among them."""
+    verdict = judged("STRAGGLER", with_ranks([1.0] * 197 + [1.3] * 3))
     assert (verdict.outcome, verdict.measured, verdict.unit) == ("met", 1.3, "p99 / p50")
-    verdict = judged("STRAGGLER", with_ranks([1.0, 1.0, 1.0, 1.31]))
+    verdict = judged("STRAGGLER", with_ranks([1.0] * 197 + [1.31] * 3))
     assert (verdict.outcome, verdict.severity) == ("failed", "advisory")
-    assert "save 1, rank 3 on n1" in verdict.because
+    assert "save 1, rank 197" in verdict.because
+
+
+def test_fewer_than_a_hundred_ranks_have_no_99th_percentile():
+    verdict = judged("STRAGGLER", with_ranks([1.0] * 7 + [1.4]))
+    assert (verdict.outcome, verdict.unit) == ("met", "slowest / median")
+    assert "p99" not in verdict.because + verdict.detail
 
 
 def test_a_rank_that_has_more_to_write_is_no_straggler():

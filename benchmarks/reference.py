@@ -1,0 +1,124 @@
+"""Our engines on the layout of the reference tool's figures: ``python benchmarks/reference.py FOLDER``.
+
+1.016 GiB a checkpoint, 10 saves and 10 loads: llama3-8b on its 8 ranks, and in open mode on 2 and 4. What counts is
+what a run takes beside its saves and loads (wall time of the command less those), and the memory of a rank. The
+reference tool's own figures are those of docs/reference_figures.md. ``--raw FILE`` keeps every run as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.sizing.models import layout
+
+_MODEL = "llama3-8b"
+_BYTES = 1.016 * 2**30
+_ENGINES = ("stream", "torch")
+# Ranks, mode, and the reference tool's seconds outside saves and loads and memory of a rank (where they were measured).
+_CASES: tuple[tuple[int, str, float | None, float | None], ...] = (
+    (2, "open", None, None),
+    (4, "open", 23.0, 1280e6),
+    (8, "full", 35.0, 1030e6),
+)
+# At most this share of the reference tool's: time outside saves and loads by engine, memory a rank of the stream engine.
+_MOST_OUTSIDE = {"stream": 1 / 6, "torch": 1 / 3}
+_MOST_MEMORY = {"stream": 1 / 10}
+
+
+def run(asked: argparse.Namespace, engine: str, ranks: int, mode: str) -> dict[str, Any]:
+    """Run pytest once; return what it took."""
+    scale = _BYTES / layout(_MODEL, mode=mode, processes=ranks).bytes
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words = {
+            "target": Path(asked.folder).absolute(),
+            "cluster": 64,
+            "model": _MODEL,
+            "mode": mode,
+            "processes": ranks,
+            "scale": f"{scale:.9f}",
+            "operations": asked.operations,
+            "engine": engine,
+            "report": folder / "report",
+        }
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+        command += [f"--ckpt-{key}={value}" for key, value in words.items()]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        start = time.perf_counter()
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        wall = time.perf_counter() - start
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if not (folder / "report" / "report.json").exists():
+            sys.exit(done.stdout + done.stderr)
+        document = json.loads((folder / "report" / "report.json").read_text())
+    measurement = document["measurements"][0]
+    assert measurement["failure"] is None, measurement["failure"]
+    seconds = {k: [o["seconds"] for o in measurement["operations"] if o["kind"] == k] for k in ("save", "load")}
+    assert all(len(found) == asked.operations for found in seconds.values())
+    return {
+        "engine": engine,
+        "ranks": ranks,
+        "bytes": measurement["bytes"],
+        "wall": wall,
+        "outside": wall - sum(map(sum, seconds.values())),
+        "cpu_a_rank": (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / ranks,
+        "memory": max(r["peak_memory_bytes"] for r in measurement["ranks"]),
+        "stages": document["stages"],
+        "seconds": seconds,
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", help="on the storage to run on")
+    parser.add_argument("--operations", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=3, help="the median of as many runs is shown")
+    parser.add_argument("--raw", metavar="FILE")
+    asked = parser.parse_args()
+    raw: list[dict[str, Any]] = []
+    print(f"1.016 GiB a checkpoint, {asked.operations} saves and loads, median of {asked.runs} runs")
+    print(f"{'engine':>8} {'ranks':>5} {'wall s':>7} {'outside s':>9} {'bound s':>8} {'save GB/s':>9} {'load GB/s':>9} "
+          f"{'MB a rank':>9} {'bound MB':>8} {'CPU s a rank':>12}")  # fmt: skip
+    stages = {}
+    for engine in _ENGINES:
+        for ranks, mode, outside, memory in _CASES:
+            found = [run(asked, engine, ranks, mode) for _ in range(asked.runs)]
+            raw += found
+            middle = {k: statistics.median(f[k] for f in found) for k in ("wall", "outside", "cpu_a_rank")}
+            rates = [
+                statistics.median(f["bytes"] / s for f in found for s in f["seconds"][kind]) / 1e9
+                for kind in ("save", "load")
+            ]
+            bounds = (bound(outside, _MOST_OUTSIDE.get(engine)), bound(memory, _MOST_MEMORY.get(engine), 1e6))
+            print(f"{engine:>8} {ranks:5} {middle['wall']:7.1f} {middle['outside']:9.1f} {bounds[0]:>8} {rates[0]:9.2f} "
+                  f"{rates[1]:9.2f} {max(f['memory'] for f in found) / 1e6:9.0f} {bounds[1]:>8} "
+                  f"{middle['cpu_a_rank']:12.1f}", flush=True)  # fmt: skip
+            names = dict.fromkeys(name for f in found for name in f["stages"])
+            stages[engine, ranks] = {n: statistics.median(f["stages"].get(n, 0.0) for f in found) for n in names}
+    print("\nwhere the time went, s")
+    for (engine, ranks), of_run in stages.items():
+        spent = ", ".join(f"{name} {seconds:.1f}" for name, seconds in of_run.items() if seconds >= 0.05)
+        print(f"{engine:>8} {ranks:5}  {spent}")
+    if asked.raw:
+        Path(asked.raw).write_text(json.dumps(raw, indent=1) + "\n")
+
+
+def bound(theirs: float | None, share: float | None, unit: float = 1.0) -> str:
+    if theirs is None or share is None:
+        return "-"
+    return f"{theirs * share / unit:.1f}"
+
+
+if __name__ == "__main__":
+    main()

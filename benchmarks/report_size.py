@@ -1,0 +1,197 @@
+"""How long judging and reporting take for many ranks: ``python benchmarks/report_size.py [--ranks N]``.
+
+The facts are made up, in the shape and number of a run of llama3-1t on 1,024 ranks with 10 saves and 10 loads: every
+time drawn, a few ranks slow. Then everything that a real run does with its facts: read the measurement, judge every
+requirement, make the document, write report.json, the certificate, JUnit and the digests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.certificate import asked_requirements, judge_run, make_document
+from pytest_ckpt.measure.bench import read_measurement
+from pytest_ckpt.options import resolve
+from pytest_ckpt.records import (
+    CacheFacts,
+    CacheReading,
+    Durability,
+    Integrity,
+    Measurement,
+    Operation,
+    RankFacts,
+    to_plain,
+)
+from pytest_ckpt.requirements.catalogue import decide
+from pytest_ckpt.session import write_report
+from pytest_ckpt.sizing.plan import Plan, plan_run
+
+_HOST_RANKS = 8
+_BYTES_PER_SECOND = 2e9
+_PHASES = {
+    "save": ("open", "write", "fsync", "close", "directory", "coordination", "commit"),
+    "load": ("open", "read", "close", "coordination"),
+}
+_MOST_SECONDS, _MOST_BYTES = 3.0, 3_000_000
+
+
+def made_up(plan: Plan, operations: int, chance: random.Random) -> Measurement:
+    """Return the facts of a run that never was."""
+    shards = plan.checkpoints[0].layout
+    hosts = [f"node-{n:04}.cluster.example" for n in range(-(-shards.processes // _HOST_RANKS))]
+    rank_bytes = tuple(rank.bytes for rank in shards.ranks())
+    done = []
+    for kind in ("save", "load"):
+        for index in range(1, operations + 1):
+            seconds = tuple(
+                count / _BYTES_PER_SECOND * chance.lognormvariate(0, 0.05) * (1.7 if chance.random() < 0.002 else 1.0)
+                for count in rank_bytes
+            )
+            slowest = max(range(len(seconds)), key=seconds.__getitem__)
+            names = _PHASES[kind]
+            shares = [chance.random() for _ in names]
+            whole = max(seconds) * 1.01
+            done.append(
+                Operation(
+                    kind=kind,  # type: ignore[arg-type]
+                    index=index,
+                    checkpoint=index,
+                    seconds=whole,
+                    slowest_rank=slowest,
+                    rank0_seconds=seconds[0],
+                    rank_seconds=seconds,
+                    phases={n: s / sum(shares) * whole for n, s in zip(names, shares, strict=True)},
+                    bytes=shards.bytes,
+                    mapped_bytes=shards.bytes if kind == "load" else None,
+                    resident_bytes=0 if kind == "load" else None,
+                )
+            )
+    written = shards.bytes * operations
+    return Measurement(
+        subject=shards.subject,
+        model=shards.model.name,
+        mode=shards.mode,
+        processes=shards.processes,
+        hosts=tuple(hosts),
+        engine="stream",
+        scale=shards.scale,
+        seed=1,
+        bytes=shards.bytes,
+        full_bytes=shards.full_bytes,
+        rank_bytes=rank_bytes,
+        basis="all ranks",
+        operations_planned=operations,
+        operations=tuple(done),
+        cache=CacheFacts(
+            required=True,
+            readings=tuple(
+                CacheReading(rule=rule, host=host, memory_bytes=2**40, bytes_compared=3 * 2**40, asks=True)
+                for rule in ("host", "rank")
+                for host in hosts
+            ),
+            policy="auto",
+            method="/proc/sys/vm/drop_caches = 3",
+            gauge="cachestat(2)",
+            resident_fraction=0.0,
+        ),
+        integrity=Integrity(bytes_expected=written, bytes_checked=written, fault_count=0, faults=()),
+        durability=Durability(
+            files=shards.files * operations,
+            files_synced=shards.files * operations,
+            directories=(shards.processes + 1) * operations,
+            directories_synced=(shards.processes + 1) * operations,
+            saves=operations,
+            commits=operations,
+        ),
+        stages={name: chance.uniform(1, 900) for name in ("launch", "import", "content", "saves", "verify", "loads")},
+        ranks=tuple(
+            RankFacts(rank=r, host=hosts[r // _HOST_RANKS], pid=10_000 + r, peak_memory_bytes=chance.randrange(10**8))
+            for r in range(shards.processes)
+        ),
+        engine_facts={"requests": "4096 KiB, 2 in flight for each rank", "direct": "O_DIRECT"},
+        launch="launches/1",
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--operations", type=int, default=10, help="saves, and as many loads")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--raw", metavar="FILE")
+    asked = parser.parse_args()
+    said: dict[str, str | None] = {
+        "ckpt_target": "/mnt/made-up",
+        "ckpt_cluster": "16000",
+        "ckpt_model": "llama3-1t",
+        "ckpt_mode": "open" if asked.ranks != 1024 else "full",
+        "ckpt_processes": str(asked.ranks),
+        "ckpt_operations": str(asked.operations),
+        "ckpt_engine": "stream",
+    }
+    settings = resolve(said, {})
+    plan = plan_run(settings, file_system="nfs", is_local=False)
+    assert not plan.checkpoints[0].not_run, plan.checkpoints[0].not_run
+    rows = [one_run(settings, plan, asked.operations, seed) for seed in range(asked.runs)]
+    print(f"{asked.ranks} ranks, {2 * asked.operations} operations, made up; median of {asked.runs} runs")
+    for name in ("read", "judge", "document", "write", "all"):
+        bound = f" (bound: {_MOST_SECONDS:g} s)" if name == "all" else ""
+        print(f"{name:>18} {statistics.median(r['seconds'][name] for r in rows):8.2f} s{bound}")
+    for name in rows[0]["bytes"]:
+        bound = f" (bound: {_MOST_BYTES / 1e6:g} MB)" if name == "certificate.html" else ""
+        print(f"{name:>18} {statistics.median(r['bytes'][name] for r in rows) / 1e6:8.2f} MB{bound}")
+    if asked.raw:
+        Path(asked.raw).write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def one_run(settings: Any, plan: Plan, operations: int, seed: int) -> dict[str, Any]:
+    """Return seconds by step and bytes by file."""
+    measurement = made_up(plan, operations, random.Random(seed))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = folder / "measurements" / f"{measurement.subject}.json"
+        file.parent.mkdir()
+        file.write_text(json.dumps(to_plain(measurement), indent=1) + "\n")
+        marks = [time.perf_counter()]
+        facts = read_measurement(file)
+        marks.append(time.perf_counter())
+        book = [decide(requirement, facts, plan.limits) for requirement in asked_requirements(settings)]
+        judgement = judge_run(plan, settings, book, [facts])
+        marks.append(time.perf_counter())
+        document = make_document(
+            run={"id": "made-up", "version": "0", "started": "2026-01-01T00:00:00+00:00", "seconds": 3600.0,
+                 "finished": "2026-01-01T01:00:00+00:00", "command": ["pytest"], "folder": name, "seed": seed},
+            plan=plan,
+            settings=settings,
+            judgement=judgement,
+            exit_code=judgement.exit_code,
+            measurements=[facts],
+            environment={
+                "hosts": [
+                    {"host": host, "ranks": _HOST_RANKS, "cores": 96, "memory_bytes": 2**40, "kernel": "6.8.0"}
+                    for host in facts.hosts
+                ],
+                "target": {"path": "/mnt/made-up", "file_system": "nfs", "local": False},
+                "versions": {},
+                "launcher": "made up",
+            },
+            stages=facts.stages,
+            left_behind=[],
+        )  # fmt: skip
+        marks.append(time.perf_counter())
+        write_report(document, folder)
+        marks.append(time.perf_counter())
+        steps = dict(zip(("read", "judge", "document", "write"), (b - a for a, b in zip(marks, marks[1:])), strict=True))
+        sizes = {n: (folder / n).stat().st_size for n in ("report.json", "certificate.html", "junit.xml")}
+    return {"seconds": steps | {"all": marks[-1] - marks[0]}, "bytes": sizes}
+
+
+if __name__ == "__main__":
+    main()

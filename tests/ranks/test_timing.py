@@ -1,0 +1,114 @@
+"""From what each rank measured to the operation's result: in every step the slowest rank counts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.ranks.timing import Own, combine
+
+ROUNDING = 1e-9
+seconds = st.floats(0.001, 1000.0)
+
+
+def own(*steps, **facts):
+    """One rank's view; its phases add up to its time, as an engine's clock has them."""
+    whole = sum(steps)
+    return Own(steps=steps, phases={"open": whole / 4, "read": whole * 3 / 4}, bytes=facts.pop("bytes", 10), **facts)
+
+
+def loads_of(steps_of_ranks):
+    return combine("load", 1, 1, [own(*steps) for steps in steps_of_ranks])
+
+
+@st.composite
+def loads(draw):
+    steps = draw(st.integers(1, 6))
+    return draw(st.lists(st.tuples(*[seconds] * steps), min_size=1, max_size=9))
+
+
+@st.composite
+def saves(draw):
+    """Every rank writes; rank 0 then commits, by a clock that started at the same barrier or a little later."""
+    times = draw(st.lists(seconds, min_size=1, max_size=9))
+    commit, late = draw(seconds), draw(st.floats(-0.001, 0.001))
+    first = own(times[0], commit_seconds=commit, committed_seconds=max(times) + commit + late)
+    return [first, *(own(time) for time in times[1:])]
+
+
+@given(steps=loads())
+def test_a_load_takes_the_sum_of_the_slowest_of_each_step(steps):
+    assert loads_of(steps).seconds == pytest.approx(sum(map(max, zip(*steps, strict=True))))
+
+
+@given(steps=loads())
+def test_a_load_takes_at_least_as_long_as_any_rank_by_itself(steps):
+    load = loads_of(steps)
+    assert load.rank_seconds == pytest.approx([sum(s) for s in steps])
+    assert load.seconds >= max(load.rank_seconds) * (1 - ROUNDING)
+
+
+@given(steps=loads())
+def test_the_phases_of_a_load_are_those_of_the_slowest_rank_and_add_up(steps):
+    load = loads_of(steps)
+    assert load.rank_seconds[load.slowest_rank] == max(load.rank_seconds)
+    assert load.phases["read"] == pytest.approx(load.rank_seconds[load.slowest_rank] * 3 / 4)
+    assert sum(load.phases.values()) == pytest.approx(load.seconds)
+    assert min(load.phases.values()) >= -ROUNDING * load.seconds
+
+
+def test_ranks_that_are_slow_in_turns_add_up():
+    load = loads_of([(3.0, 1.0, 1.0), (1.0, 3.0, 1.0), (1.0, 1.0, 2.5)])
+    assert load.seconds == 8.5
+    assert load.rank_seconds == (5.0, 5.0, 4.5)
+    assert load.phases["coordination"] == 3.5
+
+
+def test_a_load_of_one_step_waits_for_nobody():
+    load = loads_of([(2.0,), (3.0,)])
+    assert load.seconds == 3.0
+    assert set(load.phases) == {"open", "read"}
+
+
+def test_a_rank_with_nothing_left_to_read_costs_nothing():
+    assert loads_of([(2.0, 2.0), (2.0, 0.0)]).seconds == 4.0
+
+
+@given(ranks=saves())
+def test_a_save_ends_with_the_commit_and_not_before(ranks):
+    save = combine("save", 3, 3, ranks)
+    assert save.seconds >= max(save.rank_seconds) + ranks[0].commit_seconds - ROUNDING
+    assert save.seconds >= ranks[0].committed_seconds
+    assert save.seconds in (
+        pytest.approx(ranks[0].committed_seconds),
+        pytest.approx(max(save.rank_seconds) + ranks[0].commit_seconds),
+    )
+
+
+@given(ranks=saves())
+def test_the_phases_of_a_save_add_up_with_the_commit_that_rank_0_does_for_all(ranks):
+    save = combine("save", 3, 3, ranks)
+    assert save.phases["commit"] == ranks[0].commit_seconds
+    assert save.phases["coordination"] >= -ROUNDING * save.seconds
+    assert sum(save.phases.values()) == pytest.approx(save.seconds)
+
+
+def test_waiting_for_the_slowest_shows_as_coordination():
+    ranks = [own(1.0, commit_seconds=0.5, committed_seconds=4.6), own(4.0)]
+    save = combine("save", 1, 1, ranks)
+    assert (save.seconds, save.slowest_rank, save.rank0_seconds) == (4.6, 1, 1.0)
+    assert save.phases["coordination"] == pytest.approx(0.1)
+
+
+def test_number_checkpoint_and_bytes_are_told():
+    load = combine("load", 5, 2, [own(1.0, bytes=10), own(1.0, bytes=32)])
+    assert (load.kind, load.index, load.checkpoint, load.bytes) == ("load", 5, 2, 42)
+
+
+def test_resident_bytes_are_added_up_and_unknown_where_one_rank_does_not_know():
+    known = [own(1.0, resident=(3, 10)), own(1.0, resident=(4, 20))]
+    load = combine("load", 1, 1, known)
+    assert (load.resident_bytes, load.mapped_bytes) == (7, 30)
+    load = combine("load", 1, 1, [*known, own(1.0)])
+    assert (load.resident_bytes, load.mapped_bytes) == (None, None)
