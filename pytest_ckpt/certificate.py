@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCHEMA = "pytest-ckpt/report/1"
 
 EXIT_MET, EXIT_FAILED, EXIT_INCOMPLETE = 0, 1, 8
-_NO_TEST = "Its test did not run: it was deselected, or the session ended before it."
+NO_TEST = "Its test did not run: it was deselected, or the session ended before it."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +47,9 @@ def judge_run(
     for planned in plan.checkpoints:
         for requirement in asked_requirements(settings):
             verdict = known.get((requirement.id, planned.subject))
-            verdicts.append(verdict or not_run(requirement, planned.subject, planned.not_run or _NO_TEST))
+            verdicts.append(verdict or not_run(requirement, planned.subject, planned.not_run or NO_TEST))
     failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
-    missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.because == _NO_TEST)]
+    missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.because == NO_TEST)]
     waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
     rehearsals = _rehearsal_reasons(plan, settings) + _reread_reasons(settings, measurements)
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
 from pytest_ckpt.errors import UsageError
-from pytest_ckpt.options import OPTIONS, add_options, resolve
+from pytest_ckpt.options import LIMITS, OPTIONS, add_options, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     asked = _parser().parse_args(arguments)
     try:
-        return _plan(asked)
+        return {"plan": _plan, "judge": _judge}[asked.command](asked)
     except UsageError as error:
         print(f"pytest-ckpt: error: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -54,6 +54,16 @@ def _parser() -> argparse.ArgumentParser:
     add_options(plan.add_argument)
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
     plan.add_argument("--ranks", action="store_true", help="with every file of every rank")
+    judge = commands.add_parser(
+        "judge",
+        help="decide again about a run that is over, from its folder alone, for any cluster",
+        allow_abbrev=False,
+        description="Decide again about a run that is over. What is not given stays as it was in the run.",
+    )
+    judge.add_argument("folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report")
+    add_options(judge.add_argument, LIMITS)
+    judge.add_argument("--json", action="store_true", help="print the report as JSON")
+    judge.add_argument("--html", metavar="FILE", help="write the certificate of this judgement")
     return parser
 
 
@@ -74,6 +84,22 @@ def _plan(asked: argparse.Namespace) -> int:
     else:
         print("\n".join(describe(plan) + (describe_ranks(plan) if asked.ranks else [])))
     return 0
+
+
+def _judge(asked: argparse.Namespace) -> int:
+    from pytest_ckpt.rejudge import judge_folder  # noqa: PLC0415
+    from pytest_ckpt.report.text import summary_lines  # noqa: PLC0415
+
+    document = judge_folder(Path(asked.folder), {o.ini_name: getattr(asked, o.ini_name) for o in LIMITS})
+    if asked.html:
+        from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed
+
+        write_certificate(document, Path(asked.html))
+    if asked.json:
+        print(json.dumps(document, indent=1))
+    else:
+        print("\n".join(line for line, _ in summary_lines(document)))
+    return int(document["exit_code"])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -231,12 +231,18 @@ OPTIONS = (
     Option(key="config", metavar="FILE", default="", parse=_text,
            help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
 )  # fmt: skip
+# The options that only decide: with them a run that is over can be judged again.
+LIMITS = tuple(
+    option
+    for option in OPTIONS
+    if option.key in ("cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures")
+)
 _BY_NAME = {option.ini_name: option for option in OPTIONS}
 
 
-def add_options(add: Callable[..., Any]) -> None:
-    """Declare every option with ``add``, which takes what argparse's ``add_argument`` takes."""
-    for option in OPTIONS:
+def add_options(add: Callable[..., Any], options: Iterable[Option] = OPTIONS) -> None:
+    """Declare options with ``add``, which takes what argparse's ``add_argument`` takes."""
+    for option in options:
         default = f" (default: {option.default})" if option.default else ""
         text = (option.help + default).replace("%", "%%")
         if option.is_flag:
@@ -245,17 +251,19 @@ def add_options(add: Callable[..., Any]) -> None:
             add(*option.flags, dest=option.ini_name, metavar=option.metavar, help=text)
 
 
-def resolve(command_line: Mapping[str, str | None], ini: Mapping[str, str | None]) -> Settings:
+def resolve(
+    command_line: Mapping[str, str | None], ini: Mapping[str, str | None], *, ini_source: str = "pytest configuration"
+) -> Settings:
     """Make the settings of a run. The command line wins over the TOML file, that over the ini file, that over defaults.
 
-    Both mappings go from ini names (``ckpt_target``) to text, None where nothing was said. Raises UsageError that
-    names the option, the value, what is accepted and the nearest correct word.
+    Both mappings go from ini names (``ckpt_target``) to text, None where nothing was said; ``ini_source`` says what the
+    second one is. Raises UsageError that names the option, the value, what is accepted and the nearest correct word.
     """
     layers: list[tuple[str, Mapping[str, str | None]]] = [("command line", command_line)]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
     if config:
         layers.append((config, _read_toml(Path(config))))
-    layers.append(("pytest configuration", ini))
+    layers.append((ini_source, ini))
     values: dict[str, Any] = {}
     origins = []
     for option in OPTIONS:

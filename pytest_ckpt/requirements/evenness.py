@@ -32,7 +32,7 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     if not measurement.operations:
         return undecided(measurement, "save")
     if measurement.processes < 3:
-        return Decision(outcome="not run", because=f"{measurement.processes} ranks are too few to tell a straggler.")
+        return Decision(outcome="not run", because=f"Too few ranks to tell a straggler: {measurement.processes}.")
     worst = max(measurement.operations, key=lambda o: _skew(o, measurement.rank_bytes)[0])
     skew, tail = _skew(worst, measurement.rank_bytes)
     host = next((r.host for r in measurement.ranks if r.rank == worst.slowest_rank), "")

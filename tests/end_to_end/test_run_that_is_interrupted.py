@@ -54,6 +54,19 @@ def test_a_signal_ends_the_ranks_that_a_worker_of_xdist_started(door: FrontDoor,
     assert set(run.outcomes().values()) == {"not run"}
 
 
+def test_ctrl_c_before_the_run_is_open_leaves_nothing(door: FrontDoor) -> None:
+    launcher, begun, scratch = door.home / "launcher", door.home / "begun", door.home / "tmp"
+    launcher.write_text(f"#!/bin/sh\n[ $1 = --version ] && exit\ntouch '{begun}'\nexec tail -f /dev/null\n")
+    launcher.chmod(0o755)
+    scratch.mkdir()
+    started = door.start(*TINY, f"--ckpt-launcher={launcher}", environment={"TMPDIR": str(scratch)})
+    started.until(begun.exists, "the ranks are being started to see their hosts")
+    os.kill(started.process.pid, signal.SIGINT)
+    assert started.process.wait(60) == 2, started.text
+    assert list(scratch.iterdir()) == list(door.target.iterdir()) == []
+    assert not started.report.exists()
+
+
 def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_clean_up(door: FrontDoor) -> None:
     target = door.home / "an array"
     target.mkdir()

@@ -1,0 +1,80 @@
+"""Decide again about a run that is over, from the files of its folder alone: no target, no MPI, no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.certificate import NO_TEST, judge_run, make_document
+from pytest_ckpt.errors import UsageError
+from pytest_ckpt.options import OPTIONS, resolve
+from pytest_ckpt.records import Measurement, Verdict, from_plain
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide
+from pytest_ckpt.settings import Settings
+from pytest_ckpt.sizing.plan import plan_run
+
+# What decides which subjects were run and how; the rest of a run's options told where and with what.
+_RECORDED = (
+    "cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "model", "mode", "processes",
+    "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible",
+)  # fmt: skip
+
+
+def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the report of a run folder, judged again; ``command_line`` holds the limits that were given.
+
+    With the limits of the run the verdicts are those of the run. Raises UsageError when the folder holds no run.
+    """
+    report = _read(folder / "report.json")
+    settings = _settings(report, command_line)
+    target = report["environment"]["target"]
+    plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
+    measurements = [
+        from_plain(Measurement, _read(file))
+        for planned in plan.checkpoints
+        if (file := folder / "measurements" / f"{planned.subject}.json").exists()
+    ]
+    by_subject = {m.subject: m for m in measurements}
+    book = []
+    for recorded in (from_plain(Verdict, v) for v in report["requirements"]):
+        # A test that did not run then does not run now.
+        if recorded.because == NO_TEST or recorded.id not in REQUIREMENTS:
+            continue
+        measurement = by_subject.get(recorded.subject)
+        verdict = decide(REQUIREMENTS[recorded.id], measurement, plan.limits) if measurement else recorded
+        book.append(verdict)
+    judgement = judge_run(plan, settings, book, measurements)
+    return make_document(
+        # The certificate in that folder is another judgement's.
+        run={**report["run"], "folder": ""},
+        plan=plan,
+        settings=settings,
+        judgement=judgement,
+        exit_code=judgement.exit_code,
+        measurements=measurements,
+        environment=report["environment"],
+        stages=report["stages"],
+        left_behind=report["left_behind"],
+    )
+
+
+def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None]) -> Settings:
+    flags = {option.flag: option.ini_name for option in OPTIONS if option.key in _RECORDED}
+    said = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
+    ranks = sum(len(host["ranks"]) for host in report["environment"]["hosts"])
+    if ranks and "ckpt_processes" not in said:
+        said["ckpt_processes"] = str(ranks)
+    return resolve(command_line, said, ini_source="the run")
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}.", "Name the folder of a run, such as ckpt-report."
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"{file} is not JSON: {error}.", "Name the folder of a run that ended.") from None
