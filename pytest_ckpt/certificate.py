@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.records import Grade, Measurement, Verdict, to_plain
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, not_run
+from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import ACCEPTANCE
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
@@ -55,18 +56,25 @@ def judge_run(
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
     reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
     reasons += _missing_reasons(missing)
+    # A measurement that did not come to its end is no basis for a certificate, whatever could be judged of it.
+    unfinished = [
+        f"The measurement of {m.subject} did not end well: {describe_failure(m.failure)}"
+        for m in measurements
+        if m.failure and not any(v.subject == m.subject for v in failed + missing)
+    ]
+    reasons += unfinished
     reasons += rehearsals
     grade: Grade
     if rehearsals:
         grade = "rehearsal"
     elif failed or waived:
         grade = "not certified"
-    elif missing:
+    elif missing or unfinished:
         grade = "incomplete"
     else:
         grade = "certified"
         reasons.append("Every required requirement was met, at full scale, and nothing was left out.")
-    exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if missing else EXIT_MET
+    exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if missing or unfinished else EXIT_MET
     return Judgement(verdicts=tuple(verdicts), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
 
 

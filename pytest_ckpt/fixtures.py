@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ckpt.ledger import CARRIED
-from pytest_ckpt.measure.bench import Bench, Observer
+from pytest_ckpt.measure.bench import Bench
+from pytest_ckpt.measure.observer import Observer
 from pytest_ckpt.measure.progress import Progress
 from pytest_ckpt.options import command_words
 from pytest_ckpt.records import Verdict, to_plain

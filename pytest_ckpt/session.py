@@ -16,10 +16,12 @@ from pytest_ckpt import __version__
 from pytest_ckpt.certificate import judge_run, make_document
 from pytest_ckpt.errors import UsageError
 from pytest_ckpt.measure import preflight
-from pytest_ckpt.measure.bench import Bench, Observer, file_names, read_measurement, write_atomically
+from pytest_ckpt.measure.bench import Bench, file_names, read_measurement
 from pytest_ckpt.measure.environment import versions
 from pytest_ckpt.measure.launcher import Launcher
+from pytest_ckpt.measure.observer import Observer
 from pytest_ckpt.measure.processes import end_marked
+from pytest_ckpt.measure.recorder import write_atomically
 from pytest_ckpt.measure.tidy import remove_in_time
 from pytest_ckpt.records import Measurement, Verdict, from_plain, to_plain
 from pytest_ckpt.sizing.plan import Plan, plan_run

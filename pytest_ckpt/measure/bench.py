@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,43 +13,16 @@ from typing import Any
 from pytest_ckpt.measure.containers import lay_out
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher
+from pytest_ckpt.measure.observer import Observer
 from pytest_ckpt.measure.processes import end_marked
+from pytest_ckpt.measure.recorder import Recorder
 from pytest_ckpt.measure.tidy import remove_in_time
 from pytest_ckpt.ranks.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task, checkpoint_name, partial_name
-from pytest_ckpt.records import (
-    CacheFacts,
-    DataEffect,
-    Durability,
-    Failure,
-    Integrity,
-    Measurement,
-    Operation,
-    RankFacts,
-    Record,
-    Retention,
-    from_plain,
-    to_plain,
-)
+from pytest_ckpt.records import Failure, Measurement, from_plain
 from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
 Listener = Callable[[dict[str, Any]], None]
-
-
-class Observer:
-    """What else wants to hear of a launch; this one does nothing with it."""
-
-    def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
-        """Say what is about to be measured."""
-
-    def heard(self, event: dict[str, Any]) -> None:
-        """Take in an event of rank 0."""
-
-    def tick(self) -> None:
-        """Do what has to be done several times a second."""
-
-    def end(self) -> None:
-        """Say that the launch is over."""
 
 
 class Bench:
@@ -90,7 +62,8 @@ class Bench:
         One launch serves every wanted subject with the same number of ranks that is not there yet.
         """
         with self._lock():
-            if not self._file(subject).exists():
+            # A launch that ends between two subjects leaves some for another one.
+            while not self._file(subject).exists():
                 processes = self._plan.of(subject).layout.processes
                 tasks = [
                     c
@@ -142,7 +115,7 @@ class Bench:
                 for c in planned
             ),
         )
-        recorder = _Recorder(planned, job, launch_name, self._file, self._folder / "events.jsonl", self._observer)
+        recorder = Recorder(planned, job, launch_name, self._file, self._folder / "events.jsonl", self._observer)
         recorder.spent("layout", time.monotonic() - began)
         self._observer.begin(planned)
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
@@ -164,114 +137,6 @@ class Bench:
             yield
 
 
-class _Recorder:
-    """Writes down what a launch tells: every event, and a measurement as soon as it is whole."""
-
-    def __init__(
-        self,
-        planned: Sequence[PlannedCheckpoint],
-        job: Job,
-        launch_name: str,
-        file_of: Callable[[str], Path],
-        events: Path,
-        observer: Observer,
-    ) -> None:
-        self._planned = {c.subject: c for c in planned}
-        self._tasks = {t.subject: t for t in job.tasks}
-        self._launch_name = launch_name
-        self._file_of = file_of
-        self._events = events
-        self._observer = observer
-        self._began = self._since = time.monotonic()
-        self._stages: dict[str, float] = {}
-        self._subject = ""
-        self._operations: list[Operation] = []
-        self._durability: Durability | None = None
-        self._integrity: Integrity | None = None
-
-    def spent(self, stage: str, seconds: float) -> None:
-        """Take in what was spent before the ranks were started."""
-        self._stages[stage] = seconds
-
-    def heard(self, event: dict[str, Any]) -> None:
-        """Take in an event of rank 0."""
-        with self._events.open("a") as events:
-            events.write(json.dumps({"seconds": round(time.monotonic() - self._began, 6), **event}) + "\n")
-        kind = event["event"]
-        if kind == "ready":
-            self._lap("launch")
-        elif kind == "imported":
-            self._lap("import")
-        elif kind == "measuring":
-            self._subject, self._operations = event["subject"], []
-            self._durability = self._integrity = None
-        elif kind == "operation":
-            self._operations.append(from_plain(Operation, event["operation"]))
-        elif kind == "durability":
-            self._durability = from_plain(Durability, event["durability"])
-        elif kind == "integrity":
-            self._integrity = from_plain(Integrity, event["integrity"])
-        elif kind == "measured":
-            # Starting the ranks is part of the first measurement that they make.
-            self._write(
-                self._subject,
-                cache=from_plain(CacheFacts, event["cache"]),
-                ranks=tuple(from_plain(RankFacts, r) for r in event["ranks"]),
-                engine_facts=event["engine_facts"],
-                retention=_maybe(Retention, event["retention"]),
-                data=_maybe(DataEffect, event["data"]),
-                stages={**self._stages, **event["stages"]},
-            )
-            self._stages, self._subject = {}, ""
-        self._observer.heard(event)
-
-    def close(self, failure: Failure | None) -> None:
-        """Write what is known of the measurement that did not end; a launch that did not start fails them all."""
-        if failure is None:
-            return
-        unfinished = [s for s in self._planned if not self._file_of(s).exists()]
-        subjects = [self._subject] if self._subject else unfinished
-        for subject in subjects:
-            self._write(subject, failure=failure, stages=self._stages)
-
-    def _lap(self, stage: str) -> None:
-        now = time.monotonic()
-        self._stages[stage] = now - self._since
-        self._since = now
-
-    def _write(self, subject: str, **facts: Any) -> None:
-        planned, task = self._planned[subject], self._tasks[subject]
-        shards = planned.layout
-        ranks: tuple[RankFacts, ...] = facts.pop("ranks", ())
-        known = {"cache": None, "engine_facts": {}, "failure": None, **facts}
-        measurement = Measurement(
-            subject=subject,
-            model=task.model,
-            mode=task.mode,
-            processes=task.processes,
-            hosts=tuple(dict.fromkeys(r.host for r in ranks)),
-            engine=task.engine,
-            scale=task.scale,
-            seed=task.seed,
-            bytes=shards.bytes,
-            full_bytes=shards.full_bytes,
-            rank_bytes=tuple(rank.bytes for rank in shards.ranks()),
-            basis="all ranks",
-            operations_planned=task.operations,
-            operations=tuple(self._operations) if subject == self._subject else (),
-            durability=self._durability if subject == self._subject else None,
-            integrity=self._integrity if subject == self._subject else None,
-            ranks=ranks,
-            launch=self._launch_name,
-            **known,
-        )
-        write_atomically(self._file_of(subject), json.dumps(to_plain(measurement), indent=1) + "\n")
-
-
-def _maybe(kind: type[Record], data: Any) -> Record | None:
-    return None if data is None else from_plain(kind, data)
-
-
 def read_measurement(file: Path) -> Measurement:
     """Return the measurement that a file holds."""
     return from_plain(Measurement, json.loads(file.read_text()))
@@ -287,11 +152,3 @@ def file_names(checkpoints: Iterable[PlannedCheckpoint]) -> set[str]:
         for rank in c.layout.ranks()
         for file in rank.files
     }
-
-
-def write_atomically(file: Path, text: str) -> None:
-    """Write a file so that a reader finds all of it or none."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.replace(file)

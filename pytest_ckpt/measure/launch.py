@@ -53,7 +53,7 @@ class Launch:
         let through when no rank is left.
         """
         self._folder.mkdir(parents=True)
-        scratch = tempfile.mkdtemp(prefix="ckpt-", dir=_scratch_home())
+        scratch = _make_scratch()
         began = time.monotonic()
         exit_code: int | None = None
         try:
@@ -158,6 +158,13 @@ def _event(line: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and "event" in event else None
 
 
-def _scratch_home() -> str | None:
-    # Memory-backed, so that the launcher's segments never touch a disk; a short name, as its sockets need one.
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+def _make_scratch() -> str:
+    """Make a folder for the launcher's sockets and segments; remove those of controllers that were killed."""
+    # Memory-backed, so that segments never touch a disk; a short name, as sockets need one.
+    home = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
+    for left in home.glob("ckpt-*-*"):
+        pid = left.name.split("-")[1]
+        with contextlib.suppress(OSError):
+            if left.lstat().st_uid == os.geteuid() and pid.isdigit() and not Path("/proc", pid).exists():
+                shutil.rmtree(left, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"ckpt-{os.getpid()}-", dir=home)

@@ -81,7 +81,7 @@ class Content:
         self._block[:, self._lanes :] = 0
         self._constant = constant
         if constant:
-            self._block[:] = self._block[0, 0]
+            self._block[:, : self._lanes] = self._block[0, 0]
         self._scratch: Words = np.empty_like(self._block)
         self._checksums: PageChecksums | None = None
 

@@ -12,6 +12,11 @@ from pytest_ckpt.requirements.wording import describe_failure
 # Units of which all or none is demanded, so that no share of a limit can be left.
 _COUNTED = ("faults", "bytes", "files", "folders", "commits")
 
+# Where a rank was when it failed: "llama3-8b-full save 3" is the operation, "llama3-8b-full load 3: residency" is
+# what comes before its clock.
+_INSIDE: dict[OperationKind, str] = {"save": r" save \d+$", "load": r" load \d+$"}
+_BEFORE: dict[OperationKind, str] = {"save": r" prepare$", "load": r" drop caches$| load \d+: residency$"}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
@@ -51,6 +56,9 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
     """Say whether a failure is the storage's, and in an operation of this kind."""
-    # "llama3-8b-full save 3" is the operation itself, "llama3-8b-full save 3: content" what comes before its clock.
-    inside = re.search(rf" {kind} \d+$", failure.operation)
-    return failure.kind in ("error", "killed", "hung") and inside is not None
+    if failure.kind not in ("error", "killed", "hung"):
+        return False
+    if re.search(_INSIDE[kind], failure.operation):
+        return True
+    # Before the clock runs, an error counts only where it is the storage's: a system call that failed, or does not end.
+    return bool(failure.errno or failure.kind == "hung") and re.search(_BEFORE[kind], failure.operation) is not None

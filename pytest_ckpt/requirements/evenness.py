@@ -67,11 +67,11 @@ def judge_repeat(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         f"{format_percent(variations['load'] or 0)} over the loads (at most {format_percent(MOST_VARIATION)})."
     )
     detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in measurement.of_kind(k)) for k in _KINDS)
-    if warm := _much_faster(measurement.of_kind("load")):
+    warm = _much_faster(measurement.of_kind("load"))
+    if warm:
         because = f"{warm} {because}"
-    return measured_as(
-        "failed" if value > MOST_VARIATION else "met", value, MOST_VARIATION, "fraction", because, detail
-    )
+    failed = value > MOST_VARIATION or bool(warm)
+    return measured_as("failed" if failed else "met", value, MOST_VARIATION, "fraction", because, detail)
 
 
 def judge_retention(measurement: Measurement, _limits: ClusterLimits) -> Decision:

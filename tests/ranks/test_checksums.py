@@ -55,7 +55,6 @@ def test_it_is_that_of_the_bytes_when_they_are_constant(place, size):
     assert is_right(content(constant=True), place, size)
 
 
-@pytest.mark.xfail(strict=True, reason="Content fills its zeros with the constant, in pages that are not whole")
 def test_it_is_that_of_the_bytes_when_they_are_constant_and_a_share_is_zeros():
     assert all(is_right(content(0.5, constant=True), PLACE, size) for size in (1, PAGE_BYTES, 3 * PAGE_BYTES + 5))
 

@@ -214,9 +214,10 @@ def test_a_failure_in_the_loads_leaves_save_as_it_was_measured():
     ("doing", "saves", "decided"),
     [("prepare", (), []), ("drop caches", (1.0,) * 3, ["SAVE", "DURABLE-CALLS", "STRAGGLER"])],
 )
-def test_a_failure_between_the_operations_is_no_slow_save_or_load(doing, saves, decided):
+def test_a_rank_killed_between_the_operations_is_no_slow_save_or_load(doing, saves, decided):
     counts = measurement().durability if saves else None
-    of = measurement(saves, (), failure=failed_in(f"{SUBJECT} {doing}"), **{**BEFORE_ALL, "durability": counts})
+    killed = dataclasses.replace(failed_in(f"{SUBJECT} {doing}", "killed"), errno="")
+    of = measurement(saves, (), failure=killed, **{**BEFORE_ALL, "durability": counts})
     outcomes = {r: outcome(r, of) for r in ALL}
     assert outcomes == {r: "met" if r in decided else "not run" for r in ALL}
 

@@ -165,7 +165,6 @@ def test_among_ten_loads_no_order_hides_a_much_faster_one(slow, fast, first):
     assert "a cache behind the client" in verdict.because
 
 
-@pytest.mark.xfail(strict=True, reason="the reason is given, but the outcome follows the variation alone")
 def test_among_a_thousand_loads_a_much_faster_one_fails_too():
     verdict = repeated(3.0, 1.0, *[3.0] * 998)
     assert "a cache behind the client" in verdict.because

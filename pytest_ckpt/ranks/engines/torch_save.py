@@ -178,8 +178,9 @@ class TorchEngine:
         try:
             loaded = torch.load(source, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged pickle ends in almost any of them
-            if source.error or isinstance(error, OSError):
-                raise source.error or error from None
+            # An OSError that no read met is a seek to where a broken container sent torch.
+            if source.error:
+                raise source.error from None
             kind: Any = "short" if size < file.bytes else "unreadable"
             says = str(error).splitlines()[0] if str(error) else type(error).__name__
             detail = f"torch.load cannot read it ({size} bytes, {file.bytes} of tensors expected): {says}"

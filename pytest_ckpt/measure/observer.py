@@ -1,0 +1,24 @@
+"""Who else wants to hear of a launch while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_ckpt.sizing.plan import PlannedCheckpoint
+
+
+class Observer:
+    """What else wants to hear of a launch; this one does nothing with it."""
+
+    def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
+        """Say what is about to be measured."""
+
+    def heard(self, event: dict[str, Any]) -> None:
+        """Take in an event of rank 0."""
+
+    def tick(self) -> None:
+        """Do what has to be done several times a second."""
+
+    def end(self) -> None:
+        """Say that the launch is over."""
