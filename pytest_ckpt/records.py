@@ -133,12 +133,13 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataEffect:
-    """Seconds of saves and loads of unique and of constant data, taken in turns."""
+    """Seconds of saves and loads of unique and of constant data, taken in turns; faults in all of these loads."""
 
     unique_save_seconds: tuple[float, ...]
     constant_save_seconds: tuple[float, ...]
     unique_load_seconds: tuple[float, ...]
     constant_load_seconds: tuple[float, ...]
+    fault_count: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -165,13 +165,15 @@ class MeasurementLoop:
     def _data_effect(self, cache: HostCache) -> DataEffect | None:
         """Save and load unique and constant data in turns: does content change the storage's speed?"""
         seconds: dict[tuple[str, bool], list[float]] = {}
+        fault_count = 0
         for pair in range(self._task.data_pairs):
             # Who goes first takes turns, so that a drift of the storage favours neither.
             for constant in (bool(pair % 2), not pair % 2):
                 saved, loaded = self._save_and_load_beside(cache, constant=constant)
-                if saved and loaded:
+                fault_count += loaded.fault_count
+                if saved and loaded.operation:
                     seconds.setdefault(("save", constant), []).append(saved.seconds)
-                    seconds.setdefault(("load", constant), []).append(loaded.seconds)
+                    seconds.setdefault(("load", constant), []).append(loaded.operation.seconds)
         if not seconds:
             return None
         return DataEffect(
@@ -179,9 +181,10 @@ class MeasurementLoop:
             constant_save_seconds=tuple(seconds["save", True]),
             unique_load_seconds=tuple(seconds["load", False]),
             constant_load_seconds=tuple(seconds["load", True]),
+            fault_count=fault_count,
         )
 
-    def _save_and_load_beside(self, cache: HostCache, *, constant: bool) -> tuple[Operation | None, Operation | None]:
+    def _save_and_load_beside(self, cache: HostCache, *, constant: bool) -> tuple[Operation | None, Loaded]:
         """Save, load and delete one checkpoint that is none of the subject's own."""
         do, checkpoint = self._do, self._task.operations + 2
         engine = self._engine(constant=constant)
@@ -191,7 +194,7 @@ class MeasurementLoop:
         loaded = do.load(engine, cache, checkpoint, checkpoint, counted=False)
         engine.release()
         do.delete(checkpoint)
-        return saved, loaded.operation
+        return saved, loaded
 
     def _drop(self, cache: HostCache, checkpoints: Sequence[int]) -> None:
         task, found = self._task, self._found

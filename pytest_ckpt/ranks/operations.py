@@ -63,7 +63,7 @@ class Operations:
             engine.fill(checkpoint)
         partial, final = self._folder / partial_name(checkpoint), self._folder / checkpoint_name(checkpoint)
         clock = Clock(activity=self._activity)
-        beside = threading.Thread(target=meanwhile) if meanwhile else None
+        beside = _Beside(meanwhile) if meanwhile else None
         self._start(name, tell=counted)
         start = time.perf_counter()
         if beside:
@@ -84,7 +84,7 @@ class Operations:
             synced = 2
         end = time.perf_counter()
         if beside:
-            beside.join()
+            beside.finish()
         own = Own(
             steps=(own_seconds,),
             phases=clock.phases,
@@ -228,6 +228,27 @@ class Operations:
 
     def _spent(self, stage: str, seconds: float) -> None:
         self.stages[stage] = self.stages.get(stage, 0.0) + seconds
+
+
+class _Beside(threading.Thread):
+    """Does something beside an operation; its error is raised where the operation waits for it."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        super().__init__()
+        self._act = act
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._act()
+        except BaseException as error:  # it is raised by finish
+            self._error = error
+
+    def finish(self) -> None:
+        """Wait for the end and raise the error that was met."""
+        self.join()
+        if self._error:
+            raise self._error
 
 
 def make_folder(folder: Path) -> None:

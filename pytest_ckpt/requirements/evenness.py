@@ -109,7 +109,9 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         f"{kind}s: unique {', '.join(map(format_seconds, u))}; constant {', '.join(map(format_seconds, c))}"
         for kind, (u, c) in pairs.items()
     )
-    outcome: Outcome = "failed" if ratios[worst] > MOST_DATA_EFFECT else "met"
+    if found.fault_count:
+        because = f"{found.fault_count} faults in what was loaded for this comparison: its times say nothing. {because}"
+    outcome: Outcome = "failed" if ratios[worst] > MOST_DATA_EFFECT or found.fault_count else "met"
     return measured_as(outcome, ratios[worst], MOST_DATA_EFFECT, "unique / constant", because, detail)
 
 

@@ -80,6 +80,7 @@ class TorchEngine:
         self._content = content
         self._activity = activity
         self._state: dict[str, dict[str, torch.Tensor]] = {}
+        self._sizes: dict[str, int] = {}
         self._loaded: dict[str, dict[str, torch.Tensor] | LocalFault] = {}
 
     def facts(self) -> dict[str, str]:
@@ -110,6 +111,7 @@ class TorchEngine:
             try:
                 with clock.phase("write", file.name):
                     self._write(file, out)
+                self._sizes[file.name] = out.tell()
                 with clock.phase("fsync", file.name):
                     os.fsync(out.fileno())
                     clock.files_synced += 1
@@ -185,6 +187,10 @@ class TorchEngine:
             says = str(error).splitlines()[0] if str(error) else type(error).__name__
             detail = f"torch.load cannot read it ({size} bytes, {file.bytes} of tensors expected): {says}"
             return LocalFault(kind=kind, file=file.name, tensor="", offset=0, bytes=size, detail=detail)
+        written = self._sizes.get(file.name, size)
+        if size != written:
+            detail = f"the file has {size} bytes, {written} were written"
+            return LocalFault(kind="foreign", file=file.name, tensor="", offset=written, bytes=size, detail=detail)
         if problem := _shape_problem(file, loaded):
             return LocalFault(kind="foreign", file=file.name, tensor="", offset=0, bytes=size, detail=problem)
         return loaded  # type: ignore[no-any-return]
