@@ -112,30 +112,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("subject", [c.subject for c in session.plan.checkpoints])
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse to run a suite without a target; leave out requirements for which the settings measure nothing."""
-    session = _session(config)
-    if session is None:
-        if any(_judges(item) for item in items):
-            raise pytest.UsageError(_NO_TARGET)
-        return
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Leave out the requirements for which the settings measure nothing: they are no part of the run."""
+    session = _session(collector.config)
+    marks = [mark for mark in getattr(obj, "pytestmark", ()) if getattr(mark, "name", "") == "requirement"]
+    if session is None or not marks or "judge" not in _parameters(obj):
+        return None
     from pytest_ckpt.certificate import asked_requirements  # noqa: PLC0415
 
     asked = {requirement.id for requirement in asked_requirements(session.settings)}
-    left_out = [item for item in items if _judges(item) and _requirement(item) not in asked]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    return None if marks[0].args[0] in asked else []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse to run a suite without a target."""
+    if _session(config) is None and any(_judges(item) for item in items):
+        raise pytest.UsageError(_NO_TARGET)
+
+
+def _parameters(obj: object) -> tuple[str, ...]:
+    code = getattr(obj, "__code__", None)
+    return tuple(code.co_varnames[: code.co_argcount]) if code else ()
 
 
 def _judges(item: pytest.Item) -> bool:
     """Whether a test belongs to a suite; a marker alone may be another plugin's."""
     return item.get_closest_marker("requirement") is not None and "judge" in getattr(item, "fixturenames", ())
-
-
-def _requirement(item: pytest.Item) -> str:
-    mark = item.get_closest_marker("requirement")
-    return str(mark.args[0]) if mark else ""
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

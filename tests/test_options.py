@@ -406,6 +406,6 @@ def test_listing_the_tests_launches_nothing_and_writes_nothing(front_door, pytes
     target = pytester.mkdir("target")
     result = front_door("--collect-only", "-q", "--ckpt-target=target", "--cluster=16000", *TINY)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*test_every_save_meets_the_budget?llama3-8b-open-1?", "7/9 tests collected*"])
+    result.stdout.fnmatch_lines(["*test_every_save_meets_the_budget?llama3-8b-open-1?", "7 tests collected*"])
     assert list(target.iterdir()) == []
     assert not (pytester.path / "ckpt-report").exists()

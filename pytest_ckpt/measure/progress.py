@@ -26,8 +26,8 @@ class Progress:
         self._checkpoints = {c.subject: c for c in checkpoints}
         self._write = write
         self._live = live
-        self._began = time.monotonic()
-        self._started = self._began
+        self._started = time.monotonic()
+        self._first = 0.0
         self._doing = "starting the ranks"
         self._done_bytes = 0
         self._done = 0
@@ -40,6 +40,8 @@ class Progress:
         kind, subject = event["event"], event.get("subject", "")
         if kind == "start":
             self._doing, self._started = f"{subject} {event['operation']}", time.monotonic()
+            # What is left is told from the operations, not from the start of the ranks.
+            self._first = self._first or self._started
         elif kind == "operation":
             planned = self._checkpoints[subject]
             self._done += 1
@@ -68,7 +70,7 @@ class Progress:
     def _left(self) -> str:
         if not self._done_bytes or self._done >= self._total:
             return ""
-        seconds = (time.monotonic() - self._began) * (self._total_bytes / self._done_bytes - 1)
+        seconds = (time.monotonic() - self._first) * (self._total_bytes / self._done_bytes - 1)
         return f", about {format_seconds(round(seconds) or 1)} left"
 
     def _line(self, text: str) -> None:
