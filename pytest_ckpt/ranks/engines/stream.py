@@ -21,6 +21,7 @@ from pytest_ckpt.ranks.container import FileImage, container_key
 from pytest_ckpt.ranks.engines import Check, Clock, LocalFault
 from pytest_ckpt.ranks.faults import compare
 from pytest_ckpt.records import FaultKind
+from pytest_ckpt.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,6 +90,7 @@ class StreamEngine:
         huge = self._buffers.huge_bytes() / (len(slots) * self._request_bytes)
         return {
             "requests": f"{self._request_bytes >> 10} KiB, {self._depth} in flight for each rank",
+            "bytes in flight": f"{format_bytes(self._request_bytes * self._depth)} for each rank",
             "buffers": f"{len(slots) * self._request_bytes >> 20} MiB a rank, {huge:.0%} in huge pages",
             "direct": f"no: {self._refused}" if self._refused else "O_DIRECT, around the client's page cache",
             "save": "content is made while it is written, on the clock",
