@@ -10,19 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.errors import UsageError, nearest
-from pytest_ckpt.settings import ENGINES, PROFILES, HostSlots, Origin, Settings
-from pytest_ckpt.sizing.architectures import MODELS
-from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
-from pytest_ckpt.units import format_count, parse_duration, parse_fraction, parse_size
+from pytest_ckpt.option_values import (
+    count_to,
+    one_of,
+    read_command,
+    read_failures,
+    read_hosts,
+    read_models,
+    read_request,
+    read_scale,
+    read_seconds,
+    read_seed,
+    read_share,
+    read_text,
+)
+from pytest_ckpt.settings import ENGINES, PROFILES, Origin, Settings
 
 MODES = ("auto", "full", "subset", "open")
 DEFAULT_PROCESSES = 8
-_REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
 _MOST_DEPTH = 16
 
 # What the content of a checkpoint can tell apart (ranks.content), and beyond any cluster.
 _MOST_PROCESSES, _MOST_OPERATIONS, _MOST = 16_384, 4_093, 1_000_000_000
-_RAREST = 1e-9  # failures a day
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,182 +62,63 @@ class Option:
         return (*self.aliases, self.flag)
 
 
-def _text(value: str) -> str:
-    return value
-
-
-def _count_to(most: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        try:
-            number = int(value.replace(",", "").replace("_", ""))
-        except ValueError:
-            raise ValueError("a whole number is expected, such as 16000") from None
-        if number < 1:
-            raise ValueError("a whole number of at least 1 is expected")
-        if number > most:
-            raise ValueError(f"a whole number of at most {format_count(most)} is expected")
-        return number
-
-    return parse
-
-
-def _seed(value: str) -> int:
-    try:
-        number = int(value, 0)
-    except ValueError:
-        raise ValueError("a whole number is expected") from None
-    if not 0 <= number < 1 << 63:
-        raise ValueError("a whole number from 0 to 2^63 - 1 is expected")
-    return number
-
-
-def _share(value: str) -> float:
-    share = parse_fraction(value)
-    if not 0 < share < 1:
-        raise ValueError("more than 0 % and less than 100 % is expected, such as 5%")
-    return share
-
-
-def _scale(value: str) -> float:
-    scale = parse_fraction(value)
-    if not 0 < scale <= 1:
-        raise ValueError("more than 0 and at most 1 is expected, such as 1/100")
-    return scale
-
-
-def _seconds(value: str) -> float:
-    seconds = parse_duration(value)
-    if seconds <= 0:
-        raise ValueError("a duration above 0 is expected, such as 300s")
-    return seconds
-
-
-def _request(value: str) -> int:
-    count = parse_size(value)
-    if count % _REQUEST_STEP_BYTES or not 0 < count <= _MOST_REQUEST_BYTES:
-        raise ValueError("a multiple of 64KiB up to 16MiB is expected, such as 4MiB")
-    return count
-
-
-def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in known:
-            raise ValueError(f"one of {', '.join(known)} is expected{nearest(value, known)}")
-        return value
-
-    return parse
-
-
-def _models(value: str) -> tuple[str, ...]:
-    words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
-    if words == ("all",):
-        return tuple(MODELS)
-    for word in words:
-        if word not in MODELS:
-            raise ValueError(f"'{word}' is no model; known are all, {', '.join(MODELS)}{nearest(word, MODELS)}")
-    if not words:
-        raise ValueError(f"names of models are expected: all, {', '.join(MODELS)}")
-    return tuple(model for model in MODELS if model in words)
-
-
-def _hosts(value: str) -> tuple[HostSlots, ...]:
-    if value == "localhost":
-        return ()
-    if value.startswith("@"):
-        try:
-            lines = Path(value[1:]).read_text().splitlines()
-        except OSError as error:
-            raise ValueError(f"the host file cannot be read: {error.strerror}") from None
-        words = [line.split("#")[0].strip().replace(" slots=", ":") for line in lines]
-    else:
-        words = value.split(",")
-    hosts = []
-    for word in filter(None, (w.strip() for w in words)):
-        name, _, slots = word.partition(":")
-        if not name or not (slots or "1").isdigit() or int(slots or "1") < 1:
-            raise ValueError(f"'{word}' is not host:slots, such as node1:8")
-        hosts.append(HostSlots(name=name, slots=int(slots or "1")))
-    if not hosts:
-        raise ValueError("at least one host:slots is expected")
-    return tuple(hosts)
-
-
-def _failures(value: str) -> str:
-    rate = parse_failure_model(value).failures_per_accelerator_day
-    if not _RAREST <= rate <= SECONDS_PER_DAY:
-        raise ValueError(
-            "for one accelerator, at most a failure a second and at least one in 2.7 million years is expected"
-        )
-    return value
-
-
-def _command(value: str) -> str:
-    try:
-        words = shlex.split(value)
-    except ValueError as error:
-        raise ValueError(f"a command is expected: {error}") from None
-    if not words:
-        raise ValueError("a command is expected")
-    return value
-
-
 OPTIONS = (
-    Option(key="target", metavar="PATH", default="", parse=_text,
+    Option(key="target", metavar="PATH", default="", parse=read_text,
            help="the folder on the storage under test where checkpoints go; it must exist"),
-    Option(key="cluster", metavar="N", default="", parse=_count_to(_MOST), aliases=("--cluster",),
+    Option(key="cluster", metavar="N", default="", parse=count_to(_MOST), aliases=("--cluster",),
            help="accelerators in the cluster that the storage is meant for"),
-    Option(key="overhead", metavar="PERCENT", default="5%", parse=_share,
+    Option(key="overhead", metavar="PERCENT", default="5%", parse=read_share,
            help="share of training time that saving may cost"),
-    Option(key="restore_budget", metavar="PERCENT", default="1%", parse=_share,
+    Option(key="restore_budget", metavar="PERCENT", default="1%", parse=read_share,
            help="share of the time between failures that loading may cost"),
-    Option(key="checkpoints_per_failure", metavar="K", default="20", parse=_count_to(_MOST),
+    Option(key="checkpoints_per_failure", metavar="K", default="20", parse=count_to(_MOST),
            help="checkpoints that are saved for each failure of the cluster"),
-    Option(key="failures", metavar="MODEL", default="llama3", parse=_failures,
+    Option(key="failures", metavar="MODEL", default="llama3", parse=read_failures,
            help="how often accelerators fail: llama3, mttf:50000h, node-days:6.5 (failures in 1,000 node-days), "
            "observed:419/54d@16000"),
-    Option(key="model", metavar="NAMES", default="all", parse=_models,
+    Option(key="model", metavar="NAMES", default="all", parse=read_models,
            help="models whose checkpoints are run, separated by commas: llama3-8b, llama3-70b, llama3-405b, llama3-1t"),
-    Option(key="mode", metavar="MODE", default="auto", parse=_one_of(MODES),
+    Option(key="mode", metavar="MODE", default="auto", parse=one_of(MODES),
            help="full: all ranks of the layout; subset: its ranks 0 to 7, one node; open: as many ranks as "
            "--ckpt-processes says; auto: full where the processes suffice, else subset on a local file system"),
-    Option(key="processes", metavar="N", default="", parse=_count_to(_MOST_PROCESSES),
+    Option(key="processes", metavar="N", default="", parse=count_to(_MOST_PROCESSES),
            help="ranks to start; the slots of --ckpt-hosts, or 8"),
-    Option(key="hosts", metavar="LIST", default="localhost", parse=_hosts,
+    Option(key="hosts", metavar="LIST", default="localhost", parse=read_hosts,
            help="host:slots,… or @hostfile"),
-    Option(key="launcher", metavar="COMMAND", default="", parse=_command,
+    Option(key="launcher", metavar="COMMAND", default="", parse=read_command,
            help="what starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes} and {hosts} are filled in; "
            "without it, the mpiexec that was installed"),
-    Option(key="engine", metavar="NAME", default="torch", parse=_one_of(ENGINES),
+    Option(key="engine", metavar="NAME", default="torch", parse=one_of(ENGINES),
            help="how bytes get to the storage: torch (torch.save and torch.load, the state in memory), stream (the "
            "same files by direct requests, with memory that does not depend on the model)"),
-    Option(key="request", metavar="SIZE", default="4MiB", parse=_request,
+    Option(key="request", metavar="SIZE", default="4MiB", parse=read_request,
            help="size of a request of the engine stream"),
-    Option(key="depth", metavar="N", default="2", parse=_count_to(_MOST_DEPTH),
+    Option(key="depth", metavar="N", default="2", parse=count_to(_MOST_DEPTH),
            help="requests in flight for each rank of the engine stream"),
-    Option(key="profile", metavar="NAME", default="acceptance", parse=_one_of(tuple(PROFILES)),
+    Option(key="profile", metavar="NAME", default="acceptance", parse=one_of(tuple(PROFILES)),
            help="acceptance: full size, 10 saves and 10 loads; nightly: 1/100 of the size, 10 and 10; "
            "smoke: 1/1000, 3 and 3"),
-    Option(key="scale", metavar="FRACTION", default="", parse=_scale,
+    Option(key="scale", metavar="FRACTION", default="", parse=read_scale,
            help="share of the full size, in place of the profile's; below 1 the run is a rehearsal"),
-    Option(key="operations", metavar="N", default="", parse=_count_to(_MOST_OPERATIONS),
+    Option(key="operations", metavar="N", default="", parse=count_to(_MOST_OPERATIONS),
            help="number of saves and of loads, in place of the profile's; below 10 the run is a rehearsal"),
-    Option(key="drop_caches", metavar="HOW", default="auto", parse=_command,
+    Option(key="drop_caches", metavar="HOW", default="auto", parse=read_command,
            help="auto, never, or a command that drops the page cache, run on every host without a shell"),
-    Option(key="deadline", metavar="DURATION", default="300s", parse=_seconds,
+    Option(key="deadline", metavar="DURATION", default="300s", parse=read_seconds,
            help="how long a rank may be silent or make no progress before it counts as hung"),
-    Option(key="retain", metavar="K", default="", parse=_count_to(_MOST_OPERATIONS),
+    Option(key="retain", metavar="K", default="", parse=count_to(_MOST_OPERATIONS),
            help="keep only the newest K checkpoints; the loads cycle over them, with a drop before each"),
-    Option(key="data_pairs", metavar="N", default="", parse=_count_to(_MOST_OPERATIONS),
+    Option(key="data_pairs", metavar="N", default="", parse=count_to(_MOST_OPERATIONS),
            help="compare N saves and loads of constant data with as many of unique data (requirement DATA)"),
-    Option(key="compressible", metavar="FRACTION", default="", parse=_share,
+    Option(key="compressible", metavar="FRACTION", default="", parse=read_share,
            help="share of zeros in every page, to see an array's data reduction; the run is then a rehearsal"),
-    Option(key="seed", metavar="N", default="", parse=_seed,
+    Option(key="seed", metavar="N", default="", parse=read_seed,
            help="seed of the checkpoints' content; random without it, and always reported"),
-    Option(key="keep", metavar="", default="off", parse=_one_of(("on", "off")), is_flag=True,
+    Option(key="keep", metavar="", default="off", parse=one_of(("on", "off")), is_flag=True,
            help="leave the checkpoints on the target"),
-    Option(key="report", metavar="FOLDER", default="ckpt-report", parse=_text,
+    Option(key="report", metavar="FOLDER", default="ckpt-report", parse=read_text,
            help="the folder for the certificate, the report and all evidence"),
-    Option(key="config", metavar="FILE", default="", parse=_text,
+    Option(key="config", metavar="FILE", default="", parse=read_text,
            help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
 )  # fmt: skip
 # The options that only decide: with them a run that is over can be judged again.

@@ -22,7 +22,7 @@ LAYERS = [
     {"measure"},
     {"report"},
     {"session"},
-    {"options", "ledger", "benchmark", "fixtures", "plugin", "cli", "rejudge"},
+    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "rejudge"},
 ]
 FACES = LAYERS[-1]
 

@@ -209,14 +209,14 @@ class StreamEngine:
 
         The first error stops all and is raised here.
         """
-        todo = iter(enumerate(requests))
+        waiting = iter(enumerate(requests))
         lock = threading.Lock()
         errors: list[BaseException] = []
 
         def work(thread: int) -> None:
             while not errors:
                 with lock:
-                    number, request = next(todo, (0, None))
+                    number, request = next(waiting, (0, None))
                 if request is None:
                     return
                 try:
