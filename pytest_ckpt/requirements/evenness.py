@@ -123,7 +123,7 @@ def _much_faster(loads: Sequence[Operation]) -> str:
         return ""
     names = ", ".join(str(o.index) for o in fast)
     return (
-        f"Loads {names} took a third or less of load {slowest.index}: a cache behind the client may have "
+        f"Load{'s' if len(fast) > 1 else ''} {names} took a third or less of load {slowest.index}: a cache behind the client may have "
         "held what they read."
     )
 
