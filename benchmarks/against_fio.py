@@ -7,7 +7,9 @@ fsync included; start-up and set-up of files do not. fio runs with the best of w
 libaio or psync, with huge pages for its buffers or without, tried out before the first pair.
 
 What fio does not have: content that is made while it is written, with checksums, and comparing what was read (outside
-the clock). Prints the ratio of throughput pair by pair; ``--raw FILE`` keeps every second as JSON.
+the clock). fio writes the same few buffers again and again, which so stay in the processor's cache; with ``--fresh`` it
+makes new bytes for every write, as a checkpoint has them. Prints the ratio of throughput pair by pair; ``--raw FILE``
+keeps every second as JSON.
 """
 
 from __future__ import annotations
@@ -141,7 +143,9 @@ class Fio:
         """Return (engine, memory) that may be the best."""
         engines = ["psync"] if self._asked.depth == 1 else ["io_uring", "libaio", "psync"]
         needed = self._asked.processes * (-(-self._asked.depth * self._asked.request_kib // 2048) + 1)
-        memories = ["malloc with transparent huge pages", "mmap"] + (["mmaphuge"] if free_huge_pages() >= needed else [])
+        memories = ["malloc with transparent huge pages", "mmap"]
+        if free_huge_pages() >= needed:
+            memories.append("mmaphuge")
         return [(e, m) for e in engines for m in memories]
 
     def choose(self) -> list[dict[str, Any]]:
@@ -152,7 +156,7 @@ class Fio:
                 self.way = dict.fromkeys(_KINDS, way)
                 try:
                     found = self.run(0)
-                except FioFailed as error:
+                except FioFailedError as error:
                     print(f"fio cannot do {' '.join(way)} here: {error}", file=sys.stderr)
                     continue
                 tried.append({"way": way, "round": round_number, "save": found["save"], "load": found["load"]})
@@ -194,6 +198,7 @@ class Fio:
             "mem": memory.split()[0],
             "fallocate": self._fallocate,
             "end_fsync": 1,
+            "refill_buffers": int(asked.fresh),
             "output-format": "json",
         }
         environment = dict(os.environ)
@@ -207,7 +212,7 @@ class Fio:
             check=False,
         )
         if done.returncode:
-            raise FioFailed((done.stderr or done.stdout).strip().splitlines()[-1])
+            raise FioFailedError((done.stderr or done.stdout).strip().splitlines()[-1])
         jobs = json.loads(done.stdout[done.stdout.index("{") :])["jobs"]
         moved = sum(job[_MODES[kind]]["io_bytes"] for job in jobs)
         wanted = asked.processes * asked.files * asked.file_mib << 20
@@ -216,7 +221,7 @@ class Fio:
         return [job[_MODES[kind]]["runtime"] / 1000 for job in jobs]
 
 
-class FioFailed(Exception):
+class FioFailedError(Exception):
     """fio cannot run that way here."""
 
 
@@ -255,6 +260,7 @@ def main() -> None:
     parser.add_argument("--request-kib", type=int, default=4096, help="KiB of each request")
     parser.add_argument("--depth", type=int, default=2, help="requests in flight of each process")
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--fresh", action="store_true", help="let fio make new bytes for every write, too")
     parser.add_argument("--raw", metavar="FILE")
     parser.add_argument("--as-rank", metavar="FILE", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -277,10 +283,13 @@ def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
             rows.append({"pair": pair, "way": way, "load_average": os.getloadavg()[0], **runs[way](pair + 1)})
             time.sleep(0.5)
     size = asked.processes * asked.files * asked.file_mib << 20
-    print(f"{asked.processes} processes, {asked.files} files of {asked.file_mib} MiB each, requests of "
-          f"{asked.request_kib} KiB, {asked.depth} in flight, {mount_of(folder).file_system}, {asked.pairs} pairs")  # fmt: skip
+    files = f"{asked.files} files of {asked.file_mib} MiB each"
+    requests = f"requests of {asked.request_kib} KiB, {asked.depth} in flight"
+    print(f"{asked.processes} processes, {files}, {requests}, {mount_of(folder).file_system}, {asked.pairs} pairs")
     for kind in _KINDS:
         print(f"{fio.version} {kind}: {', '.join(fio.way[kind])}")
+    if asked.fresh:
+        print("fio makes new bytes for every write (--fresh)")
     print(f"stream: {stream.facts['direct']}; {stream.facts['buffers']}")
     by = {(r["pair"], r["way"]): r for r in rows}
     for kind in _KINDS:
@@ -290,8 +299,8 @@ def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
             rates = {way: size / by[pair, way][kind] / 1e9 for way in _WAYS}
             ratios.append(rates["stream"] / rates["fio"])
             print(f"      {pair:4}  {rates['fio']:8.2f}  {rates['stream']:11.2f}  {ratios[-1]:12.3f}")
-        print(f"    median  {median_rate(by, 'fio', kind, size, asked.pairs):8.2f}  "
-              f"{median_rate(by, 'stream', kind, size, asked.pairs):11.2f}  {statistics.median(ratios):12.3f}")  # fmt: skip
+        fio_rate, stream_rate = (median_rate(by, way, kind, size, asked.pairs) for way in _WAYS)
+        print(f"    median  {fio_rate:8.2f}  {stream_rate:11.2f}  {statistics.median(ratios):12.3f}")
     if asked.raw:
         about = {"asked": vars(asked), "fio": fio.version, "ways": fio.way, "stream": stream.facts, "tried": tried}
         Path(asked.raw).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")

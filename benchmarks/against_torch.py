@@ -30,7 +30,7 @@ def layout_of(asked: argparse.Namespace) -> Layout:
     return layout("llama3-8b", mode="open", processes=asked.processes, scale=asked.scale)
 
 
-def process(rank: int, asked: argparse.Namespace, containers: Any, barrier: Any, results: Any) -> None:
+def process(rank: int, asked: argparse.Namespace, containers: Any, barrier: Any, results: Any) -> None:  # noqa: PLR0915
     import torch  # noqa: PLC0415 - in the processes only
 
     from pytest_ckpt.ranks.activity import Activity  # noqa: PLC0415
@@ -140,13 +140,14 @@ def main() -> None:
     # The first round warms up allocator and file system.
     counted = range(1, asked.rounds + 1)
     print(f"{asked.processes} processes, {size / 2**30:.2f} GiB, {asked.rounds} rounds, slowest process")
-    print(f"{'':>10} {'way':>7} {'median s':>9} {'lowest':>8} {'highest':>8} {'GB/s':>6} {'/ bare':>7} {'lowest':>7} {'highest':>8}")
+    heads = ("median s", "lowest", "highest", "GB/s", "/ bare", "lowest", "highest")
+    print("      {:>6} {:>8} {:>8} {:>8} {:>6} {:>7} {:>7} {:>8}".format("way", *heads))
     for kind in _KINDS:
         for way in _WAYS:
             found = [seconds[n, way, kind] for n in counted]
             ratios = [seconds[n, way, kind] / seconds[n, "bare", kind] for n in counted]
             middle = statistics.median(found)
-            print(f"{kind:>10} {way:>7} {middle:9.3f} {min(found):8.3f} {max(found):8.3f} {size / middle / 1e9:6.2f} "
+            print(f"{kind:>5} {way:>6} {middle:8.3f} {min(found):8.3f} {max(found):8.3f} {size / middle / 1e9:6.2f} "
                   f"{statistics.median(ratios):7.3f} {min(ratios):7.3f} {max(ratios):8.3f}")  # fmt: skip
     if asked.raw:
         Path(asked.raw).write_text(json.dumps(rows) + "\n")

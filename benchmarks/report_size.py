@@ -8,6 +8,7 @@ requirement, make the document, write report.json, the certificate, JUnit and th
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import statistics
@@ -188,7 +189,8 @@ def one_run(settings: Any, plan: Plan, operations: int, seed: int) -> dict[str, 
         marks.append(time.perf_counter())
         write_report(document, folder)
         marks.append(time.perf_counter())
-        steps = dict(zip(("read", "judge", "document", "write"), (b - a for a, b in zip(marks, marks[1:])), strict=True))
+        spent = (after - before for before, after in itertools.pairwise(marks))
+        steps = dict(zip(("read", "judge", "document", "write"), spent, strict=True))
         sizes = {n: (folder / n).stat().st_size for n in ("report.json", "certificate.html", "junit.xml")}
     return {"seconds": steps | {"all": marks[-1] - marks[0]}, "bytes": sizes}
 

@@ -114,7 +114,8 @@ def main() -> None:
             raw += found
             outside = statistics.median(f["outside"] for f in found)
             alone = alone or outside
-            worst = max(worst, outside / alone / ranks)
+            if ranks > 1:
+                worst = max(worst, outside / alone / ranks)
             of_runs = [columns_of(f) for f in found]
             columns = [statistics.median(c[n] for c in of_runs) for n in names]
             print(f"{size_mib:10} {ranks:5} {statistics.median(f['wall'] for f in found):7.2f} {outside:8.2f}"

@@ -122,9 +122,10 @@ def _much_faster(loads: Sequence[Operation]) -> str:
     if not fast:
         return ""
     names = ", ".join(str(o.index) for o in fast)
+    plural = "s" if len(fast) > 1 else ""
     return (
-        f"Load{'s' if len(fast) > 1 else ''} {names} took a third or less of load {slowest.index}: a cache behind the client may have "
-        "held what they read."
+        f"Load{plural} {names} took a third or less of load {slowest.index}: a cache behind the client may have held "
+        "what they read."
     )
 
 

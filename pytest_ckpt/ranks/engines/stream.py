@@ -18,6 +18,7 @@ import numpy as np
 
 from pytest_ckpt.ranks.buffers import Buffers
 from pytest_ckpt.ranks.container import FileImage, container_key
+from pytest_ckpt.ranks.content import PAGE_BYTES
 from pytest_ckpt.ranks.engines import Check, Clock, LocalFault
 from pytest_ckpt.ranks.faults import compare
 from pytest_ckpt.records import FaultKind
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _WINDOW_BYTES = 32 << 20
 _BLOCK_BYTES = 4096
+_PAGE_WORDS = PAGE_BYTES // 8
 _MOST_FAULTS = 20
 
 # What file systems answer to a direct open, or to a direct request that is not aligned as they want it.
@@ -78,6 +80,7 @@ class StreamEngine:
         self._buffers = Buffers(max(_WINDOW_BYTES // options.request_bytes, 1), options.request_bytes)
         # Every request in flight has a buffer of its own.
         self._depth = min(options.depth, len(self._buffers.slots))
+        self._flights = threading.Semaphore(self._depth)
         self._windows = self._cut_windows()
         self._open: dict[int, _Open] = {}
         self._sizes: dict[int, int] = {}
@@ -113,7 +116,8 @@ class StreamEngine:
                 with clock.phase("open", file.name):
                     _allocate(out.descriptor, image.bytes)
                 with clock.phase("write", file.name):
-                    self._in_flight(self._cut_file(0, image), _Writer(self, image, out))
+                    # One thread more than requests in flight: it makes the next bytes meanwhile.
+                    self._in_flight(self._cut_file(0, image), _Writer(self, image, out), self._depth + 1)
                     # A direct request is a whole number of blocks.
                     os.ftruncate(out.descriptor, image.bytes)
                 with clock.phase("fsync", file.name):
@@ -138,7 +142,7 @@ class StreamEngine:
         if not window:
             return 0
         with clock.phase("read", self._files[window[0].file].name):
-            self._in_flight(window, self._read)
+            self._in_flight(window, self._read, self._depth)
         loaded = sum(self._tensor_bytes(request, count) for request, count in self._loaded)
         for number in self._ended(step):
             with clock.phase("close", self._files[number].name):
@@ -204,16 +208,18 @@ class StreamEngine:
         later = {r.file for window in self._windows[step + 1 : step + 2] for r in window}
         return [number for number in self._open if number not in later]
 
-    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int, int], None]) -> None:
-        """Let ``depth`` threads work through the requests; ``act`` gets a request, its number, and the thread's.
+    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int, int], None], most: int) -> None:
+        """Let at most ``most`` threads, each of which can have a buffer, work through the requests.
 
-        The first error stops all and is raised here.
+        ``act`` gets a request, its number, and the thread's. The first error stops all and is raised here.
         """
         waiting = iter(enumerate(requests))
         lock = threading.Lock()
         errors: list[BaseException] = []
 
         def work(thread: int) -> None:
+            # Of a thread. With numpy's own buffer, each word of the content is copied before it is spread over a page.
+            np.setbufsize(_PAGE_WORDS)
             while not errors:
                 with lock:
                     number, request = next(waiting, (0, None))
@@ -224,7 +230,8 @@ class StreamEngine:
                 except BaseException as error:  # it is raised in the thread that waits
                     errors.append(error)
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(1, min(self._depth, len(requests)))]
+        count = min(most, len(self._buffers.slots), len(requests))
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(1, count)]
         for thread in threads:
             thread.start()
         work(0)
@@ -237,7 +244,9 @@ class StreamEngine:
         """Make the bytes of one request in a buffer and write them."""
         data = self._buffers.slots[slot][: request.bytes]
         image.make(data, request.offset)
-        if self._transfer(out, os.pwrite, data, request.offset, len(data)) < len(data):
+        with self._flights:
+            written = self._transfer(out, os.pwrite, data, request.offset, len(data))
+        if written < len(data):
             raise OSError(errno.EIO, "the target takes no more bytes and says no error")
 
     def _read(self, request: _Request, number: int, _thread: int) -> None:
