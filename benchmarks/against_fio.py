@@ -3,13 +3,14 @@
 The same files and bytes, processes, request size, requests in flight and fsync at the end, by both, in pairs that take
 turns; the slowest process counts. The ranks of the engine are real ones: started by mpiexec, from the barrier of a
 save or load until they are done, the content made and compared as in every run. Of fio counts what its jobs report,
-fsync included; start-up and set-up of files do not. fio runs with the best of what it has for the folder: io_uring,
-libaio or psync, with huge pages for its buffers or without, tried out before the first pair.
+fsync included; start-up and set-up of files do not. Both read the same files, those that the engine saved: what was
+written at another time and place, or in other bytes, may be read at another speed. fio runs with the best of what it
+has for the folder: io_uring, libaio or psync, with huge pages for its buffers or without, tried before the first pair.
 
 What fio does not have: content that is made while it is written, with checksums, and comparing what was read (outside
 the clock). fio writes the same few buffers again and again, which so stay in the processor's cache; with ``--fresh`` it
 makes new bytes for every write, as a checkpoint has them. Prints the ratio of throughput pair by pair; ``--raw FILE``
-keeps every second as JSON.
+keeps every second as JSON. ``--sweep`` runs the engine alone, at sizes and numbers of requests that take turns.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.measure.mounts import mount_of
+from pytest_ckpt.ranks.job import checkpoint_name
 
 _WAYS = ("fio", "stream")
 _KINDS = ("save", "load")
@@ -34,14 +35,14 @@ _MODES = {"save": "write", "load": "read"}
 
 
 def as_rank(job_file: str) -> None:
-    """Save and load once, as one of the ranks; rank 0 writes every rank's seconds."""
+    """Save or load once, as one of the ranks; rank 0 writes every rank's seconds."""
     from pytest_ckpt.ranks.activity import Activity  # noqa: PLC0415 - in the ranks only
     from pytest_ckpt.ranks.cache import HostCache  # noqa: PLC0415
     from pytest_ckpt.ranks.container import Container  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream import StreamEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.group import Group  # noqa: PLC0415
-    from pytest_ckpt.ranks.job import EngineOptions, checkpoint_name  # noqa: PLC0415
+    from pytest_ckpt.ranks.job import EngineOptions  # noqa: PLC0415
     from pytest_ckpt.ranks.operations import Operations  # noqa: PLC0415
     from pytest_ckpt.records import from_plain, to_plain  # noqa: PLC0415
 
@@ -57,18 +58,15 @@ def as_rank(job_file: str) -> None:
     folder = Path(job["folder"])
     engine = StreamEngine(shard, Content(1), activity, options)
     do = Operations(group, activity, "against-fio", shard, folder)
-    cache = HostCache(group, activity, folder)
     number = job["checkpoint"]
-    saved = do.save(engine, number)
-    cache.drop("auto", [folder / checkpoint_name(number) / file.name for file in shard.files])
-    loaded = do.load(engine, cache, number, number)
-    facts = engine.facts()
-    do.unlink(number)
-    do.remove_folders([number], also_own=False)
-    if group.rank == 0:
+    if job["kind"] == "save":
+        operation = do.save(engine, number)
+    else:
+        loaded = do.load(engine, HostCache(group, activity, folder), number, number)
         assert not loaded.fault_count, loaded.faults
-        said = {"save": to_plain(saved), "load": to_plain(loaded.operation), "facts": facts}
-        Path(job["result"]).write_text(json.dumps(said))
+        operation = loaded.operation
+    if group.rank == 0:
+        Path(job["result"]).write_text(json.dumps({"operation": to_plain(operation), "facts": engine.facts()}))
 
 
 def shard_of(rank: int, files: int, elements: int) -> Any:
@@ -90,13 +88,16 @@ class Stream:
 
         self._launcher = find_launcher(None, ())
         self._processes = asked.processes
+        self._folder = folder
         self._scratch = scratch
-        # The tensor is so much smaller than the file that both sides write the same number of bytes.
-        around = 0
-        for _ in range(2):
-            elements = (asked.file_mib * 2**20 - around) // 4
+        # A container's own bytes are aligned: the tensor is shortened to the smallest file that holds what fio moves.
+        size = asked.file_mib << 20
+        elements = size // 4
+        while True:
             container = lay_out(shard_of(0, 1, elements).files[0].tensors, str(scratch))
-            around = container.bytes - elements * 4
+            if container.bytes < size + 4096:
+                break
+            elements -= (container.bytes - size) // 4096 * 1024
         self._job = {
             "folder": str(folder),
             "files": asked.files,
@@ -108,10 +109,15 @@ class Stream:
         }
         self.facts: dict[str, str] = {}
 
-    def run(self, number: int) -> dict[str, Any]:
-        """Return the seconds of the slowest rank, by kind, and everything that was measured under ``all``."""
+    def files(self, number: int) -> list[list[str]]:
+        """Return the files of every rank, below the folder, of the checkpoint that was saved as ``number``."""
+        shards = [shard_of(rank, self._job["files"], self._job["elements"]) for rank in range(self._processes)]
+        return [[f"{checkpoint_name(number)}/{file.name}" for file in shard.files] for shard in shards]
+
+    def run(self, kind: str, number: int, **other: int) -> tuple[float, Any]:
+        """Return the seconds of the slowest rank, and everything that was measured; ``other`` options may be given."""
         job_file = self._scratch / "job.json"
-        job_file.write_text(json.dumps({**self._job, "checkpoint": number}))
+        job_file.write_text(json.dumps({**self._job, **other, "kind": kind, "checkpoint": number}))
         command = self._launcher.command(self._processes)
         command = [*command[: command.index("-m")], str(Path(__file__).resolve()), "--as-rank", str(job_file), "-"]
         environment = self._launcher.environment(f"against-fio-{os.getpid()}", str(self._scratch))
@@ -119,19 +125,21 @@ class Stream:
         if done.returncode:
             sys.exit(f"the ranks failed:\n{done.stdout}\n{done.stderr}"[-4000:])
         said = json.loads(Path(self._job["result"]).read_text())
-        self.facts = said.pop("facts")
+        self.facts = said["facts"]
         # A save's own seconds: making the folder, writing, fsync of files and folder; the commit is beyond them.
-        return {"save": max(said["save"]["rank_seconds"]), "load": said["load"]["seconds"], "all": said}
+        seconds = max(said["operation"]["rank_seconds"]) if kind == "save" else said["operation"]["seconds"]
+        return seconds, said["operation"]
 
 
 class Fio:
     """Runs fio."""
 
-    def __init__(self, asked: argparse.Namespace, folder: Path) -> None:
+    def __init__(self, asked: argparse.Namespace, folder: Path, stream: Stream) -> None:
         if not shutil.which("fio"):
             sys.exit("there is no fio on PATH; on Debian and Ubuntu it comes with: apt install fio")
         self._folder = folder
         self._asked = asked
+        self._stream = stream
         self.version = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=True).stdout.strip()
         self._direct = takes_direct(folder)
         # On a disk, space that is taken beforehand keeps requests side by side. Where files are memory, taking it is
@@ -148,77 +156,63 @@ class Fio:
             memories.append("mmaphuge")
         return [(e, m) for e in engines for m in memories]
 
-    def choose(self) -> list[dict[str, Any]]:
-        """Try all ways twice and keep the fastest for each kind."""
+    def choose(self, number: int) -> list[dict[str, Any]]:
+        """Try all ways twice on a checkpoint that stands there, and keep the fastest for each kind."""
         tried = []
-        for round_number in range(2):
+        for _ in range(2):
             for way in self.candidates():
                 self.way = dict.fromkeys(_KINDS, way)
                 try:
-                    found = self.run(0)
+                    seconds = {kind: self.run(kind, number)[0] for kind in _KINDS}
                 except FioFailedError as error:
                     print(f"fio cannot do {' '.join(way)} here: {error}", file=sys.stderr)
                     continue
-                tried.append({"way": way, "round": round_number, "save": found["save"], "load": found["load"]})
+                tried.append({"way": way, **seconds})
         if not tried:
             sys.exit("fio can do nothing here")
-        best = {kind: min(tried, key=lambda t: t[kind])["way"] for kind in _KINDS}
-        self.way = best
+        self.way = {kind: min(tried, key=lambda t: t[kind])["way"] for kind in _KINDS}
         return tried
 
-    def run(self, _number: int) -> dict[str, Any]:
-        """Return the seconds of the slowest job, by kind, and of every job under ``all``."""
-        seconds = {}
-        try:
-            for kind in _KINDS:
-                if kind == "load":
-                    drop_caches(self._folder)
-                seconds[kind] = self._jobs(kind)
-        finally:
-            for file in self._folder.glob("fio-*"):
-                file.unlink()
-        return {kind: max(seconds[kind]) for kind in _KINDS} | {"all": seconds}
-
-    def _jobs(self, kind: str) -> list[float]:
+    def run(self, kind: str, number: int) -> tuple[float, Any]:
+        """Return the seconds of the slowest job, and of every job. What was saved is removed."""
         engine, memory = self.way[kind]
         asked = self._asked
-        words = {
-            "name": "pair",
-            "directory": str(self._folder),
-            "filename_format": "fio-$jobnum-$filenum",
-            "numjobs": asked.processes,
-            "nrfiles": asked.files,
-            "filesize": f"{asked.file_mib}m",
-            "file_service_type": "sequential",
-            "bs": f"{asked.request_kib}k",
-            "rw": _MODES[kind],
-            "ioengine": engine,
-            "iodepth": asked.depth,
-            "direct": int(self._direct),
-            "mem": memory.split()[0],
-            "fallocate": self._fallocate,
-            "end_fsync": 1,
-            "refill_buffers": int(asked.fresh),
-            "output-format": "json",
-        }
+        words = [
+            f"--bs={asked.request_kib}k",
+            f"--rw={_MODES[kind]}",
+            f"--ioengine={engine}",
+            f"--iodepth={asked.depth}",
+            f"--mem={memory.split()[0]}",
+            f"--direct={int(self._direct)}",
+            f"--size={asked.files * asked.file_mib}m",
+            f"--directory={self._folder}",
+            "--file_service_type=sequential",
+        ]
+        if kind == "save":
+            words += [f"--fallocate={self._fallocate}", "--end_fsync=1", f"--refill_buffers={int(asked.fresh)}"]
+            files = [[f"fio-{job}-{n}" for n in range(asked.files)] for job in range(asked.processes)]
+        else:
+            words.append("--allow_file_create=0")
+            files = self._stream.files(number)
+        command = ["fio", "--output-format=json"] + ["--readonly"] * (kind == "load")
+        for job, names in enumerate(files):
+            # fio joins folder and names only where the folder comes first.
+            command += [f"--name=job{job}", *words, f"--filename={':'.join(names)}"]
         environment = dict(os.environ)
         if memory.startswith("malloc"):
             environment["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
-        done = subprocess.run(
-            ["fio", *(f"--{name}={value}" for name, value in words.items())],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        finally:
+            for file in self._folder.glob("fio-*"):
+                file.unlink()
         if done.returncode:
             raise FioFailedError((done.stderr or done.stdout).strip().splitlines()[-1])
         jobs = json.loads(done.stdout[done.stdout.index("{") :])["jobs"]
-        moved = sum(job[_MODES[kind]]["io_bytes"] for job in jobs)
-        wanted = asked.processes * asked.files * asked.file_mib << 20
-        assert len(jobs) == asked.processes, f"{len(jobs)} jobs"
-        assert moved == wanted, f"{moved} bytes of {wanted}"
-        return [job[_MODES[kind]]["runtime"] / 1000 for job in jobs]
+        moved = [job[_MODES[kind]]["io_bytes"] for job in jobs]
+        assert moved == [asked.files * asked.file_mib << 20] * asked.processes, moved
+        seconds = [job[_MODES[kind]]["runtime"] / 1000 for job in jobs]
+        return max(seconds), seconds
 
 
 class FioFailedError(Exception):
@@ -245,7 +239,7 @@ def drop_caches(folder: Path) -> None:
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")
     except OSError:
-        for file in folder.glob("fio-*"):
+        for file in folder.glob("*/*.pt"):
             descriptor = os.open(file, os.O_RDONLY)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
@@ -261,6 +255,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=2, help="requests in flight of each process")
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--fresh", action="store_true", help="let fio make new bytes for every write, too")
+    parser.add_argument("--sweep", action="store_true", help="find the best request size and depth of the engine")
     parser.add_argument("--raw", metavar="FILE")
     parser.add_argument("--as-rank", metavar="FILE", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -268,20 +263,27 @@ def main() -> None:
         as_rank(asked.as_rank)
         return
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder, tempfile.TemporaryDirectory() as scratch:
-        compare(asked, Path(folder), Path(scratch))
+        (sweep if asked.sweep else compare)(asked, Path(folder), Path(scratch))
 
 
 def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
-    fio, stream = Fio(asked, folder), Stream(asked, folder, scratch)
-    tried = fio.choose()
-    runs: dict[str, Any] = {"fio": fio.run, "stream": stream.run}
+    stream = Stream(asked, folder, scratch)
+    fio = Fio(asked, folder, stream)
+    stream.run("save", 1)
+    tried = fio.choose(1)
+    shutil.rmtree(folder / checkpoint_name(1))
     rows = []
     # Pair 0 is a warm-up.
     for pair in range(asked.pairs + 1):
         # Who goes first takes turns, so that a drift of the machine favours neither.
-        for way in sorted(_WAYS, reverse=bool(pair % 2)):
-            rows.append({"pair": pair, "way": way, "load_average": os.getloadavg()[0], **runs[way](pair + 1)})
-            time.sleep(0.5)
+        order = sorted(_WAYS, reverse=bool(pair % 2))
+        for kind in _KINDS:
+            for way in order:
+                drop_caches(folder)
+                seconds, every = (fio if way == "fio" else stream).run(kind, pair + 2)
+                row = {"pair": pair, "way": way, "kind": kind, "seconds": seconds, "all": every}
+                rows.append({**row, "load_average": os.getloadavg()[0]})
+        shutil.rmtree(folder / checkpoint_name(pair + 2))
     size = asked.processes * asked.files * asked.file_mib << 20
     files = f"{asked.files} files of {asked.file_mib} MiB each"
     requests = f"requests of {asked.request_kib} KiB, {asked.depth} in flight"
@@ -291,23 +293,44 @@ def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
     if asked.fresh:
         print("fio makes new bytes for every write (--fresh)")
     print(f"stream: {stream.facts['direct']}; {stream.facts['buffers']}")
-    by = {(r["pair"], r["way"]): r for r in rows}
+    rates = {(r["pair"], r["way"], r["kind"]): size / r["seconds"] / 1e9 for r in rows}
     for kind in _KINDS:
         print(f"\n{kind}  pair  fio GB/s  stream GB/s  stream / fio")
-        ratios = []
-        for pair in range(1, asked.pairs + 1):
-            rates = {way: size / by[pair, way][kind] / 1e9 for way in _WAYS}
-            ratios.append(rates["stream"] / rates["fio"])
-            print(f"      {pair:4}  {rates['fio']:8.2f}  {rates['stream']:11.2f}  {ratios[-1]:12.3f}")
-        fio_rate, stream_rate = (median_rate(by, way, kind, size, asked.pairs) for way in _WAYS)
-        print(f"    median  {fio_rate:8.2f}  {stream_rate:11.2f}  {statistics.median(ratios):12.3f}")
+        found = [tuple(rates[pair, way, kind] for way in _WAYS) for pair in range(1, asked.pairs + 1)]
+        for pair, (theirs, ours) in enumerate(found, start=1):
+            print(f"      {pair:4}  {theirs:8.2f}  {ours:11.2f}  {ours / theirs:12.3f}")
+        theirs, ours, ratio = (statistics.median(c) for c in zip(*((a, b, b / a) for a, b in found), strict=True))
+        print(f"    median  {theirs:8.2f}  {ours:11.2f}  {ratio:12.3f}")
     if asked.raw:
         about = {"asked": vars(asked), "fio": fio.version, "ways": fio.way, "stream": stream.facts, "tried": tried}
         Path(asked.raw).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 
-def median_rate(by: Any, way: str, kind: str, size: int, pairs: int) -> float:
-    return statistics.median(size / by[pair, way][kind] / 1e9 for pair in range(1, pairs + 1))
+def sweep(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
+    stream = Stream(asked, folder, scratch)
+    cases = [(mib, depth) for mib in (1, 2, 4, 8) for depth in (1, 2, 4)]
+    rows = []
+    for turn in range(asked.pairs + 1):
+        first = turn * 5 % len(cases)
+        for mib, depth in cases[first:] + cases[:first]:
+            for kind in _KINDS:
+                drop_caches(folder)
+                seconds, _ = stream.run(kind, 1, request_bytes=mib << 20, depth=depth)
+                rows.append({"turn": turn, "mib": mib, "depth": depth, "kind": kind, "seconds": seconds})
+            shutil.rmtree(folder / checkpoint_name(1))
+    size = asked.processes * asked.files * asked.file_mib << 20
+    print(f"stream alone, {asked.processes} processes, {asked.files} files of {asked.file_mib} MiB each, "
+          f"{mount_of(folder).file_system}; median GB/s of {asked.pairs} turns (lowest to highest)")  # fmt: skip
+    print("request  depth  save                 load")
+    for mib, depth in cases:
+        texts = []
+        for kind in _KINDS:
+            case = {"mib": mib, "depth": depth, "kind": kind}
+            rates = [size / r["seconds"] / 1e9 for r in rows if r["turn"] and case.items() <= r.items()]
+            texts.append(f"{statistics.median(rates):.2f} ({min(rates):.2f} to {max(rates):.2f})")
+        print(f"{mib:3} MiB  {depth:5}  {texts[0]:19}  {texts[1]}")
+    if asked.raw:
+        Path(asked.raw).write_text(json.dumps({"asked": vars(asked), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Sums = NDArray[np.uint32]
 
-_BYTES_OF_SUM = 4
+_BITS = np.array([1 << bit for bit in range(32)], dtype=np.uint32)
 
 
 class PageChecksums:
@@ -56,9 +56,10 @@ def linear(data: bytes) -> int:
 
 def join(first: int, second: int, second_bytes: int) -> int:
     """Return L of two stretches, one after the other."""
-    return shift(first, second_bytes) ^ second
+    return shift(first, second_bytes) ^ second if first else second
 
 
+@functools.lru_cache(maxsize=4096)
 def of_zeros(count: int) -> int:
     """Return the CRC-32 of ``count`` zero bytes."""
     return shift(0xFFFFFFFF, count) ^ 0xFFFFFFFF
@@ -66,25 +67,31 @@ def of_zeros(count: int) -> int:
 
 def shift(register: int, count: int) -> int:
     """Return a CRC register after ``count`` zero bytes."""
+    return int(_apply(_tables_of_shift(count), np.array([register], dtype=np.uint32))[0])
+
+
+@functools.lru_cache(maxsize=1024)
+def _tables_of_shift(count: int) -> Sums:
+    """Return the tables of the shift by any number of zero bytes: a layout asks for the same few again and again."""
+    values = _BITS
     length = 1
     while count:
         if count & 1:
-            register = int(_apply(_shift_tables(length), np.array([register], dtype=np.uint32))[0])
+            values = _apply(_shift_tables(length), values)
         count >>= 1
         length *= 2
-    return register
+    return _tables(values.tolist())
 
 
 @functools.cache
 def _shift_tables(length: int) -> Sums:
     """Return the tables of the shift by ``length`` zero bytes, a power of two."""
-    bits = np.array([1 << bit for bit in range(32)], dtype=np.uint32)
     if length == 1:
         # One zero byte into the register, as zlib does it: its inversions cancel out.
-        moved = [zlib.crc32(b"\0", int(bit) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF for bit in bits]
+        moved = [zlib.crc32(b"\0", int(bit) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF for bit in _BITS]
         return _tables(moved)
     half = _shift_tables(length // 2)
-    return _tables(_apply(half, _apply(half, bits)).tolist())
+    return _tables(_apply(half, _apply(half, _BITS)).tolist())
 
 
 def _tables(basis: list[int]) -> Sums:
