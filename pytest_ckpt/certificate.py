@@ -11,7 +11,6 @@ from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import ACCEPTANCE
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
-from pytest_ckpt.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -233,12 +232,6 @@ def make_document(
     }
     plain: dict[str, Any] = to_plain(document)
     return plain
-
-
-def describe_sizes(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return one line about the largest cluster that everything measured would serve."""
-    overall = [r["overall"] for r in rows if r["overall"] is not None]
-    return f"{format_count(min(overall))} accelerators" if overall else "none"
 
 
 def _full_size_seconds(measurement: Measurement, kind: str) -> float | None:
