@@ -17,6 +17,7 @@ LAYERS = [
     {"sizing"},
     {"targets"},
     {"ranks"},
+    {"conformance"},
     # Both are pure; the controller's checks use their words for a failure.
     {"requirements", "certificate"},
     {"measure"},

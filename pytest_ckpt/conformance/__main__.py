@@ -1,0 +1,125 @@
+"""``python -m pytest_ckpt.conformance CHECK --folder=PATH``: make one check of a target and tell what it saw."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.client import Client
+from pytest_ckpt.conformance.place import Book, NotRun, Place
+from pytest_ckpt.conformance.table import BY_NAME
+from pytest_ckpt.records import Observation, to_plain
+
+if TYPE_CHECKING:
+    from pytest_ckpt.conformance.table import Check
+
+EXIT_ANOMALY, EXIT_NOT_RUN = 1, 8
+_MARK = "@ckpt "
+
+
+def main() -> int:
+    """Make the check; exit 0 when nothing was wrong, 1 when something was, 8 when it could not be made."""
+    asked = _parser().parse_args()
+    check = BY_NAME[asked.check]
+    base = Path(asked.folder).absolute()
+    with tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-") as witness:
+        folder = base / f"{check.name}-{os.getpid()}"
+        folder.mkdir()
+        small = Path(asked.small_folder).absolute() / f"{check.name}-{os.getpid()}" if asked.small_folder else None
+        if small:
+            small.mkdir()
+        other = Client(shlex.split(asked.second_command)) if asked.second_command else None
+        if asked.second_folder and other is None:
+            other = Client()
+        place = Place(
+            folder=folder,
+            witness=Path(asked.witness or witness),
+            seed=asked.seed,
+            share=asked.share,
+            tell=_tell,
+            other=other,
+            other_folder=str(Path(asked.second_folder) / folder.name) if asked.second_folder else None,
+            power_cut=tuple(shlex.split(asked.power_cut or "")),
+            small_folder=small,
+        )
+        try:
+            seen = make(check, place)
+        finally:
+            if other:
+                other.close()
+            for made in (folder, small):
+                if made and not asked.keep:
+                    _tell("remove", str(made))
+                    shutil.rmtree(made, ignore_errors=True)
+    if asked.json:
+        print(json.dumps(to_plain(seen)))
+    else:
+        print("\n".join(_lines(check, seen)))
+    return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
+
+
+def make(check: Check, place: Place) -> Observation:
+    """Make a check and return what it saw; a call that fails where a healthy target's does not is an anomaly."""
+    module, function = check.code.split(":")
+    book = Book(unit=check.unit)
+    try:
+        getattr(importlib.import_module(f"pytest_ckpt.conformance.checks.{module}"), function)(place, book)
+    except NotRun as reason:
+        return book.observation(check.requirement, check.subject, not_run=str(reason))
+    except OSError as error:
+        name = str(error.filename or place.folder)
+        call = next(
+            (f.line or "" for f in reversed(traceback.extract_tb(error.__traceback__)) if "conformance" in f.filename),
+            "",
+        )
+        book.wrong(
+            "a call failed",
+            where=name,
+            seen=f"{error.strerror} (errno {error.errno}) from: {call}",
+            expected="no error",
+        )
+    return book.observation(check.requirement, check.subject)
+
+
+def _tell(call: str, path: str) -> None:
+    print(_MARK + json.dumps({"call": call, "path": path}), file=sys.stderr, flush=True)
+
+
+def _lines(check: Check, seen: Observation) -> list[str]:
+    verdict = f"not run: {seen.not_run}" if seen.not_run else f"{seen.anomaly_count} anomalies"
+    lines = [f"{check.name}: {verdict} in {seen.trials} trials, {seen.seconds:.1f} s", f"  {check.how}"]
+    if seen.measured is not None:
+        lines.append(f"  measured {seen.measured:.4g} {seen.unit}")
+    lines += [f"  {name}: {value}" for name, value in seen.facts.items()]
+    for anomaly in seen.anomalies:
+        lines.append(f"  {anomaly.kind}: {anomaly.where}: seen {anomaly.seen}; expected {anomaly.expected}")
+    return lines
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pytest_ckpt.conformance", description=__doc__, allow_abbrev=False)
+    parser.add_argument("check", choices=sorted(BY_NAME), metavar="CHECK", help=", ".join(sorted(BY_NAME)))
+    parser.add_argument("--folder", required=True, help="a folder on the target; the check works in a new one below it")
+    parser.add_argument("--second-folder", help="what the second client calls that folder")
+    parser.add_argument("--second-command", help="starts the second client's agent; without it, it runs on this host")
+    parser.add_argument("--small-folder", help="a folder on a volume or quota of the same storage that may be filled")
+    parser.add_argument("--power-cut", metavar="COMMAND", help="cuts the target's power and brings it back")
+    parser.add_argument("--witness", help="a folder that is not on the target")
+    parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", action="store_true", help="leave the check's folder on the target")
+    parser.add_argument("--json", action="store_true", help="print the observation as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Where a check works, how hard, and with whom; and the book in which it writes what it saw."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.records import Anomaly, Observation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ckpt.conformance.client import Client
+
+# Anomalies that are kept with all their words; more are only counted.
+_NAMED = 20
+
+
+class NotRun(Exception):  # noqa: N818 - it is no error
+    """What a check needs is not there; the words are the reason that the report gives."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A check's surroundings.
+
+    ``folder`` is an empty folder of the check's own on the target; ``other`` is a second client of the same storage and
+    ``other_folder`` what that client calls the folder, both None where there is none. ``share`` is the part of the full
+    effort, 1 in an acceptance run. ``witness`` is a folder that is not on the target, for what must outlive it.
+    ``power_cut`` are the words of a command that cuts the target's power and brings it back. ``small_folder`` is an
+    empty folder on a volume or quota of the same storage that may be filled. ``tell`` says which call is about to be
+    made on which path: what a blocked check is named by.
+    """
+
+    folder: Path
+    witness: Path
+    seed: int
+    share: float
+    tell: Callable[[str, str], None]
+    other: Client | None = None
+    other_folder: str | None = None
+    power_cut: tuple[str, ...] = ()
+    small_folder: Path | None = None
+
+    def count(self, full: int, *, least: int = 1) -> int:
+        """Return how many of ``full`` trials this run makes."""
+        return max(least, round(full * self.share))
+
+
+@dataclass(slots=True)
+class Book:
+    """Takes what a check sees. ``measured`` is its figure where a limit is set for it, in ``unit``."""
+
+    trials: int = 0
+    measured: float | None = None
+    unit: str = ""
+    facts: dict[str, str] = field(default_factory=dict)
+    anomalies: list[Anomaly] = field(default_factory=list)
+    anomaly_count: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def wrong(self, kind: str, *, where: str, seen: str, expected: str) -> None:
+        """Note something that a healthy target does not do. All four are words for a storage engineer.
+
+        ``kind`` names the misbehaviour in a few words that the failure text starts with ("name missing during a
+        rename"); ``where`` is the file and offset or the moment.
+        """
+        self.anomaly_count += 1
+        if len(self.anomalies) < _NAMED:
+            self.anomalies.append(Anomaly(kind=kind, where=where, seen=seen, expected=expected))
+
+    def observation(self, requirement: str, subject: str, *, not_run: str = "") -> Observation:
+        """Return what was seen."""
+        return Observation(
+            requirement=requirement,
+            subject=subject,
+            trials=self.trials,
+            seconds=time.monotonic() - self.began,
+            measured=self.measured,
+            unit=self.unit,
+            anomaly_count=self.anomaly_count,
+            anomalies=tuple(self.anomalies),
+            facts=self.facts,
+            not_run=not_run,
+        )
