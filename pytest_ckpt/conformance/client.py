@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import json
 import os
@@ -106,6 +107,8 @@ class Client:
             return
         assert process.stdin is not None
         assert process.stdout is not None
+        with contextlib.suppress(NotRun):  # It may have ended already.
+            self._send(process, {"action": "end"})
         process.stdin.close()
         try:
             process.wait(_ENDS_IN_SECONDS)

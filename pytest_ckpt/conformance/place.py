@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.records import Anomaly, Observation
+from pytest_ckpt.records import Anomaly, Observation, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +48,12 @@ class Place:
         """Return how many of ``full`` trials this run makes."""
         return max(least, round(full * self.share))
 
+    def second(self) -> tuple[Client, str]:
+        """Return the second client and what it calls the folder. Raises NotRun where there is none."""
+        if self.other is None or self.other_folder is None:
+            raise NotRun("there is no second client (--ckpt-second-mount, or a second host in --ckpt-hosts)")
+        return self.other, self.other_folder
+
 
 @dataclass(slots=True)
 class Book:
@@ -70,6 +76,16 @@ class Book:
         self.anomaly_count += 1
         if len(self.anomalies) < _NAMED:
             self.anomalies.append(Anomaly(kind=kind, where=where, seen=seen, expected=expected))
+
+    def plain(self) -> dict[str, Any]:
+        """Return what was wrong as plain data, for a part of a check that runs on another client."""
+        return {"count": self.anomaly_count, "named": [to_plain(anomaly) for anomaly in self.anomalies]}
+
+    def take(self, plain: dict[str, Any]) -> None:
+        """Note what was wrong in a part of the check that ran on another client."""
+        for words in plain["named"]:
+            self.wrong(words["kind"], where=words["where"], seen=words["seen"], expected=words["expected"])
+        self.anomaly_count += plain["count"] - len(plain["named"])
 
     def observation(self, requirement: str, subject: str, *, not_run: str = "") -> Observation:
         """Return what was seen."""
