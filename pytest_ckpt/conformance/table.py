@@ -15,8 +15,8 @@ Need = Literal["", "second client", "power cut", "small folder"]
 class Check:
     """One subject of one requirement.
 
-    ``code`` is ``module:function`` below ``pytest_ckpt.conformance.checks``; the function takes (Place, Book). ``needs``
-    is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is done, in one
+    ``code`` is ``module:function`` below ``pytest_ckpt.conformance.checks``; the function takes (Place, Book).
+    ``needs`` is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is done, in one
     sentence for the documentation. ``limit`` is the default limit of the figure that the check measures, in ``unit``.
     """
 
@@ -33,6 +33,11 @@ class Check:
     def name(self) -> str:
         """How the check is called on a command line and in files."""
         return f"{self.requirement}.{self.subject}"
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether other work beside it would change its figure."""
+        return self.limit is not None and self.needs == ""
 
 
 CHECKS: tuple[Check, ...] = (
