@@ -23,7 +23,7 @@ LAYERS = [
     {"measure"},
     {"report"},
     {"session"},
-    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "rejudge"},
+    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"},
 ]
 FACES = LAYERS[-1]
 
