@@ -183,6 +183,8 @@ def _rehearsal_reasons(plan: Plan, settings: Settings, gates: Gates) -> list[str
         reasons.append(
             f"The run had {settings.operations} saves and loads; acceptance asks for {ACCEPTANCE.operations} of each."
         )
+    if settings.effort < 1 and "conformance" in chosen_suites(settings, gates):
+        reasons.append(f"Checks of behaviour made {settings.effort:.4g} of their trials.")
     if settings.compressible:
         reasons.append(f"{settings.compressible:.3g} of the content was zeros, which checkpoints do not hold.")
     if settings.retain == 1:

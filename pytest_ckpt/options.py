@@ -124,7 +124,7 @@ OPTIONS = (
            help="which requirements gate, with which limits: posix-shared, posix-local, gateway, speed-only, or a TOML "
            "file that extends one of them; auto: by the target's file system"),
     Option(key="second_mount", metavar="PATH", default="", parse=read_text,
-           help="what another mount of the same storage on this host calls the folder of --ckpt-target: a second client"),
+           help="how another mount of the same storage on this host calls the folder of the target: a second client"),
     Option(key="full_target", metavar="PATH", default="", parse=read_text,
            help="a folder on a volume or quota of its own on the same storage that may be filled for a moment"),
     Option(key="power_cut", metavar="COMMAND", default="", parse=read_command,

@@ -80,7 +80,10 @@ def test_a_small_file_is_overwritten_without_garbage(subject: str, judge: Judge)
 
 @pytest.mark.requirement("SPARSE")
 def test_several_writers_fill_one_file(subject: str, judge: Judge) -> None:
-    """Writers that fill different parts of one file, in any order, lose and damage nothing; holes read as zeros."""
+    """Writers that fill different parts of one file, in any order, lose and damage nothing; holes read as zeros.
+
+    Some software saves all ranks' shards into one file, each at its own offset.
+    """
     judge(subject)
 
 
@@ -95,13 +98,19 @@ def test_concurrent_truncation_does_not_hang(subject: str, judge: Judge) -> None
 
 @pytest.mark.requirement("MKDIR")
 def test_a_folder_is_made_once_and_seen_by_all(subject: str, judge: Judge) -> None:
-    """Of several processes that make the same folder, one makes it and all can create files in it at once."""
+    """Of several processes that make the same folder, one makes it and all can create files in it at once.
+
+    Every rank makes the folder of a checkpoint before it writes; one that is told of a folder it then cannot see fails.
+    """
     judge(subject)
 
 
 @pytest.mark.requirement("LARGE")
 def test_large_files_keep_their_offsets(subject: str, judge: Judge) -> None:
-    """What is written beyond 2 GiB, 4 GiB, 2 TiB and 8 TiB is read there again, and the size is right."""
+    """What is written beyond 2 GiB, 4 GiB, 2 TiB and 8 TiB is read there again, and the size is right.
+
+    Saves into a single file grow beyond every limit that a driver once had.
+    """
     judge(subject)
 
 
@@ -147,7 +156,10 @@ def test_success_never_claims_missing_bytes(subject: str, judge: Judge) -> None:
 
 @pytest.mark.requirement("FULL")
 def test_a_full_volume_costs_no_checkpoint(subject: str, judge: Judge) -> None:
-    """When the volume fills in mid-save, the previous checkpoint loads, and the next save works once there is space."""
+    """When the volume fills in mid-save, the previous checkpoint loads, and the next save works once there is space.
+
+    The broken save must not take the name of a whole one, and the error must reach the process that saves.
+    """
     judge(subject)
 
 

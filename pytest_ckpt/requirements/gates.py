@@ -20,20 +20,8 @@ BUILT_IN = ("posix-shared", "posix-local", "gateway", "speed-only")
 # File systems in user space that stand before an object store: they take files, and keep to fewer promises.
 _GATEWAYS = frozenset(
     [
-        "blobfuse",
-        "blobfuse2",
-        "gcsfuse",
-        "geesefs",
-        "goofys",
-        "juicefs",
-        "mount-s3",
-        "mountpoint-s3",
-        "ossfs",
-        "rclone",
-        "s3backer",
-        "s3fs",
-        "s3ql",
-        "tigrisfs",
+        *("blobfuse", "blobfuse2", "gcsfuse", "geesefs", "goofys", "juicefs", "mount-s3", "mountpoint-s3"),
+        *("ossfs", "rclone", "s3backer", "s3fs", "s3ql", "tigrisfs"),
     ]
 )
 _STRENGTH: Mapping[str, int] = {"off": 0, "advisory": 1, "where given": 2, "required": 3}
@@ -45,8 +33,8 @@ class Gates:
     """The table by which a run is judged.
 
     ``kinds`` and ``limits`` go from a requirement's id, or ``id.subject``, to how it gates and to its limit; what is
-    not named is as the catalogue has it. ``certifies`` says whether a certificate is possible at all. ``relaxed`` names,
-    one sentence each, what is asked for less than by the table that this one extends.
+    not named is as the catalogue has it. ``certifies`` says whether a certificate is possible at all. ``relaxed``
+    names, one sentence each, what is asked for less than by the table that this one extends.
     """
 
     name: str

@@ -129,7 +129,8 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
     """Remove a run's folder with what the run made in it, and return what was left, one sentence each.
 
     ``identity`` is (device, inode) of the folder that was made; ``names`` are the paths below it, with ``/``, of
-    every file the run may have made; one that ends in ``/`` is a folder in which the run made everything. With ``keep_folder`` the folder itself stays, and says whose it is.
+    every file the run may have made; one that ends in ``/`` is a folder in which the run made everything. With
+    ``keep_folder`` the folder itself stays, and says whose it is.
     """
     if not identity:
         return []
