@@ -298,7 +298,7 @@ def make_document(
         "checkpoints": plain_plan["checkpoints"],
         "requirements": judgement.verdicts,
         "catalogue": [
-            {"id": r.id, "title": r.title, "severity": r.severity, "text": r.text, "source": r.source}
+            {"id": r.id, "title": r.title, "severity": r.severity, "text": r.text, "source": r.source, "suite": r.suite}
             for r in asked_requirements(settings, gates)
         ],
         "gates": gates,

@@ -149,7 +149,10 @@ def judge_observation(observation: Observation, limit: float | None) -> Decision
         stack = tuple(observation.blocked.stack.splitlines())
         return Decision(outcome="failed", because=because, detail=(*stack, *_reproduce(observation)))
     if observation.not_run:
-        return Decision(outcome="not run", because=observation.not_run)
+        because, _, more = observation.not_run.partition("\n")
+        return Decision(
+            outcome="not run", because=_sentence(because), detail=(*more.splitlines(), *_reproduce(observation))
+        )
     measured, unit = observation.measured, observation.unit
     detail = (*(_line(a) for a in observation.anomalies), *_facts(observation), *_reproduce(observation))
     if observation.anomaly_count:
