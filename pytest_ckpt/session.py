@@ -159,7 +159,8 @@ class Session:
     def runs(self, requirement: str) -> bool:
         """Whether a requirement is part of this run: asked for, and in a suite that was chosen."""
         chosen = chosen_suites(self.settings, self.gates)
-        return any(r.id == requirement and r.suite in chosen for r in asked_requirements(self.settings, self.gates))
+        asked = {r.id for r in asked_requirements(self.settings, self.gates) if r.suite in chosen}
+        return requirement in asked and bool(self.subjects(requirement))
 
     def subjects(self, requirement: str) -> list[str]:
         """Return what a requirement is judged on: the checkpoints of the plan, or its checks of the target."""

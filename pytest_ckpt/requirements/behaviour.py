@@ -150,9 +150,8 @@ def judge_observation(observation: Observation, limit: float | None) -> Decision
         return Decision(outcome="failed", because=because, detail=(*stack, *_reproduce(observation)))
     if observation.not_run:
         because, _, more = observation.not_run.partition("\n")
-        return Decision(
-            outcome="not run", because=_sentence(because), detail=(*more.splitlines(), *_reproduce(observation))
-        )
+        detail = (*more.splitlines(), *_reproduce(observation))
+        return Decision(outcome="not run", because=_sentence(because), detail=detail)
     measured, unit = observation.measured, observation.unit
     detail = (*(_line(a) for a in observation.anomalies), *_facts(observation), *_reproduce(observation))
     if observation.anomaly_count:
