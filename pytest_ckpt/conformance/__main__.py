@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.client import Client
+from pytest_ckpt.conformance.client import AGENT, Client
 from pytest_ckpt.conformance.place import Book, NotRun, Place
 from pytest_ckpt.conformance.table import BY_NAME
 from pytest_ckpt.ranks.activity import EVENT_MARK
@@ -39,9 +39,9 @@ def main() -> int:
         if small:
             _tell("mkdir", str(small))
             small.mkdir()
-        other = Client(shlex.split(asked.second_command)) if asked.second_command else None
-        if asked.second_folder and other is None:
-            other = Client()
+        other = None
+        if asked.second_folder:
+            other = Client(shlex.split(asked.second_command) if asked.second_command else AGENT, tell=_tell)
         place = Place(
             folder=folder,
             witness=Path(asked.witness or witness),
