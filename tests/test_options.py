@@ -323,7 +323,7 @@ def test_the_command_s_help_lists_the_same(capsys):
         default = f" (default: {option.default})" if option.default else ""
         assert one_line(option.help + default) in said
         for flag in option.flags:
-            assert (flag if option.is_flag else f"{flag} {option.metavar}") in said
+            assert one_line(flag if option.is_flag else f"{flag} {option.metavar}") in said
 
 
 def test_every_help_text_is_in_one_style():
