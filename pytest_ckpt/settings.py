@@ -70,6 +70,7 @@ class Settings:
     data_pairs: int
     compressible: float
     report: str
+    sign: str | None
     origins: tuple[Origin, ...]
 
     @property
