@@ -133,6 +133,8 @@ OPTIONS = (
            help="how often the power is cut; the bound on losses that follows is 3/N"),
     Option(key="report", metavar="FOLDER", default="ckpt-report", parse=read_text,
            help="the folder for the certificate, the report and all evidence"),
+    Option(key="sign", metavar="KEY", default="", parse=read_text,
+           help="a private key (Ed25519, PEM) that signs report and manifest at the end of the run"),
     Option(key="config", metavar="FILE", default="", parse=read_text,
            help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
 )  # fmt: skip
@@ -224,6 +226,7 @@ def resolve(
         power_cuts=values["power_cuts"],
         effort=profile.effort,
         report=values["report"],
+        sign=values["sign"],
         origins=tuple(origins),
     )
 

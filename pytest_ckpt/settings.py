@@ -83,6 +83,7 @@ class Settings:
     power_cuts: int
     effort: float
     report: str
+    sign: str | None
     origins: tuple[Origin, ...]
 
     @property
