@@ -19,11 +19,12 @@ LAYERS = [
     {"ranks"},
     {"conformance"},
     # Both are pure; the controller's checks use their words for a failure.
-    {"requirements", "certificate"},
+    {"requirements", "certificate", "gate_tables"},
     {"measure"},
     {"report"},
     {"session"},
-    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"},
+    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"}
+    | {"verification"},
 ]
 FACES = LAYERS[-1]
 
@@ -38,6 +39,8 @@ OWNERS = {
     "xdist": (),
     "jinja2": ("report/html.py",),
     "markupsafe": ("report/html.py",),
+    "jsonschema": ("verification.py",),
+    "cryptography": ("report/signing.py",),
     "psutil": ("measure/environment.py", "targets/"),
 }
 
