@@ -100,6 +100,11 @@ class Client:
         """Open, write and close a file on the other client; details as in ``actions.write``."""
         self.ask("write", path, data=encoded(data), **details)
 
+    def sees(self, path: str, *, seconds: float = 10.0) -> bool:
+        """Return whether the other client finds a name, waiting so long for it: what a check begins with."""
+        answer = self.ask("wait_until", path, look="exists", wanted=True, seconds=seconds, patience=seconds + 60)
+        return bool(answer["agreed"])
+
     def close(self) -> None:
         """End the agent: by closing its input, by force where it does not end then."""
         process, self._process = self._process, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,9 +52,13 @@ class Place:
         return max(least, round(full * self.share))
 
     def second(self) -> tuple[Client, str]:
-        """Return the second client and what it calls the folder. Raises NotRun where there is none."""
+        """Return the second client and what it calls the folder, once it sees it. Raises NotRun where there is none."""
         if self.other is None or self.other_folder is None:
             raise NotRun("there is no second client (--ckpt-second-mount, or a second host in --ckpt-hosts)")
+        if not self.other.sees(self.other_folder):
+            raise OSError(
+                errno.ENOENT, "a folder that this client has made is not found by the other for 10 s", self.other_folder
+            )
         return self.other, self.other_folder
 
 

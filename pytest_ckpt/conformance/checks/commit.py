@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance import pages
 from pytest_ckpt.conformance.client import Client
-from pytest_ckpt.conformance.place import Book
+from pytest_ckpt.conformance.place import Book, NotRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _REPLACEMENTS, _RENAMES, _FILES = 10_000, 1_000, 1_000
 # What is done between two words with the watcher; short enough that a fault of every rename is soon enough.
 _AT_ONCE = 250
+# The kernel tries twice itself. A reader that meets another replacement in each of so many tries is not by chance.
+_STALE_IN_A_ROW = 5
 
 
 def replace_file(place: Place, book: Book) -> None:
@@ -35,7 +37,7 @@ def replace_file(place: Place, book: Book) -> None:
 def replace_file_second(place: Place, book: Book) -> None:
     """Replace a file by rename while the other client reads it."""
     other, folder = place.second()
-    _replace_file(place, book, other, folder, elsewhere=True)
+    _replace_file(place, book, other, folder)
 
 
 def rename_folder(place: Place, book: Book) -> None:
@@ -50,16 +52,19 @@ def rename_folder(place: Place, book: Book) -> None:
 def rename_folder_second(place: Place, book: Book) -> None:
     """Rename a folder while the other client lists it."""
     other, folder = place.second()
-    _rename_folder(place, book, other, folder, elsewhere=True)
+    _rename_folder(place, book, other, folder)
 
 
-def _replace_file(place: Place, book: Book, watcher: Client, folder: str, *, elsewhere: bool = False) -> None:
+def _replace_file(place: Place, book: Book, watcher: Client, folder: str) -> None:
     wanted = place.count(_REPLACEMENTS, least=200)
     path, temporary = place.folder / "file", place.folder / "file.tmp"
     path.write_bytes(_version(place.seed, 0))
+    if not watcher.sees(f"{folder}/file"):
+        _unseen(book, watcher, f"{folder}/file")
+        return
     version = reads = refused = 0
-    while version < wanted or reads < wanted:
-        watcher.start("commit:watch_file", f"{folder}/file", seed=place.seed, elsewhere=elsewhere)
+    while version < wanted or (reads < wanted and not book.anomaly_count):
+        watcher.start("commit:watch_file", f"{folder}/file", seed=place.seed)
         place.tell("rename", str(path))
         for version in range(version + 1, version + 1 + _AT_ONCE):  # noqa: B020 - goes on where it was
             temporary.write_bytes(_version(place.seed, version))
@@ -75,6 +80,15 @@ def _replace_file(place: Place, book: Book, watcher: Client, folder: str, *, els
         book.facts["reads of a replaced file refused with ESTALE"] = f"{refused:,}"
 
 
+def _unseen(book: Book, watcher: Client, path: str) -> None:
+    book.wrong(
+        "new name is not visible",
+        where=f"{path}, looked for by {watcher.name}",
+        seen="no such name, for 10 s",
+        expected="the name, before a rename is tried",
+    )
+
+
 def _settled(place: Place, book: Book, path: Path, version: int) -> None:
     """Look at the file once no rename is under way: it is the last version."""
     fault = pages.fault(path.read_bytes(), place.seed, _pages(version))
@@ -87,18 +101,20 @@ def _settled(place: Place, book: Book, path: Path, version: int) -> None:
         )
 
 
-def watch_file(path: str, *, seed: int, elsewhere: bool, stopped: Callable[[], bool]) -> dict[str, Any]:
+def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Read a file again and again until told to end: every time, it is one whole version, and no older one than before.
 
-    ``elsewhere``: the file is replaced by another client, and then a file that was opened may be refused with ESTALE,
-    which no reader takes for data.
+    A file that is replaced between its lookup and its open, or while it is open elsewhere, may be refused with ESTALE
+    by a network file system. No reader takes that for data, and the next try is to find the new file.
     """
-    book, reads, refused, newest, last = Book(), 0, 0, -1, "none yet"
+    book, reads, refused, in_a_row, newest, last = Book(), 0, 0, 0, -1, "none yet"
     while True:
         try:
             data = _read(path)
+            in_a_row = 0
         except OSError as error:
-            if elsewhere and error.errno == errno.ESTALE:
+            in_a_row = in_a_row + 1 if error.errno == errno.ESTALE else _STALE_IN_A_ROW
+            if in_a_row < _STALE_IN_A_ROW:
                 refused += 1
             else:
                 missing = error.errno == errno.ENOENT
@@ -150,16 +166,17 @@ def _version(seed: int, version: int) -> bytes:
     return pages.content(seed, _pages(version))
 
 
-def _rename_folder(place: Place, book: Book, watcher: Client, folder: str, *, elsewhere: bool = False) -> None:
+def _rename_folder(place: Place, book: Book, watcher: Client, folder: str) -> None:
     files, wanted = place.count(_FILES, least=100), place.count(_RENAMES, least=50)
     both = [place.folder / "step.tmp", place.folder / "step"]
     both[0].mkdir()
     for name in _names(files):
         (both[0] / name).touch()
+    _begin_whole(watcher, f"{folder}/{both[0].name}", files)
     renames = lists = 0
-    while renames < wanted or lists < wanted:
+    while renames < wanted or (lists < wanted and not book.anomaly_count):
         paths = [f"{folder}/{path.name}" for path in both]
-        watcher.start("commit:watch_folder", folder, paths=paths, files=files, elsewhere=elsewhere)
+        watcher.start("commit:watch_folder", folder, paths=paths, files=files)
         place.tell("rename", str(both[0]))
         # An odd number, so that each name is the last one in turn.
         for _ in range(min(_AT_ONCE, wanted) | 1):
@@ -181,11 +198,20 @@ def _rename_folder(place: Place, book: Book, watcher: Client, folder: str, *, el
     book.facts |= {"files": f"{files:,}", "renames": f"{renames:,}", "lists of the whole folder": f"{lists:,}"}
 
 
-def watch_folder(
-    path: str, *, paths: list[str], files: int, elsewhere: bool, stopped: Callable[[], bool]
-) -> dict[str, Any]:
+def _begin_whole(watcher: Client, path: str, files: int) -> None:
+    """Wait until the watcher lists the whole folder; where it never does, what a rename does cannot be told."""
+    listed = watcher.ask("wait_until", path, look="names", wanted=sorted(_names(files)), seconds=10.0)
+    if not listed["agreed"]:
+        found = len(listed["last"]) if isinstance(listed["last"], list) else listed["last"]
+        raise NotRun(
+            f"no rename can be watched: {watcher.name} lists {path} with {found} names instead of {files:,}, for 10 s "
+            "and before any rename (NAMES and STALE are about that)"
+        )
+
+
+def watch_folder(path: str, *, paths: list[str], files: int, stopped: Callable[[], bool]) -> dict[str, Any]:
     """List a folder by both its names until told to end: it is not there, or it holds all its files."""
-    book, lists, looks = Book(), 0, 0
+    book, lists, looks, in_a_row = Book(), 0, 0, 0
     while True:
         for name in paths:
             looks += 1
@@ -194,8 +220,11 @@ def watch_folder(
             except FileNotFoundError:
                 continue
             except OSError as error:
-                if not (elsewhere and error.errno == errno.ESTALE):
+                in_a_row += 1
+                if error.errno != errno.ESTALE or in_a_row == _STALE_IN_A_ROW:
                     raise
+            else:
+                in_a_row = 0
         if stopped():
             return {"lists": lists, "wrong": book.plain()}
 

@@ -48,8 +48,16 @@ def _overwrite(place: Place, book: Book, reader: Client, folder: str) -> None:
     wanted = place.count(_OVERWRITES, least=200)
     path = place.folder / "latest"
     path.write_bytes(_text(0))
+    if not reader.sees(f"{folder}/latest"):
+        book.wrong(
+            "new name is not visible",
+            where=f"{folder}/latest, looked for by {reader.name}",
+            seen="no such name, for 10 s",
+            expected="the name, before it is overwritten",
+        )
+        return
     step = reads = empty = zeros = 0
-    while step < wanted or reads < wanted:
+    while step < wanted or (reads < wanted and not book.anomaly_count):
         reader.start("pointer:watch", f"{folder}/latest")
         place.tell("open, write", str(path))
         for step in range(step + 1, step + 1 + _AT_ONCE):  # noqa: B020 - goes on where it was

@@ -70,7 +70,7 @@ def measure(place: Place, book: Book, check: str, changes: tuple[Change, ...]) -
             theirs = f"{folder}/{path.name}"
             place.tell(change.what, str(path))
             change.prepare(path)
-            _look(book, other.ask, theirs, change, change.old, limit, f"before {change.what}")
+            spent += _look(book, other.ask, theirs, change, change.old, limit, f"before {change.what}")
             change.make(path)
             seconds = _look(book, other.ask, theirs, change, change.new, limit, f"{change.what} by the other client")
             longest[change.what] = max(seconds, longest[change.what])
