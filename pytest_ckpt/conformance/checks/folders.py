@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _FOLDERS = 500
 _PROCESSES = 4
 _AT_ONCE = 25
+_PATIENCE_SECONDS = 10.0
 
 
 def race(place: Place, book: Book) -> None:
@@ -48,6 +49,15 @@ def _race(place: Place, book: Book, racers: list[tuple[Client, str]]) -> None:
         for racer, folder in racers:
             racer.start("folders:make_folders", folder, names=names, file=files[racer.name])
         results = {racer.name: racer.finish() for racer, _ in racers}
+        for name in names:
+            makers = [who for who, result in results.items() if name in result["made"]]
+            if len(makers) != 1:
+                book.wrong(
+                    "mkdir with several winners" if makers else "mkdir without a winner",
+                    where=str(place.folder / name),
+                    seen=f"{' and '.join(makers) or 'no one'} made it",
+                    expected="exactly one of them, EEXIST for the others",
+                )
         for who, result in results.items():
             made[who] += len(result["made"])
             for call, name, error in result["errors"]:
@@ -58,30 +68,33 @@ def _race(place: Place, book: Book, racers: list[tuple[Client, str]]) -> None:
                     seen=error,
                     expected="success" if unusable else "success, or EEXIST",
                 )
-        for name in names:
-            makers = [who for who, result in results.items() if name in result["made"]]
-            if len(makers) != 1:
-                book.wrong(
-                    "mkdir with several winners" if makers else "mkdir without a winner",
-                    where=str(place.folder / name),
-                    seen=f"{' and '.join(makers) or 'no one'} made it",
-                    expected="exactly one of them, EEXIST for the others",
-                )
-            missing = [file for file in files.values() if not (place.folder / name / file).exists()]
-            if missing:
-                book.wrong(
-                    "file missing in a folder that several made",
-                    where=str(place.folder / name),
-                    seen=f"no {' and no '.join(missing)}",
-                    expected="the files that all have made there",
-                )
+        missing = _missing(place, [f"{name}/{files[who]}" for who, done in results.items() for name in done["used"]])
+        for file in missing:
+            book.wrong(
+                "file missing in a folder that several made",
+                where=str(place.folder / file),
+                seen=f"no such file, {_PATIENCE_SECONDS:g} s after it was made",
+                expected="what every process has made there",
+            )
+        if missing:
+            break  # Each such look has its patience.
         book.trials += len(names)
     book.facts |= {f"folders made by {who}": f"{count:,}" for who, count in made.items()}
 
 
+def _missing(place: Place, files: list[str]) -> list[str]:
+    """Return the files that are not there; new ones may be late in being seen, which is STALE's subject."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        missing = [file for file in files if not (place.folder / file).exists()]
+        if not missing or time.monotonic() > until:
+            return missing
+        time.sleep(0.01)
+
+
 def make_folders(path: str, *, names: list[str], file: str) -> dict[str, Any]:
     """Make each folder unless it is there, and at once a file in it."""
-    made, errors = [], []
+    made, used, errors = [], [], []
     for name in names:
         try:
             os.mkdir(f"{path}/{name}")  # noqa: PTH102
@@ -92,8 +105,9 @@ def make_folders(path: str, *, names: list[str], file: str) -> dict[str, Any]:
             errors.append(("mkdir", name, f"{error.strerror} (errno {error.errno})"))
         try:
             os.close(os.open(f"{path}/{name}/{file}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            used.append(name)
         except OSError as error:
             errors.append(("open", f"{name}/{file}", f"{error.strerror} (errno {error.errno})"))
         if made[-1:] == [name]:
             time.sleep(random.random() * PAUSE_SECONDS)
-    return {"made": made, "errors": errors}
+    return {"made": made, "used": used, "errors": errors}

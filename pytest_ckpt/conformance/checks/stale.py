@@ -19,6 +19,7 @@ from pytest_ckpt.conformance.table import BY_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_ckpt.conformance.client import Client
     from pytest_ckpt.conformance.place import Book, Place
 
 _TRIALS = 20
@@ -70,11 +71,13 @@ def measure(place: Place, book: Book, check: str, changes: tuple[Change, ...]) -
             theirs = f"{folder}/{path.name}"
             place.tell(change.what, str(path))
             change.prepare(path)
-            spent += _look(book, other.ask, theirs, change, change.old, limit, f"before {change.what}")
-            change.make(path)
-            seconds = _look(book, other.ask, theirs, change, change.new, limit, f"{change.what} by the other client")
-            longest[change.what] = max(seconds, longest[change.what])
-            book.measured = max(longest.values())
+            agreed, seconds = _look(book, other, theirs, change, limit, before=True)
+            if agreed:
+                spent += seconds
+                change.make(path)
+                _, seconds = _look(book, other, theirs, change, limit)
+                longest[change.what] = max(seconds, longest[change.what])
+                book.measured = max(longest.values())
             book.trials += 1
             spent += seconds
         # More trials of what was given up would only take more time.
@@ -84,21 +87,21 @@ def measure(place: Place, book: Book, check: str, changes: tuple[Change, ...]) -
 
 
 def _look(
-    book: Book, ask: Callable[..., Any], path: str, change: Change, wanted: Any, limit: float, moment: str
-) -> float:
-    """Have the other client look until it sees what is wanted; return the seconds until it has said so."""
-    seconds = GIVE_UP_TIMES * limit
+    book: Book, other: Client, path: str, change: Change, limit: float, *, before: bool = False
+) -> tuple[bool, float]:
+    """Have the other client look until it sees what it should; return whether it does, and when it had said so."""
+    wanted, seconds = change.old if before else change.new, GIVE_UP_TIMES * limit
     began = time.monotonic()
-    answer = ask("wait_until", path, look=change.look, wanted=wanted, seconds=seconds, patience=seconds + 60)
+    answer = other.ask("wait_until", path, look=change.look, wanted=wanted, seconds=seconds, patience=seconds + 60)
     took = time.monotonic() - began
     if not answer["agreed"]:
         book.wrong(
-            change.stale,
-            where=f"{path}, {moment}, {answer['looks']:,} looks",
+            "state before a change is not seen" if before else change.stale,
+            where=f"{path}, {'before' if before else 'after'} {change.what}, {answer['looks']:,} looks by {other.name}",
             seen=f"{change.look} still {_short(answer['last'])} after {took:.1f} s, when the check gave up",
             expected=f"{_short(wanted)} within {limit:g} s",
         )
-    return took
+    return answer["agreed"], took
 
 
 def _short(value: Any) -> str:
