@@ -154,6 +154,7 @@ def test_no_planted_secret_reaches_a_file_of_a_real_run(front_door, pytester, mo
         "--ckpt-operations=2",
         "--ckpt-scale=1/10000",
         "--ckpt-engine=stream",
+        "--ckpt-gates=speed-only",
         f"--ckpt-launcher={launcher} --token={IN_OPTIONS[0]} https://me:{IN_OPTIONS[1]}@host/",
         f"--ckpt-drop-caches=true --password {IN_OPTIONS[3]} me:{IN_OPTIONS[2]}@host",
         *workers,
