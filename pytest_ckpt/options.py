@@ -112,6 +112,8 @@ OPTIONS = (
            help="compare N saves and loads of constant data with as many of unique data (requirement DATA)"),
     Option(key="compressible", metavar="FRACTION", default="", parse=read_share,
            help="share of zeros in every page, to see an array's data reduction; the run is then a rehearsal"),
+    Option(key="contention", metavar="", default="off", parse=one_of(("on", "off")), is_flag=True,
+           help="measure loads and saves that are not alone, or not of the ranks that wrote"),
     Option(key="seed", metavar="N", default="", parse=read_seed,
            help="seed of the checkpoints' content; random without it, and always reported"),
     Option(key="keep", metavar="", default="off", parse=one_of(("on", "off")), is_flag=True,
@@ -201,6 +203,7 @@ def resolve(
         retain=values["retain"] or 0,
         data_pairs=values["data_pairs"] or 0,
         compressible=values["compressible"] or 0.0,
+        contention=values["contention"] == "on",
         report=values["report"],
         origins=tuple(origins),
     )

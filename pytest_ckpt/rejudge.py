@@ -18,7 +18,7 @@ from pytest_ckpt.sizing.plan import plan_run
 # What decides which subjects were run and how; the rest of a run's options told where and with what.
 _RECORDED = (
     "cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "model", "mode", "processes",
-    "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible",
+    "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible", "contention",
 )  # fmt: skip
 
 

@@ -69,6 +69,7 @@ class Settings:
     retain: int
     data_pairs: int
     compressible: float
+    contention: bool
     report: str
     origins: tuple[Origin, ...]
 
