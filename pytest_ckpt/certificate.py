@@ -185,7 +185,7 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
 
 def disclosures(settings: Settings) -> list[str]:
     """Name every setting that is not the default of an acceptance run, and where it came from."""
-    own = {"--ckpt-target", "--ckpt-cluster", "--ckpt-report", "--ckpt-config"}
+    own = {"--ckpt-target", "--ckpt-cluster", "--ckpt-report", "--ckpt-config", "--ckpt-sign"}
     return [
         f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
         for o in settings.origins

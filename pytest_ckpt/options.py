@@ -120,6 +120,8 @@ OPTIONS = (
            help="leave the checkpoints on the target"),
     Option(key="report", metavar="FOLDER", default="ckpt-report", parse=read_text,
            help="the folder for the certificate, the report and all evidence"),
+    Option(key="sign", metavar="KEY", default="", parse=read_text,
+           help="a private key (Ed25519, PEM) that signs report and manifest at the end of the run"),
     Option(key="config", metavar="FILE", default="", parse=read_text,
            help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
 )  # fmt: skip
@@ -205,6 +207,7 @@ def resolve(
         compressible=values["compressible"] or 0.0,
         contention=values["contention"] == "on",
         report=values["report"],
+        sign=values["sign"],
         origins=tuple(origins),
     )
 

@@ -30,6 +30,7 @@ from pytest_ckpt.targets.posix import RunFolder, leftovers, remove
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pytest_ckpt.report.signing import Signer
     from pytest_ckpt.settings import Settings
 
 _REMOVE_SECONDS = 120.0
@@ -58,6 +59,7 @@ class Session:
         self.folder = folder
         self.notices: list[str] = []
         self.preflight_seconds = 0.0
+        self._signer: Signer | None = None
         self._began = time.monotonic()
         target = facts.environment["target"]
         self.plan: Plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
@@ -67,6 +69,7 @@ class Session:
         """Check everything, then make the run folder and the folder on the target. Raises UsageError."""
         began = time.monotonic()
         run_id = _new_id()
+        signer = _signer(settings)
         checked = preflight.check(settings, run_id)
         folder = Path(settings.report).expanduser().absolute()
         notices = []
@@ -92,6 +95,7 @@ class Session:
         session = cls(settings, facts, folder)
         write_atomically(folder / "plan.json", json.dumps(session.plan.to_plain(ranks=True)) + "\n")
         session.notices = notices
+        session._signer = signer
         session._began = began
         session.preflight_seconds = time.monotonic() - began
         return session
@@ -100,6 +104,7 @@ class Session:
     def preview(cls, settings: Settings, command: Sequence[str]) -> Session:
         """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
         run_id = _new_id()
+        _signer(settings)
         checked = preflight.check(settings, run_id, launch=False)
         facts = _facts(settings, command, checked, RunFolder(checked.target, run_id))
         return cls(settings, facts, Path(settings.report).expanduser().absolute())
@@ -168,7 +173,7 @@ class Session:
             stages=stages,
             left_behind=left_behind,
         )
-        write_report(document, self.folder)
+        write_report(document, self.folder, self._signer)
         return document
 
     def _clean(self) -> list[str]:
@@ -217,8 +222,17 @@ def _facts(settings: Settings, command: Sequence[str], checked: preflight.Prefli
     )
 
 
-def write_report(document: dict[str, Any], folder: Path) -> None:
-    """Write report.json, certificate.html, junit.xml and the digests of all files of the run folder."""
+def _signer(settings: Settings) -> Signer | None:
+    """Read the key now: a bad one must end the run before anything is written, not after hours."""
+    if not settings.sign:
+        return None
+    from pytest_ckpt.report.signing import read_private_key  # noqa: PLC0415 - cryptography only when it is needed
+
+    return read_private_key(Path(settings.sign), option="--ckpt-sign")
+
+
+def write_report(document: dict[str, Any], folder: Path, signer: Signer | None = None) -> None:
+    """Write report.json, certificate.html, junit.xml, the digests of all files of the run folder, and the signature."""
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed
     from pytest_ckpt.report.junit import write_junit  # noqa: PLC0415
     from pytest_ckpt.report.seal import write_manifest  # noqa: PLC0415
@@ -227,3 +241,5 @@ def write_report(document: dict[str, Any], folder: Path) -> None:
     write_certificate(document, folder / "certificate.html")
     write_junit(document, folder / "junit.xml")
     write_manifest(folder)
+    if signer:
+        signer.write(document, folder)

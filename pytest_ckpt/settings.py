@@ -71,6 +71,7 @@ class Settings:
     compressible: float
     contention: bool
     report: str
+    sign: str | None
     origins: tuple[Origin, ...]
 
     @property

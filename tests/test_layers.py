@@ -23,7 +23,8 @@ LAYERS = [
     {"measure"},
     {"report"},
     {"session"},
-    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "rejudge"},
+    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"}
+    | {"verification"},
 ]
 FACES = LAYERS[-1]
 
@@ -38,6 +39,8 @@ OWNERS = {
     "xdist": (),
     "jinja2": ("report/html.py",),
     "markupsafe": ("report/html.py",),
+    "jsonschema": ("verification.py",),
+    "cryptography": ("report/signing.py",),
     "psutil": ("measure/environment.py", "targets/"),
 }
 

@@ -14,16 +14,16 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.client import Client
+from pytest_ckpt.conformance.client import AGENT, Client
 from pytest_ckpt.conformance.place import Book, NotRun, Place
 from pytest_ckpt.conformance.table import BY_NAME
+from pytest_ckpt.ranks.activity import EVENT_MARK
 from pytest_ckpt.records import Observation, to_plain
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.table import Check
 
 EXIT_ANOMALY, EXIT_NOT_RUN = 1, 8
-_MARK = "@ckpt "
 
 
 def main() -> int:
@@ -33,13 +33,15 @@ def main() -> int:
     base = Path(asked.folder).absolute()
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-") as witness:
         folder = base / f"{check.name}-{os.getpid()}"
+        _tell("mkdir", str(folder))
         folder.mkdir()
         small = Path(asked.small_folder).absolute() / f"{check.name}-{os.getpid()}" if asked.small_folder else None
         if small:
+            _tell("mkdir", str(small))
             small.mkdir()
-        other = Client(shlex.split(asked.second_command)) if asked.second_command else None
-        if asked.second_folder and other is None:
-            other = Client()
+        other = None
+        if asked.second_folder:
+            other = Client(shlex.split(asked.second_command) if asked.second_command else AGENT, tell=_tell)
         place = Place(
             folder=folder,
             witness=Path(asked.witness or witness),
@@ -91,7 +93,7 @@ def make(check: Check, place: Place) -> Observation:
 
 
 def _tell(call: str, path: str) -> None:
-    print(_MARK + json.dumps({"call": call, "path": path}), file=sys.stderr, flush=True)
+    print(EVENT_MARK + json.dumps({"call": call, "path": path}), file=sys.stderr, flush=True)
 
 
 def _lines(check: Check, seen: Observation) -> list[str]:

@@ -13,11 +13,11 @@ from pytest_ckpt.errors import UsageError
 from pytest_ckpt.measure.environment import target_facts
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher, find_launcher
-from pytest_ckpt.measure.mounts import Mount, mount_of
 from pytest_ckpt.ranks.job import Job
 from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import PROFILES
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
+from pytest_ckpt.targets.mounts import Mount, mount_of
 from pytest_ckpt.targets.posix import check_target
 from pytest_ckpt.units import format_bytes
 

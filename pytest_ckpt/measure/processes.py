@@ -13,7 +13,7 @@ from pytest_ckpt.measure.launcher import MARK
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _POLL_SECONDS = 0.02
 _TERM_SECONDS = 3.0
@@ -40,6 +40,23 @@ def end_marked(run_id: str, seconds: float = _KILL_SECONDS) -> list[int]:
     return _until_gone(lambda: marked_processes(run_id), signal.SIGKILL, seconds)
 
 
+def processes_of_session(leader: int) -> list[int]:
+    """Return the processes of this host whose session ``leader`` began; it outlives its leader."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(session) == leader and state != "Z":
+                    found.append(int(entry.name))
+    return found
+
+
+def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
+    """Kill every process of a session and return those that were still there after ``seconds``."""
+    return _until_gone(lambda: processes_of_session(leader), signal.SIGKILL, seconds)
+
+
 def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
     """End a launcher and its ranks: first by asking, then by force. Return the processes that could not be ended."""
 
@@ -53,14 +70,34 @@ def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
 
 def blocked_in(pid: int) -> str:
     """Return what the kernel says of a blocked process: its state, the function it waits in, its stack if readable."""
+    return _says_of(Path("/proc") / str(pid))
+
+
+def tasks_blocked_in(pids: Iterable[int]) -> str:
+    """Return what the kernel says of every task of these processes, a paragraph each."""
+    said = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for task in sorted((Path("/proc") / str(pid) / "task").iterdir(), key=lambda t: int(t.name)):
+                name = "a task that has ended"
+                with contextlib.suppress(OSError):
+                    name = (task / "comm").read_text().strip()
+                said.append(f"process {pid}, task {task.name} ({name}): {_says_of(task)}")
+    return "\n".join(said)
+
+
+def _says_of(task: Path) -> str:
     said = []
     with contextlib.suppress(OSError):
-        state = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+        state = (task / "stat").read_text().rpartition(")")[2].split()[0]
         said.append(f"state {state}")
     with contextlib.suppress(OSError):
-        said.append(f"in {(Path('/proc') / str(pid) / 'wchan').read_text().strip() or '?'}")
+        said.append(f"in {(task / 'wchan').read_text().strip() or '?'}")
     with contextlib.suppress(OSError):
-        said.append((Path("/proc") / str(pid) / "stack").read_text().strip())
+        # The number of the call and its arguments; "running" of a task that is in none.
+        said.append(f"system call {(task / 'syscall').read_text().split()[0]}")
+    with contextlib.suppress(OSError):
+        said.append((task / "stack").read_text().strip())
     return "\n".join(filter(None, said))
 
 
