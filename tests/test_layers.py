@@ -19,7 +19,7 @@ LAYERS = [
     {"ranks"},
     {"conformance"},
     # Both are pure; the controller's checks use their words for a failure.
-    {"requirements", "certificate"},
+    {"requirements", "certificate", "gate_tables"},
     {"measure"},
     {"report"},
     {"session"},

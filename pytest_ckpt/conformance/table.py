@@ -34,6 +34,11 @@ class Check:
         """How the check is called on a command line and in files."""
         return f"{self.requirement}.{self.subject}"
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether other work beside it would change its figure."""
+        return self.limit is not None and self.needs == ""
+
 
 CHECKS: tuple[Check, ...] = (
     Check(

@@ -154,7 +154,9 @@ def _plan_checkpoint(
     one = shards.bytes + shards.files * _FILE_OVERHEAD_BYTES + tensors * _TENSOR_OVERHEAD_BYTES
     keeps_state = settings.engine == "torch"
     # Where ranks load each other's files, each may hold the largest.
-    state = [(shards.largest_rank_bytes if settings.contention else rank.bytes) if keeps_state else 0 for rank in ranks]
+    state = [
+        (shards.largest_rank_bytes if settings.asks_contention else rank.bytes) if keeps_state else 0 for rank in ranks
+    ]
     beside = _TORCH_RANK_BYTES if keeps_state else _STREAM_RANK_BYTES
     memory = [bytes_of_state + beside for bytes_of_state in state]
     return PlannedCheckpoint(

@@ -24,7 +24,8 @@ OPTIONS = (
     f"--ckpt-processes={RANKS}",
     "--ckpt-scale=1/10000",
     "--ckpt-operations=2",
-    "--ckpt-contention",
+    "--ckpt-suite=performance,contention",
+    "--ckpt-gates=speed-only",
 )
 
 

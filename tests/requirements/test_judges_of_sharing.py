@@ -44,7 +44,7 @@ class TestAll:
 
     def test_it_is_part_of_a_run_that_asked_for_it(self, requirement):
         assert not REQUIREMENTS[requirement].is_asked(resolve({}, {}))
-        assert REQUIREMENTS[requirement].is_asked(resolve({"ckpt_contention": "on"}, {}))
+        assert REQUIREMENTS[requirement].is_asked(resolve({"ckpt_suite": "performance,contention"}, {}))
 
     def test_what_was_never_measured_is_not_run(self, requirement):
         verdict = judged(requirement, measurement())
