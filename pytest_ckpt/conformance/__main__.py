@@ -52,9 +52,12 @@ def main() -> int:
             other_folder=str(Path(asked.second_folder) / folder.name) if asked.second_folder else None,
             power_cut=tuple(shlex.split(asked.power_cut or "")),
             small_folder=small,
+            patience_seconds=asked.patience,
         )
         try:
             seen = make(check, place)
+            # Before anything is removed: on a target that hangs, removing hangs too.
+            print(json.dumps(to_plain(seen)) if asked.json else "\n".join(_lines(check, seen)), flush=True)
         finally:
             if other:
                 other.close()
@@ -62,10 +65,6 @@ def main() -> int:
                 if made and not asked.keep:
                     _tell("remove", str(made))
                     shutil.rmtree(made, ignore_errors=True)
-    if asked.json:
-        print(json.dumps(to_plain(seen)))
-    else:
-        print("\n".join(_lines(check, seen)))
     return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
 
 
@@ -118,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--witness", help="a folder that is not on the target")
     parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds after which a call counts as hung")
     parser.add_argument("--keep", action="store_true", help="leave the check's folder on the target")
     parser.add_argument("--json", action="store_true", help="print the observation as JSON")
     return parser
