@@ -263,7 +263,7 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
     """Name every setting that is not the default of an acceptance run, where it came from, and what gates relax."""
-    own = {"--ckpt-target", "--ckpt-cluster", "--ckpt-report", "--ckpt-config", "--ckpt-sign"}
+    own = {"--ckpt-target", "--ckpt-cluster", "--ckpt-report", "--ckpt-config", "--ckpt-sign", "--ckpt-history"}
     return [
         f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
         for o in settings.origins

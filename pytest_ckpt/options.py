@@ -135,6 +135,8 @@ OPTIONS = (
            help="the folder for the certificate, the report and all evidence"),
     Option(key="sign", metavar="KEY", default="", parse=read_text,
            help="a private key (Ed25519, PEM) that signs report and manifest at the end of the run"),
+    Option(key="history", metavar="FOLDER", default="", parse=read_text,
+           help="a folder that keeps this run among others, for pytest-ckpt trend"),
     Option(key="config", metavar="FILE", default="", parse=read_text,
            help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
 )  # fmt: skip
@@ -227,6 +229,7 @@ def resolve(
         effort=profile.effort,
         report=values["report"],
         sign=values["sign"],
+        history=values["history"],
         origins=tuple(origins),
     )
 

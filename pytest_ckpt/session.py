@@ -63,13 +63,14 @@ class SessionFacts:
 
 
 class Session:
-    """A run. ``notices`` are sentences for the person who started it."""
+    """A run. ``notices`` are sentences for the person who started it, ``last_words`` one for the end."""
 
     def __init__(self, settings: Settings, facts: SessionFacts, folder: Path) -> None:
         self.settings = settings
         self.facts = facts
         self.folder = folder
         self.notices: list[str] = []
+        self.last_words = ""
         self.preflight_seconds = 0.0
         self._signer: Signer | None = None
         self._began = time.monotonic()
@@ -84,6 +85,7 @@ class Session:
         began = time.monotonic()
         run_id = _new_id()
         signer = _signer(settings)
+        _check_history(settings)
         checked = preflight.check(settings, run_id)
         folder = Path(settings.report).expanduser().absolute()
         notices = []
@@ -128,6 +130,7 @@ class Session:
         """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
         run_id = _new_id()
         _signer(settings)
+        _check_history(settings)
         checked = preflight.check(settings, run_id, launch=False)
         facts = _facts(settings, command, checked, RunFolder(checked.target, run_id), _gates(settings, checked))
         return cls(settings, facts, Path(settings.report).expanduser().absolute())
@@ -238,7 +241,21 @@ class Session:
         public: dict[str, Any] = self._redactor.plain(document)
         self._redactor.sweep(self.folder)
         write_report(public, self.folder, self._signer)
+        self._keep(public)
         return public
+
+    def _keep(self, document: dict[str, Any]) -> None:
+        """Append the run to its history; what goes wrong there must not cost the run its report."""
+        if not self.settings.history:
+            return
+        from pytest_ckpt.report.history import append_run  # noqa: PLC0415
+
+        try:
+            count = append_run(Path(self.settings.history), document, self.folder)
+        except (OSError, shutil.Error) as error:
+            self.last_words = f"THE RUN IS NOT IN THE HISTORY: {self.settings.history}: {error}"
+        else:
+            self.last_words = f"history: {self.settings.history} holds {count} runs"
 
     def _clean(self) -> list[str]:
         target = Path(self.facts.target_folder)
@@ -305,6 +322,13 @@ def _facts(
         small_folder=str(small.path) if small else None,
         small_identity=small.identity if small else (),
     )
+
+
+def _check_history(settings: Settings) -> None:
+    if settings.history and settings.target:
+        from pytest_ckpt.report.history import check_place  # noqa: PLC0415
+
+        check_place(Path(settings.history), Path(settings.target), Path(settings.report))
 
 
 def _signer(settings: Settings) -> Signer | None:

@@ -84,6 +84,7 @@ class Settings:
     effort: float
     report: str
     sign: str | None
+    history: str | None
     origins: tuple[Origin, ...]
 
     @property

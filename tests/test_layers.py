@@ -24,7 +24,7 @@ LAYERS = [
     {"report"},
     {"session"},
     {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"}
-    | {"verification", "comparison"},
+    | {"verification", "comparison", "trend"},
 ]
 FACES = LAYERS[-1]
 
