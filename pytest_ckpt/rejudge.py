@@ -91,6 +91,16 @@ def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None])
     return resolve(command_line, said, ini_source="the run")
 
 
+def read_report(folder: Path) -> dict[str, Any]:
+    """Return the report of a run folder. Raises UsageError when there is none."""
+    report = _read(folder / "report.json")
+    if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
+        raise UsageError(
+            f"{folder / 'report.json'} is no report of pytest-ckpt.", "Name the folder of a run, such as ckpt-report."
+        )
+    return report
+
+
 def _read(file: Path) -> Any:
     try:
         return json.loads(file.read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -16,6 +17,7 @@ from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher, find_launcher
 from pytest_ckpt.measure.second_client import check_second_mount
 from pytest_ckpt.ranks.job import Job
+from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import PROFILES
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
@@ -178,7 +180,8 @@ def _see_hosts(
             hosts.extend(event["hosts"])
 
     job = Job(processes=processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())
-    failure = Launch(launcher, run_id, folder).run(job, heard)
+    redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
+    failure = Launch(launcher, run_id, folder, redactor).run(job, heard)
     if failure or not hosts:
         command = " ".join(launcher.command(processes))
         says = describe_failure(failure) if failure else "no rank answered"
