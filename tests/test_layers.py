@@ -20,10 +20,12 @@ LAYERS = [
     {"conformance"},
     # Both are pure; the controller's checks use their words for a failure.
     {"requirements", "certificate"},
+    {"dlio"},
     {"measure"},
     {"report"},
     {"session"},
-    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"},
+    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"}
+    | {"judge_dlio"},
 ]
 FACES = LAYERS[-1]
 
@@ -38,6 +40,7 @@ OWNERS = {
     "xdist": (),
     "jinja2": ("report/html.py",),
     "markupsafe": ("report/html.py",),
+    "yaml": ("dlio/folder.py",),
     "psutil": ("measure/environment.py", "targets/"),
 }
 
