@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_ckpt import __version__
-from pytest_ckpt.certificate import EXIT_FAILED, EXIT_INCOMPLETE, asked_requirements, judge_run, make_document
+from pytest_ckpt.certificate import (
+    EXIT_FAILED,
+    EXIT_INCOMPLETE,
+    asked_checks,
+    asked_requirements,
+    judge_run,
+    make_document,
+)
 from pytest_ckpt.dlio.folder import Message, find_runs, read_run
 from pytest_ckpt.dlio.results import KINDS, Result, Run, examine, put_together
-from pytest_ckpt.dlio.verdicts import bases_text, judge_result
+from pytest_ckpt.dlio.verdicts import NOT_TESTED, bases_text, judge_result
 from pytest_ckpt.errors import UsageError
+from pytest_ckpt.gate_tables import built_in, load_gates
 from pytest_ckpt.options import resolve
 from pytest_ckpt.records import to_plain
+from pytest_ckpt.requirements.catalogue import not_run
+from pytest_ckpt.requirements.gates import Gates
 from pytest_ckpt.sizing.plan import plan_run
 
 SCHEMA = "pytest-ckpt/published/1"
+NEVER_CERTIFIED = (
+    "A published result certifies nothing: it shows neither that saves are durable, nor that loads are cold, nor that "
+    "bytes are right."
+)
 
 _MOST_TOLD = 20
 
@@ -128,8 +142,18 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
     }
     settings = resolve(command_line, said, ini_source="the published result")
     plan = plan_run(settings, file_system=None, is_local=None)
-    verdicts = [judge_result(result, requirement, plan.limits) for requirement in asked_requirements(settings)]
-    judgement = judge_run(plan, settings, verdicts, [measurement])
+    gates = _gates(settings.gates)
+    verdicts = []
+    for requirement in asked_requirements(settings, gates):
+        if requirement.suite == "performance":
+            verdicts.append(judge_result(result, requirement, plan.limits, gates))
+        else:
+            checks = asked_checks(requirement, settings, gates)
+            verdicts += [not_run(requirement, check.subject, NOT_TESTED, gates) for check in checks]
+    judgement = judge_run(plan, settings, gates, verdicts, [measurement])
+    if judgement.grade == "certified":
+        # Gates that ask for no proof cannot make one.
+        judgement = replace(judgement, grade="incomplete", reasons=(NEVER_CERTIFIED,), exit_code=EXIT_INCOMPLETE)
     folders = (run.files.facts.checkpoint_folder for run in result.runs)
     document = make_document(
         run={
@@ -142,9 +166,11 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
         },
         plan=plan,
         settings=settings,
+        gates=replace(gates, certifies=False),
         judgement=judgement,
         exit_code=judgement.exit_code,
         measurements=[measurement],
+        observations=[],
         environment={
             "hosts": [{"host": name, "ranks": []} for name in measurement.hosts],
             "target": {"path": next(filter(None, folders), ""), "file_system": None, "local": None},
@@ -166,6 +192,19 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
         "messages": [_plain_message(m, folder) for m in result.messages],
     }
     return document
+
+
+def _gates(word: str) -> Gates:
+    """Return the table that was asked for; else speed and its proofs, for nothing else can be in the files."""
+    if word != "auto":
+        return load_gates(word, "", is_local=False)
+    return replace(
+        built_in("speed-only"),
+        name="published result",
+        text="Speed and its proofs: of how the storage behaves a published result says nothing.",
+        # Whatever is missing is named, one by one.
+        certifies=True,
+    )
 
 
 def _row(report: Mapping[str, Any]) -> dict[str, Any]:

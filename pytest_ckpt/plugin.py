@@ -109,7 +109,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if hasattr(metafunc.config, "workerinput"):
             raise pytest.UsageError(_NO_TARGET)
     elif "subject" in metafunc.fixturenames:
-        metafunc.parametrize("subject", [c.subject for c in session.plan.checkpoints])
+        (requirement,) = next(metafunc.definition.iter_markers("requirement")).args
+        metafunc.parametrize("subject", session.subjects(requirement))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -119,10 +120,7 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[
     marks = [mark for mark in getattr(obj, "pytestmark", ()) if getattr(mark, "name", "") == "requirement"]
     if session is None or not marks or "judge" not in _parameters(obj):
         return None
-    from pytest_ckpt.certificate import asked_requirements  # noqa: PLC0415
-
-    asked = {requirement.id for requirement in asked_requirements(session.settings)}
-    return None if marks[0].args[0] in asked else []
+    return None if session.runs(marks[0].args[0]) else []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -148,7 +146,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         return []
     from pytest_ckpt.report.header import header_lines  # noqa: PLC0415
 
-    return header_lines(session.plan, session.settings, session.facts.environment, session.notices)
+    return header_lines(session.plan, session.settings, session.gates, session.facts.environment, session.notices)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 from pytest_ckpt.certificate import NO_TEST, judge_run, make_document
 from pytest_ckpt.errors import UsageError
+from pytest_ckpt.gate_tables import load_gates
 from pytest_ckpt.options import OPTIONS, resolve
-from pytest_ckpt.records import Measurement, Verdict, from_plain
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide
+from pytest_ckpt.records import Measurement, Observation, Verdict, from_plain
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide, decide_observed, severity_of
+from pytest_ckpt.requirements.gates import Gates
 from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.plan import plan_run
 
@@ -19,6 +22,7 @@ from pytest_ckpt.sizing.plan import plan_run
 _RECORDED = (
     "cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "model", "mode", "processes",
     "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible",
+    "suite", "second_mount", "power_cut", "full_target",
 )  # fmt: skip
 
 
@@ -37,23 +41,37 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
         if (file := folder / "measurements" / f"{planned.subject}.json").exists()
     ]
     by_subject = {m.subject: m for m in measurements}
+    observations = [from_plain(Observation, _read(file)) for file in sorted((folder / "observations").glob("*.json"))]
+    by_check = {(o.requirement, o.subject): o for o in observations}
+    said = command_line.get("ckpt_gates")
+    gates = (
+        load_gates(said, target["file_system"], is_local=target["local"])
+        if said
+        else from_plain(Gates, report["gates"])
+    )
     book = []
     for recorded in (from_plain(Verdict, v) for v in report["requirements"]):
         # A test that did not run then does not run now.
         if recorded.because == NO_TEST or recorded.id not in REQUIREMENTS:
             continue
-        measurement = by_subject.get(recorded.subject)
-        verdict = decide(REQUIREMENTS[recorded.id], measurement, plan.limits) if measurement else recorded
-        book.append(verdict)
-    judgement = judge_run(plan, settings, book, measurements)
+        requirement, subject = REQUIREMENTS[recorded.id], recorded.subject
+        if measurement := by_subject.get(subject):
+            book.append(decide(requirement, measurement, plan.limits, gates))
+        elif observation := by_check.get((recorded.id, subject)):
+            book.append(decide_observed(requirement, observation, gates))
+        else:
+            book.append(dataclasses.replace(recorded, severity=severity_of(requirement, subject, gates)))
+    judgement = judge_run(plan, settings, gates, book, measurements)
     return make_document(
         # The certificate in that folder is another judgement's.
         run={**report["run"], "folder": ""},
         plan=plan,
         settings=settings,
+        gates=gates,
         judgement=judgement,
         exit_code=judgement.exit_code,
         measurements=measurements,
+        observations=observations,
         environment=report["environment"],
         stages=report["stages"],
         left_behind=report["left_behind"],
@@ -63,7 +81,10 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
 def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None]) -> Settings:
     flags = {option.flag: option.ini_name for option in OPTIONS if option.key in _RECORDED}
     said = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
-    ranks = sum(len(host["ranks"]) for host in report["environment"]["hosts"])
+    hosts = report["environment"]["hosts"]
+    if len(hosts) > 1:
+        said["ckpt_hosts"] = ",".join(f"{host['host']}:{max(1, len(host['ranks']))}" for host in hosts)
+    ranks = sum(len(host["ranks"]) for host in hosts)
     if ranks and "ckpt_processes" not in said:
         said["ckpt_processes"] = str(ranks)
     return resolve(command_line, said, ini_source="the run")

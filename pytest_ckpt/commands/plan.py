@@ -30,7 +30,7 @@ def run(asked: argparse.Namespace) -> int:
     settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {})
     file_system, is_local = None, None
     if settings.target:
-        from pytest_ckpt.measure.mounts import mount_of  # noqa: PLC0415
+        from pytest_ckpt.targets.mounts import mount_of  # noqa: PLC0415
 
         mount = mount_of(Path(settings.target).expanduser().absolute())
         file_system, is_local = mount.file_system, mount.is_local

@@ -14,16 +14,16 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.client import Client
+from pytest_ckpt.conformance.client import AGENT, Client
 from pytest_ckpt.conformance.place import Book, NotRun, Place
 from pytest_ckpt.conformance.table import BY_NAME
+from pytest_ckpt.ranks.activity import EVENT_MARK
 from pytest_ckpt.records import Observation, to_plain
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.table import Check
 
 EXIT_ANOMALY, EXIT_NOT_RUN = 1, 8
-_MARK = "@ckpt "
 
 
 def main() -> int:
@@ -33,13 +33,15 @@ def main() -> int:
     base = Path(asked.folder).absolute()
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-") as witness:
         folder = base / f"{check.name}-{os.getpid()}"
+        _tell("mkdir", str(folder))
         folder.mkdir()
         small = Path(asked.small_folder).absolute() / f"{check.name}-{os.getpid()}" if asked.small_folder else None
         if small:
+            _tell("mkdir", str(small))
             small.mkdir()
-        other = Client(shlex.split(asked.second_command)) if asked.second_command else None
-        if asked.second_folder and other is None:
-            other = Client()
+        other = None
+        if asked.second_folder:
+            other = Client(shlex.split(asked.second_command) if asked.second_command else AGENT, tell=_tell)
         place = Place(
             folder=folder,
             witness=Path(asked.witness or witness),
@@ -50,9 +52,12 @@ def main() -> int:
             other_folder=str(Path(asked.second_folder) / folder.name) if asked.second_folder else None,
             power_cut=tuple(shlex.split(asked.power_cut or "")),
             small_folder=small,
+            patience_seconds=asked.patience,
         )
         try:
             seen = make(check, place)
+            # Before anything is removed: on a target that hangs, removing hangs too.
+            print(json.dumps(to_plain(seen)) if asked.json else "\n".join(_lines(check, seen)), flush=True)
         finally:
             if other:
                 other.close()
@@ -60,10 +65,6 @@ def main() -> int:
                 if made and not asked.keep:
                     _tell("remove", str(made))
                     shutil.rmtree(made, ignore_errors=True)
-    if asked.json:
-        print(json.dumps(to_plain(seen)))
-    else:
-        print("\n".join(_lines(check, seen)))
     return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
 
 
@@ -91,7 +92,7 @@ def make(check: Check, place: Place) -> Observation:
 
 
 def _tell(call: str, path: str) -> None:
-    print(_MARK + json.dumps({"call": call, "path": path}), file=sys.stderr, flush=True)
+    print(EVENT_MARK + json.dumps({"call": call, "path": path}), file=sys.stderr, flush=True)
 
 
 def _lines(check: Check, seen: Observation) -> list[str]:
@@ -116,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--witness", help="a folder that is not on the target")
     parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds after which a call counts as hung")
     parser.add_argument("--keep", action="store_true", help="leave the check's folder on the target")
     parser.add_argument("--json", action="store_true", help="print the observation as JSON")
     return parser

@@ -18,16 +18,15 @@ ONE_FAST = 3.0
 """The ratio for a load that is alone."""
 
 
-def signs_of_cached_reads(seconds: Sequence[float]) -> tuple[str, ...]:
-    """Return sentences that name loads which are too fast beside the others; ``seconds`` are in order."""
-    if len(seconds) < 2:
+def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]:
+    """Return sentences that name loads which are too fast beside the others; ``loads`` are (number, seconds)."""
+    if len(loads) < 2:
         return ()
-    loads = list(enumerate(seconds, start=1))
     if later := _faster_from(loads):
         return (later,)
     if two := _two_speeds(loads):
         return (two,)
-    middle = statistics.median(seconds)
+    middle = statistics.median(seconds for _, seconds in loads)
     alone = [number for number, value in loads if value * ONE_FAST <= middle]
     if alone:
         return (f"{_named(alone)} took a third or less of the median load, {format_seconds(middle)}.",)

@@ -203,7 +203,7 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
         durability=None,
         engine_facts=_engine_facts(runs),
     )
-    loads = [o.seconds for o in measurement.of_kind("load")]
+    loads = [(o.index, o.seconds) for o in comparable(measurement.of_kind("load"))]
     return Result(
         system=_system(runs, top),
         layout=shards,
@@ -214,6 +214,11 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
         signs=signs_of_cached_reads(loads),
         messages=messages,
     )
+
+
+def comparable(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Return the operations whose times say the same: those of the slowest process, where any is known."""
+    return tuple(o for o in operations if o.basis != RANK_0) or tuple(operations)
 
 
 def _operation(found: Slowest, index: int, shards: Layout) -> Operation:

@@ -13,12 +13,13 @@ from pytest_ckpt.errors import UsageError
 from pytest_ckpt.measure.environment import target_facts
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher, find_launcher
-from pytest_ckpt.measure.mounts import Mount, mount_of
+from pytest_ckpt.measure.second_client import check_second_mount
 from pytest_ckpt.ranks.job import Job
 from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import PROFILES
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
-from pytest_ckpt.targets.posix import check_target
+from pytest_ckpt.targets.mounts import Mount, mount_of
+from pytest_ckpt.targets.posix import check_small_folder, check_target
 from pytest_ckpt.units import format_bytes
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
     target = Path(settings.target).expanduser().absolute()
     check_target(target)
     check_report_place(Path(settings.report), target)
+    if settings.second_mount:
+        check_second_mount(Path(settings.second_mount).expanduser().absolute(), target)
+    if settings.full_target:
+        check_small_folder(Path(settings.full_target).expanduser().absolute())
     mount = mount_of(target.resolve())
     plan = plan_run(settings, file_system=mount.file_system, is_local=mount.is_local)
     if mount.is_local and len({h.name for h in settings.hosts}) > 1:

@@ -40,6 +40,23 @@ def end_marked(run_id: str, seconds: float = _KILL_SECONDS) -> list[int]:
     return _until_gone(lambda: marked_processes(run_id), signal.SIGKILL, seconds)
 
 
+def processes_of_session(leader: int) -> list[int]:
+    """Return the processes of this host whose session ``leader`` began; it outlives its leader."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(session) == leader and state != "Z":
+                    found.append(int(entry.name))
+    return found
+
+
+def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
+    """Kill every process of a session and return those that were still there after ``seconds``."""
+    return _until_gone(lambda: processes_of_session(leader), signal.SIGKILL, seconds)
+
+
 def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
     """End a launcher and its ranks: first by asking, then by force. Return the processes that could not be ended."""
 
@@ -49,19 +66,6 @@ def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
     _until_gone(launcher, signal.SIGTERM, _TERM_SECONDS)
     _until_gone(launcher, signal.SIGKILL, _KILL_SECONDS)
     return end_marked(run_id)
-
-
-def blocked_in(pid: int) -> str:
-    """Return what the kernel says of a blocked process: its state, the function it waits in, its stack if readable."""
-    said = []
-    with contextlib.suppress(OSError):
-        state = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
-        said.append(f"state {state}")
-    with contextlib.suppress(OSError):
-        said.append(f"in {(Path('/proc') / str(pid) / 'wchan').read_text().strip() or '?'}")
-    with contextlib.suppress(OSError):
-        said.append((Path("/proc") / str(pid) / "stack").read_text().strip())
-    return "\n".join(filter(None, said))
 
 
 def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds: float) -> list[int]:

@@ -71,6 +71,7 @@ def render(document: dict[str, Any]) -> str:
         counts=view.counts(verdicts),
         required=view.counts([v for v in verdicts if v["severity"] == "required"]),
         limits=_limits(cluster),
+        behaviour=view.behaviour(document),
         pictures=[_pictures(position, subject) for position, subject in enumerate(subjects)],
         cluster_picture=Markup(overview.cluster_chart("cluster", sizes, cluster.get("accelerators", 1))),
         stages=_stages(document.get("stages") or {}),

@@ -9,6 +9,10 @@ from hypothesis import strategies as st
 from pytest_ckpt.dlio.cached import signs_of_cached_reads
 
 
+def signs(seconds):
+    return signs_of_cached_reads(list(enumerate(seconds, start=1)))
+
+
 @pytest.mark.parametrize(
     ("seconds", "says"),
     [
@@ -20,7 +24,7 @@ from pytest_ckpt.dlio.cached import signs_of_cached_reads
     ],
 )  # fmt: skip
 def test_they_are_named(seconds, says):
-    (sign,) = signs_of_cached_reads(seconds)
+    (sign,) = signs(seconds)
     assert says in sign
 
 
@@ -39,12 +43,12 @@ def test_they_are_named(seconds, says):
     ],
 )
 def test_others_are_not(seconds):
-    assert signs_of_cached_reads(seconds) == ()
+    assert signs(seconds) == ()
 
 
 @given(st.lists(st.floats(1.0, 1.49), max_size=30), st.floats(0.1, 1000))
 def test_loads_that_vary_by_less_than_half_are_never_suspected(seconds, unit):
-    assert signs_of_cached_reads([s * unit for s in seconds]) == ()
+    assert signs([s * unit for s in seconds]) == ()
 
 
 @given(
@@ -52,4 +56,4 @@ def test_loads_that_vary_by_less_than_half_are_never_suspected(seconds, unit):
     cached=st.lists(st.floats(1, 6), min_size=1, max_size=9),
 )
 def test_a_step_down_is_always_found(cold, cached):
-    assert len(signs_of_cached_reads([*cold, *cached])) == 1
+    assert len(signs([*cold, *cached])) == 1

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import tomllib
 from datetime import timedelta
 from pathlib import Path
 
@@ -112,6 +113,28 @@ def test_the_verdict_flips_where_rank_0_is_fast_and_another_is_not(judge, tmp_pa
         assert figures(document)["save"]["overstatement"] == pytest.approx(1.0, abs=0.001)
 
 
+def test_no_table_of_gates_makes_a_certificate_of_it(judge, tmp_path):
+    gates = tmp_path / "nothing.toml"
+    off = "\n".join(f'{name} = {{ gate = "off" }}' for name in ("INTEGRITY", "COLD", "DURABLE-CALLS"))
+    gates.write_text(f'name = "nothing"\nextends = "speed-only"\n[requirements]\n{off}\n')
+    speed_only = Path(resources.folder("templates") / "gates" / "speed-only.toml")
+    assert "certifies = false" in speed_only.read_text()
+    folder = MadeRun().write(tmp_path / "run")
+    assert judge(folder, f"--ckpt-gates={gates}")[1]["grade"] == "rehearsal"
+    behaviour = tomllib.loads(speed_only.read_text())["requirements"]
+    off += "\n" + "\n".join(f'{name} = {{ gate = "off" }}' for name in behaviour)
+    gates.write_text(f'name = "nothing"\nextends = "posix-shared"\n[requirements]\n{off}\n')
+    code, document, _ = judge(folder, f"--ckpt-gates={gates}")
+    assert (code, document["grade"]) == (8, "incomplete")
+    assert "certifies nothing" in document["grade_reasons"][0]
+
+
+def test_other_gates_name_what_was_not_tested(judge, tmp_path):
+    _, document, _ = judge(MadeRun().write(tmp_path / "run"), "--ckpt-gates=posix-shared")
+    assert because(document, "COMMIT") == "DLIO does not test this."
+    assert document["grade"] == "incomplete"
+
+
 def test_the_same_times_meet_a_smaller_cluster_and_miss_a_larger_one(judge, tmp_path):
     folder = MadeRun().write(tmp_path / "run")
     serves = judge(folder)[1]["certified_cluster"][0]["overall"]
@@ -182,6 +205,14 @@ def test_loads_from_a_cache_are_flagged_on_repeat_and_cold_with_their_numbers(ju
         assert outcomes(document)[requirement] == outcome
         assert "Loads 6 to 10 took at most 3 s, loads 1 to 5 at least 9 s" in because(document, requirement)
     assert "advisory failed: REPEAT" in lines(folder)
+
+
+def test_an_operation_of_which_only_rank_0_is_known_is_not_compared_with_the_others(judge, tmp_path):
+    run = MadeRun(seconds=lambda _kind, _n, rank: 20.0 if rank == 3 else 5.0)
+    document = judge(run.write(tmp_path / "run", ranks=[0]))[1]
+    assert document["published"]["signs"] == []
+    assert outcomes(document)["REPEAT"] == "met"
+    assert "2 operations were left out" in because(document, "REPEAT")
 
 
 def test_even_loads_are_not_flagged(judge, tmp_path):

@@ -11,14 +11,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from machine import Found, eventually
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
@@ -34,31 +34,7 @@ TINY = (*SMALLEST, "--ckpt-scale=1/10000")
 REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
 
 _MARK = "PYTEST_CKPT_RUN"
-_POLL_SECONDS = 0.01
-_PATIENCE_SECONDS = 60.0
 _RUN_SECONDS = 240.0
-
-Found = TypeVar("Found")
-
-
-def need(condition: object, reason: str) -> None:
-    """Skip where a test cannot run; on CI, where everything is there, fail."""
-    if condition:
-        return
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"this must be able to run on CI: {reason}")
-    pytest.skip(reason)
-
-
-def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATIENCE_SECONDS) -> Found:
-    """Return what the condition gives as soon as it is true; fail when it is not by the deadline."""
-    end = time.monotonic() + seconds
-    while True:
-        if found := condition():
-            return found
-        if time.monotonic() > end:
-            pytest.fail(f"after {seconds:g} s still not: {what}")
-        time.sleep(_POLL_SECONDS)
 
 
 def processes_of(run_id: str) -> list[int]:
@@ -70,12 +46,6 @@ def processes_of(run_id: str) -> list[int]:
             if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
     return found
-
-
-def file_system_of(path: Path) -> str:
-    """Return the kind of file system that a path is on."""
-    said = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=True)
-    return said.stdout.strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +183,9 @@ class FrontDoor:
         ]
         if report:
             words.append(f"--ckpt-report={report}")
+        if not any(option.startswith(("--ckpt-gates", "--ckpt-suite")) for option in options):
+            # How the target behaves is asked where a test is about that.
+            words.append("--ckpt-gates=speed-only")
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from front_door import CHECKOUT, SMALLEST, SUBJECT, TINY, FrontDoor, Run, file_system_of, need, opened_door
+from front_door import CHECKOUT, SMALLEST, SUBJECT, TINY, FrontDoor, Run, opened_door
+from machine import file_system_of, need
 
 from pytest_ckpt.options import OPTIONS, resolve
 from pytest_ckpt.sizing.plan import plan_run

@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from front_door import SUBJECT, TINY, FrontDoor, Run, Sabotage, Started, eventually, processes_of
+from front_door import SUBJECT, TINY, FrontDoor, Run, Sabotage, Started, processes_of
+from machine import eventually
 
 
 def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,11 +16,10 @@ from front_door import (
     FrontDoor,
     Run,
     Sabotage,
-    eventually,
-    need,
     opened_door,
     processes_of,
 )
+from machine import eventually, frozen
 
 HOST = socket.gethostname()
 FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
@@ -109,14 +107,10 @@ def test_a_target_that_stops_answering_does_not_hold_the_run(
     sabotage = Sabotage(door.home, "hold", rank=1)
     started = door.start(*TINY, "--ckpt-deadline=3s", target=target, environment=sabotage.environment)
     sabotage.wait_until_held(started)
-    frozen = subprocess.run(["fsfreeze", "-f", str(point)], capture_output=True, text=True, check=False)
-    need(frozen.returncode == 0, f"a file system cannot be frozen here: {frozen.stderr}")
-    try:
+    with frozen(point):
         sabotage.release()
         run = started.finish()
         blocked = processes_of(started.run_id)
-    finally:
-        subprocess.run(["fsfreeze", "-u", str(point)], check=True)
     assert run.code == 1, run.text
     assert run.outcomes() == ONLY_SAVE_FAILED
     verdict = run.verdict("SAVE")

@@ -1,0 +1,169 @@
+"""What any check may ask another client for: single calls on the storage, each with the call's own errno when it fails.
+
+A descriptor that ``open_file`` returns stays open in the agent; the path of later requests only names it in errors.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+from typing import Any
+
+from pytest_ckpt.conformance.client import decoded, encoded
+
+
+def stat(path: str) -> dict[str, int]:
+    """Return a file's attributes, of a link itself."""
+    seen = os.lstat(path)
+    return {
+        "size": seen.st_size,
+        "mtime_ns": seen.st_mtime_ns,
+        "mode": seen.st_mode,
+        "links": seen.st_nlink,
+        "inode": seen.st_ino,
+    }
+
+
+def exists(path: str) -> bool:
+    """Return whether there is such a name; any other error than "no such file" is one."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def names(path: str) -> list[str]:
+    """Return the names in a folder as the file system lists them."""
+    return os.listdir(path)  # noqa: PTH208 - doubled names must stay doubled, and in their order
+
+
+def read(path: str) -> str:
+    """Open, read all and close a file; return its bytes encoded."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return encoded(_read(descriptor, None, 0))
+    finally:
+        os.close(descriptor)
+
+
+def write(path: str, *, data: str, exclusive: bool = False, append: bool = False, sync: bool = False) -> None:
+    """Open a file (made or emptied, unless ``append``), write, fsync if asked, and close it."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC) | (os.O_EXCL if exclusive else 0)
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        _write(descriptor, decoded(data), None)
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: str) -> None:
+    """Make a folder."""
+    os.mkdir(path)  # noqa: PTH102
+
+
+def remove(path: str) -> None:
+    """Remove a name."""
+    os.unlink(path)  # noqa: PTH108
+
+
+def rename(path: str, *, to: str) -> None:
+    """Rename, over what is there."""
+    os.replace(path, to)  # noqa: PTH105
+
+
+def open_file(path: str, *, flags: int = os.O_RDONLY) -> int:
+    """Open a file and return its descriptor."""
+    return os.open(path, flags, 0o644)
+
+
+def read_at(path: str, *, descriptor: int, length: int, offset: int) -> str:
+    """Return bytes of an open file, encoded; fewer only where it ends."""
+    return encoded(_read(descriptor, length, offset))
+
+
+def write_at(path: str, *, descriptor: int, data: str, offset: int) -> None:
+    """Write bytes into an open file."""
+    _write(descriptor, decoded(data), offset)
+
+
+def sync_file(path: str, *, descriptor: int) -> None:
+    """Call fsync on an open file."""
+    os.fsync(descriptor)
+
+
+def close_file(path: str, *, descriptor: int) -> None:
+    """Close an open file."""
+    os.close(descriptor)
+
+
+def lock(path: str, *, descriptor: int, shared: bool = False) -> bool:
+    """Take flock's lock of an open file, without waiting; return whether it was got."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(path: str, *, descriptor: int) -> None:
+    """Release flock's lock of an open file."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def hold_lock(path: str) -> dict[str, Any]:
+    """Have a child process take flock's exclusive lock of a file and hold it; return its process id and whether it did.
+
+    For a holder that can be killed while this agent lives. The child ends with the agent.
+    """
+    answers, answer = os.pipe()
+    until_agent_ends, _ = alive = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(alive[1])
+            os.write(answer, b"held" if lock(path, descriptor=os.open(path, os.O_RDWR)) else b"busy")
+            os.read(until_agent_ends, 1)
+        except OSError as error:
+            os.write(answer, str(error.errno).encode())
+        finally:
+            os._exit(0)
+    os.close(answer)
+    os.close(until_agent_ends)
+    said = os.read(answers, 8)
+    os.close(answers)
+    if said not in {b"held", b"busy"}:
+        os.waitpid(child, 0)
+        code = int(said or errno.ECHILD)
+        raise OSError(code, os.strerror(code), path)
+    return {"process": child, "held": said == b"held"}
+
+
+def kill(path: str, *, process: int) -> None:
+    """Kill a child of this agent and wait until it is gone."""
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
+def _read(descriptor: int, length: int | None, offset: int) -> bytes:
+    pieces: list[bytes] = []
+    while length is None or length > 0:
+        piece = os.pread(descriptor, min(length or 1 << 20, 1 << 20), offset)
+        if not piece:
+            break
+        pieces.append(piece)
+        offset += len(piece)
+        length = None if length is None else length - len(piece)
+    return b"".join(pieces)
+
+
+def _write(descriptor: int, data: bytes, offset: int | None) -> None:
+    left = memoryview(data)
+    while left:
+        done = os.write(descriptor, left) if offset is None else os.pwrite(descriptor, left, offset)
+        left = left[done:]
+        offset = None if offset is None else offset + done

@@ -1,0 +1,39 @@
+"""The tables of gates as files: those that ship, and a vendor's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_ckpt import resources
+from pytest_ckpt.errors import UsageError, nearest
+from pytest_ckpt.requirements.catalogue import known_names
+from pytest_ckpt.requirements.gates import BUILT_IN, Gates, gates_for, read_gates
+
+
+def built_in(name: str) -> Gates:
+    """Return a table that ships with the package."""
+    return read_gates((resources.folder("templates") / "gates" / f"{name}.toml").read_text(), known_names())
+
+
+def load_gates(word: str, file_system: str, *, is_local: bool) -> Gates:
+    """Return the table that ``--ckpt-gates`` names: auto, one that ships, or a file. Raises UsageError."""
+    if word == "auto":
+        return built_in(gates_for(file_system, is_local=is_local))
+    if word in BUILT_IN:
+        return built_in(word)
+    path = Path(word).expanduser()
+    if path.suffix != ".toml":
+        raise UsageError(
+            f"--ckpt-gates {word}: there is no such table{nearest(word, BUILT_IN)}.",
+            f"Known are {', '.join(BUILT_IN)}; a table of your own is a file that ends in .toml.",
+        )
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--ckpt-gates {word}: it cannot be read: {error}.", "Name a TOML file.") from None
+    try:
+        return read_gates(text, known_names(), built_in)
+    except ValueError as error:
+        raise UsageError(
+            f"--ckpt-gates {word}: {error}.", "How such a table is written: docs/conformance.md, tables of gates."
+        ) from None

@@ -1,0 +1,135 @@
+"""The second client: a process that does what it is told, says what went wrong, and is never waited for without end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.conformance.client import AGENT, Client
+from pytest_ckpt.conformance.place import NotRun
+
+
+@pytest.fixture
+def client():
+    made = Client()
+    yield made
+    made.close()
+
+
+def test_it_reads_writes_and_lists(client, tmp_path):
+    folder, data = f"{tmp_path}/folder", os.urandom(3 << 20)
+    client.ask("make_folder", folder)
+    client.write(f"{folder}/a", data)
+    client.write(f"{folder}/a", b"more", append=True, sync=True)
+    assert (tmp_path / "folder/a").read_bytes() == client.read(f"{folder}/a") == data + b"more"
+    client.ask("rename", f"{folder}/a", to=f"{folder}/b")
+    assert client.ask("names", folder) == ["b"]
+    assert client.ask("stat", f"{folder}/b")["size"] == len(data) + 4
+    client.ask("remove", f"{folder}/b")
+    assert not client.ask("exists", f"{folder}/b")
+
+
+def test_a_file_stays_open_between_requests(client, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    opened = client.ask("open_file", str(path), flags=os.O_RDWR)
+    path.unlink()
+    client.ask("write_at", str(path), descriptor=opened, data="eHg=", offset=2)
+    assert client.ask("read_at", str(path), descriptor=opened, length=100, offset=1) == "MXh4NDU2Nzg5"
+    client.ask("close_file", str(path), descriptor=opened)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        client.ask("read_at", str(path), descriptor=opened, length=1, offset=0)
+
+
+def test_a_lock_is_held_by_a_child_that_can_be_killed(client, tmp_path):
+    (tmp_path / "file").touch()
+    path = str(tmp_path / "file")
+    holder = client.ask("hold_lock", path)
+    opened = client.ask("open_file", path, flags=os.O_RDWR)
+    assert holder["held"]
+    assert not client.ask("hold_lock", path)["held"]
+    assert not client.ask("lock", path, descriptor=opened)
+    client.ask("kill", path, process=holder["process"])
+    assert client.ask("lock", path, descriptor=opened)
+    client.ask("unlock", path, descriptor=opened)
+    with pytest.raises(FileNotFoundError):
+        client.ask("hold_lock", f"{path}-that-is-not-there")
+
+
+def test_a_failing_call_brings_its_errno(client, tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        client.read(f"{tmp_path}/none")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, f"{tmp_path}/none")
+
+
+def test_a_fault_of_the_agent_is_no_fault_of_the_storage(client, tmp_path):
+    with pytest.raises(RuntimeError, match="no attribute 'levitate'"):
+        client.ask("levitate", str(tmp_path))
+
+
+def test_each_request_is_told_before_it_is_sent(tmp_path):
+    told = []
+    client = Client(tell=lambda call, path: told.append((call, path)))
+    client.ask("exists", str(tmp_path))
+    client.close()
+    assert told == [("the second client: exists", str(tmp_path))]
+
+
+def test_a_request_that_takes_too_long_is_named_and_its_late_answer_is_not_taken_for_another(client, tmp_path):
+    os.mkfifo(tmp_path / "blocks")
+    with pytest.raises(TimeoutError, match=r"has not ended 'read' within 0.05 s; the call may hang") as caught:
+        client.ask("read", str(tmp_path / "blocks"), patience=0.05)
+    assert caught.value.filename == str(tmp_path / "blocks")
+    with open(tmp_path / "blocks", "wb") as fifo:  # noqa: PTH123 - opening is what lets the agent's open return
+        fifo.write(b"late")
+    assert client.ask("names", str(tmp_path)) == ["blocks"]
+
+
+def test_an_agent_that_ends_is_said_to_be_gone(tmp_path):
+    client = Client([sys.executable, "-c", "print('hello'); input(); raise SystemExit(3)"])
+    with pytest.raises(NotRun, match=r"has ended \(exit code 3\) in exists of .*"):
+        client.ask("exists", str(tmp_path))
+    client.close()
+
+
+def test_an_agent_that_cannot_be_started_is_a_reason_not_to_run(tmp_path):
+    with pytest.raises(NotRun, match="cannot be started: /no/such/launcher: No such file"):
+        Client(["/no/such/launcher"]).ask("exists", str(tmp_path))
+
+
+@pytest.mark.parametrize("then", ["waits for a request", "blocks in a call"])
+def test_the_agent_ends_with_the_process_that_started_it(tmp_path, then):
+    os.mkfifo(tmp_path / "blocks")
+    starter = (
+        "import subprocess, sys\n"
+        f"agent = subprocess.Popen({list(AGENT)!r}, stdin=subprocess.PIPE)\n"
+        "agent.stdin.write(sys.stdin.buffer.read()); agent.stdin.flush()\n"
+        "open(sys.argv[1]).read()\n"
+    )
+    os.mkfifo(tmp_path / "end")
+    requests = [{"id": 1, "action": "exists", "path": "/", "details": {}}]
+    if then == "blocks in a call":
+        requests.append({"id": 2, "action": "read", "path": str(tmp_path / "blocks"), "details": {}})
+    command = [sys.executable, "-c", starter, str(tmp_path / "end")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starting:
+        starting.stdin.write("".join(json.dumps(request) + "\n" for request in requests))
+        starting.stdin.close()
+        assert json.loads(starting.stdout.readline()) == {"id": 1, "result": True}
+        (tmp_path / "end").write_text("now")
+        # The agent holds the pipe as its output: it ends when both processes have.
+        assert starting.stdout.read() == ""
+
+
+def test_the_agent_needs_the_standard_library_alone(tmp_path):
+    command = [sys.executable, "-I", "-S", "-c",
+               f"import sys; sys.path.insert(0, {os.environ.get('PYTHONPATH', str(Path.cwd()))!r}); "
+               "from pytest_ckpt.conformance.agent import main; main()"]  # fmt: skip
+    client = Client(command)
+    assert client.ask("exists", str(tmp_path))
+    client.close()

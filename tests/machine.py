@@ -1,0 +1,94 @@
+"""What tests ask of the machine they run on: privileges, mounts, a little patience."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+_POLL_SECONDS = 0.01
+_PATIENCE_SECONDS = 60.0
+
+Found = TypeVar("Found")
+
+
+def need(condition: object, reason: str) -> None:
+    """Skip where a test cannot run; on CI, where everything is there, fail."""
+    if condition:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"this must be able to run on CI: {reason}")
+    pytest.skip(reason)
+
+
+def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATIENCE_SECONDS) -> Found:
+    """Return what the condition gives as soon as it is true; fail when it is not by the deadline."""
+    end = time.monotonic() + seconds
+    while True:
+        if found := condition():
+            return found
+        if time.monotonic() > end:
+            pytest.fail(f"after {seconds:g} s still not: {what}")
+        time.sleep(_POLL_SECONDS)
+
+
+def file_system_of(path: Path) -> str:
+    """Return the kind of file system that a path is on."""
+    said = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=True)
+    return said.stdout.strip()
+
+
+class Mounts:
+    """Small file systems of a test's own; ``make_home`` makes a folder on a disk for each."""
+
+    def __init__(self, make_home: Callable[[str], Path]) -> None:
+        self._make_home = make_home
+        self._points: list[Path] = []
+
+    def __call__(self, kind: str, mebibytes: int) -> Path:
+        """Mount a new ``tmpfs``, or a file system on a loop device, and return where."""
+        home = self._make_home(kind)
+        point = home / "mounted"
+        point.mkdir()
+        if kind == "tmpfs":
+            command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "ckpt-test", str(point)]
+        else:
+            image = home / "image"
+            with image.open("wb") as file:
+                file.truncate(mebibytes << 20)
+            need(shutil.which(f"mkfs.{kind}"), f"there is no mkfs.{kind}")
+            subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True)
+            command = ["mount", "-o", "loop", str(image), str(point)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        need(done.returncode == 0, f"nothing can be mounted here: {done.stderr.strip()}")
+        self._points.append(point)
+        return point
+
+    def unmount_all(self) -> None:
+        """Unmount what was mounted."""
+        for point in self._points:
+            # A process that was killed lets go of its files a little after it has left the table of processes.
+            eventually(functools.partial(_unmount, point), "it is unmounted")
+
+
+@contextmanager
+def frozen(point: Path) -> Iterator[None]:
+    """Have every call that would change a file system wait in the kernel."""
+    done = subprocess.run(["fsfreeze", "-f", str(point)], capture_output=True, text=True, check=False)
+    need(done.returncode == 0, f"a file system cannot be frozen here: {done.stderr}")
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "-u", str(point)], check=True)
+
+
+def _unmount(point: Path) -> bool:
+    return subprocess.run(["umount", str(point)], capture_output=True, check=False).returncode == 0
