@@ -145,6 +145,35 @@ class DataEffect:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LoadPattern:
+    """Loads in which ranks read what other ranks wrote; none of the subject's own loads.
+
+    ``reads`` says who reads what, ``rank_bytes`` how much of it each rank (0: it waits for the others).
+    """
+
+    reads: str
+    rank_bytes: tuple[int, ...]
+    operations: tuple[Operation, ...]
+    integrity: Integrity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patterns:
+    """What happens to a load or a save when it is not alone, or not of the ranks that wrote it.
+
+    ``storm``: all replicas read the same files at once. ``shifted``: each rank reads another's files. ``joined`` and
+    ``split``: half as many readers, and twice as many for each file. ``not_run`` holds, by the requirement's id, why
+    something could not be measured.
+    """
+
+    storm: LoadPattern | None = None
+    shifted: LoadPattern | None = None
+    joined: LoadPattern | None = None
+    split: LoadPattern | None = None
+    not_run: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """Why a measurement ended early: which rank on which host, in which operation, phase and file."""
 
@@ -199,6 +228,7 @@ class Measurement:
     engine_facts: dict[str, str] = field(default_factory=dict)
     retention: Retention | None = None
     data: DataEffect | None = None
+    patterns: Patterns | None = None
     failure: Failure | None = None
     launch: str = ""
 

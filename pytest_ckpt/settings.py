@@ -87,6 +87,11 @@ class Settings:
     origins: tuple[Origin, ...]
 
     @property
+    def asks_contention(self) -> bool:
+        """Whether loads and saves that are not alone are measured too; they are where their suite is named."""
+        return "contention" in self.suites
+
+    @property
     def is_full_scale(self) -> bool:
         """Whether the run can lead to a certificate; below this it is a rehearsal."""
         return self.scale == ACCEPTANCE.scale and self.operations >= ACCEPTANCE.operations

@@ -111,6 +111,7 @@ class Bench:
                     retain=settings.retain,
                     data_pairs=settings.data_pairs,
                     compressible=settings.compressible,
+                    contention=settings.asks_contention,
                 )
                 for c in planned
             ),

@@ -19,6 +19,7 @@ from pytest_ckpt.records import (
     Integrity,
     Measurement,
     Operation,
+    Patterns,
     RankFacts,
     Record,
     Retention,
@@ -52,6 +53,7 @@ class Recorder:
         self._operations: list[Operation] = []
         self._durability: Durability | None = None
         self._integrity: Integrity | None = None
+        self._patterns: dict[str, Any] = {}
 
     def spent(self, stage: str, seconds: float) -> None:
         """Take in what was spent before the ranks were started."""
@@ -69,12 +71,17 @@ class Recorder:
         elif kind == "measuring":
             self._subject, self._operations = event["subject"], []
             self._durability = self._integrity = None
+            self._patterns = {}
         elif kind == "operation":
             self._operations.append(from_plain(Operation, event["operation"]))
         elif kind == "durability":
             self._durability = from_plain(Durability, event["durability"])
         elif kind == "integrity":
             self._integrity = from_plain(Integrity, event["integrity"])
+        elif kind == "pattern" and event.get("not_run"):
+            self._patterns.setdefault("not_run", {})[event["name"]] = event["not_run"]
+        elif kind == "pattern":
+            self._patterns[event["name"]] = event["found"]
         elif kind == "measured":
             # Starting the ranks is part of the first measurement that they make.
             self._write(
@@ -129,6 +136,7 @@ class Recorder:
             operations=tuple(self._operations) if subject == self._subject else (),
             durability=self._durability if subject == self._subject else None,
             integrity=self._integrity if subject == self._subject else None,
+            patterns=from_plain(Patterns, self._patterns) if subject == self._subject and self._patterns else None,
             ranks=ranks,
             launch=self._launch_name,
             **known,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.ranks.cache import HostCache, cache_facts
 from pytest_ckpt.ranks.content import Content, content_seed
-from pytest_ckpt.ranks.engines import Engine, engine_class
-from pytest_ckpt.ranks.job import EngineOptions, checkpoint_name
+from pytest_ckpt.ranks.engines import Engine, Loader, engine_class
+from pytest_ckpt.ranks.job import EngineOptions
 from pytest_ckpt.ranks.operations import Loaded, Operations, make_folder
+from pytest_ckpt.ranks.patterns import LoadPatterns
 from pytest_ckpt.records import (
     CacheReading,
     DataEffect,
@@ -24,7 +25,7 @@ from pytest_ckpt.records import (
     Retention,
     to_plain,
 )
-from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.models import RankLayout, layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +88,16 @@ class MeasurementLoop:
         del engine
         if task.data_pairs:
             self._found.data = self._data_effect(cache)
+        if task.contention:
+            LoadPatterns(
+                group=self._group,
+                do=do,
+                cache=cache,
+                layout=self._layout,
+                options=self._options,
+                loader=self._loader,
+                drop=lambda files: self._drop(cache, files, again=True),
+            ).measure(self._kept[-1])
         gauges = self._group.gather(cache.gauge)
         ranks = self._group.gather(self._rank_facts())
         if not task.keep:
@@ -110,6 +121,11 @@ class MeasurementLoop:
         task = self._task
         content = Content(content_seed(task.seed, task.subject), compressible=task.compressible, constant=constant)
         return engine_class(task.engine)(self._shard, content, self._activity, self._options)
+
+    def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
+        """Return what loads a shard that this or another rank wrote."""
+        content = Content(content_seed(self._task.seed, self._task.subject), compressible=self._task.compressible)
+        return engine_class(self._task.engine)(shard, content, self._activity, options)
 
     def _save_all(self, engine: Engine) -> None:
         task, do = self._task, self._do
@@ -142,7 +158,8 @@ class MeasurementLoop:
         for number, checkpoint in enumerate(order, start=1):
             # What was read once may be in the cache; so where checkpoints come again, there is a drop before each load.
             if number == 1 or len(self._kept) < len(order):
-                self._drop(cache, self._kept if number == 1 else [checkpoint])
+                dropped = self._kept if number == 1 else [checkpoint]
+                self._drop(cache, [path for each in dropped for path in self._do.paths(each)])
             loaded = self._do.load(engine, cache, number, checkpoint)
             self._take_in(loaded)
 
@@ -190,27 +207,23 @@ class MeasurementLoop:
         engine = self._engine(constant=constant)
         saved = do.save(engine, checkpoint, counted=False)
         engine.release()
-        self._drop(cache, [checkpoint])
+        self._drop(cache, do.paths(checkpoint))
         loaded = do.load(engine, cache, checkpoint, checkpoint, counted=False)
         engine.release()
         do.delete(checkpoint)
         return saved, loaded
 
-    def _drop(self, cache: HostCache, checkpoints: Sequence[int]) -> None:
+    def _drop(self, cache: HostCache, files: Sequence[Path], *, again: bool = False) -> None:
+        """Drop what this rank is about to read; ``again`` says that it may have been read before."""
         task, found = self._task, self._found
         with self._do.stage("drop caches", "drop caches"):
-            files = [
-                self._folder / checkpoint_name(checkpoint) / file.name
-                for checkpoint in checkpoints
-                for file in self._shard.files
-            ]
             readings = cache.readings(self._shard.bytes, task.operations)
             way = ""
             if task.drop_caches != "never":
                 counts = cache.resident(files)
                 seen = counts is not None and counts[0] > _RESIDENT_WITHOUT_DROP * counts[1]
                 # Where the same checkpoints come again, the rule's sum of written bytes says nothing.
-                asked = seen or any(r.asks for r in readings) or bool(task.retain)
+                asked = seen or any(r.asks for r in readings) or bool(task.retain) or again
                 if self._group.any_of(asked or task.drop_caches != "auto"):
                     way = cache.drop(task.drop_caches, files)
             gathered = self._group.gather((way, readings))

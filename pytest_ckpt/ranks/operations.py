@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.ranks.activity import write_event
-from pytest_ckpt.ranks.engines import Check, Clock, Engine
+from pytest_ckpt.ranks.engines import Check, Clock, Engine, Loader
 from pytest_ckpt.ranks.job import checkpoint_name, partial_name
 from pytest_ckpt.ranks.timing import Own, combine
 from pytest_ckpt.records import Durability, Fault, Operation, to_plain
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.cache import HostCache
     from pytest_ckpt.ranks.group import Group
     from pytest_ckpt.records import OperationKind
-    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.sizing.models import RankLayout, ShardFile
 
 _MOST_FAULTS_OF_RANK = 20
 
@@ -37,6 +37,7 @@ class Loaded:
     bytes_checked: int
     fault_count: int
     faults: list[Fault]
+    rank_bytes: tuple[int, ...]
 
 
 class Operations:
@@ -101,13 +102,26 @@ class Operations:
             self._saved.append(own)
         return self._finish("save", checkpoint, checkpoint, own, counted=counted)
 
-    def load(self, engine: Engine, cache: HostCache, number: int, checkpoint: int, *, counted: bool = True) -> Loaded:
-        """Load a checkpoint as load ``number``, in the engine's steps; between them every byte is compared."""
-        name = f"load {number}"
-        folder = self._folder / checkpoint_name(checkpoint)
+    def load(
+        self,
+        engine: Loader,
+        cache: HostCache,
+        number: int,
+        checkpoint: int,
+        *,
+        counted: bool = True,
+        name: str = "load",
+        files: Iterable[ShardFile] | None = None,
+    ) -> Loaded:
+        """Load a checkpoint as load ``number``, in the engine's steps; between them every byte is compared.
+
+        ``files`` are those that the engine reads where they are not this rank's own.
+        """
+        name = f"{name} {number}"
         with self.stage("residency", f"{name}: residency"):
-            resident = cache.resident([folder / file.name for file in self._shard.files])
+            resident = cache.resident(self.paths(checkpoint, files))
             steps = self._group.largest(engine.load_steps())
+        folder = self._folder / checkpoint_name(checkpoint)
         clock = Clock(activity=self._activity)
         seconds, loaded_bytes = [], 0
         checks: list[Check] = []
@@ -124,13 +138,19 @@ class Operations:
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
         local = self._faults(checks, checkpoint)[:_MOST_FAULTS_OF_RANK]
-        gathered = self._group.gather((*counts, local))
+        gathered = self._group.gather((*counts, local, loaded_bytes))
         return Loaded(
             operation=operation,
             bytes_checked=sum(g[0] for g in gathered),
             fault_count=sum(g[1] for g in gathered),
             faults=[fault for g in gathered for fault in g[2]],
+            rank_bytes=tuple(g[3] for g in gathered),
         )
+
+    def paths(self, checkpoint: int, files: Iterable[ShardFile] | None = None) -> list[Path]:
+        """Return where files of a checkpoint lie: this rank's own, or others."""
+        folder = self._folder / checkpoint_name(checkpoint)
+        return [folder / file.name for file in (self._shard.files if files is None else files)]
 
     def delete(self, checkpoint: int) -> float:
         """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,7 @@ def _environment() -> jinja2.Environment:
         "dash": _or_dash(str),
         "in_short": view.names_in_short,
         "command": shlex.join,
+        "median": statistics.median,
         "phase_class": charts.phase_class,
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
     }

@@ -153,7 +153,10 @@ def _plan_checkpoint(
     tensors = sum(len(f.tensors) for r in ranks for f in r.files)
     one = shards.bytes + shards.files * _FILE_OVERHEAD_BYTES + tensors * _TENSOR_OVERHEAD_BYTES
     keeps_state = settings.engine == "torch"
-    state = [rank.bytes if keeps_state else 0 for rank in ranks]
+    # Where ranks load each other's files, each may hold the largest.
+    state = [
+        (shards.largest_rank_bytes if settings.asks_contention else rank.bytes) if keeps_state else 0 for rank in ranks
+    ]
     beside = _TORCH_RANK_BYTES if keeps_state else _STREAM_RANK_BYTES
     memory = [bytes_of_state + beside for bytes_of_state in state]
     return PlannedCheckpoint(

@@ -76,6 +76,7 @@ class StreamEngine:
             first += len(file.tensors)
         self._content = content
         self._activity = activity
+        self._options = options
         self._request_bytes = options.request_bytes
         self._buffers = Buffers(max(_WINDOW_BYTES // options.request_bytes, 1), options.request_bytes)
         # Every request in flight has a buffer of its own.
@@ -194,9 +195,8 @@ class StreamEngine:
 
     def _cut_file(self, number: int, image: FileImage) -> list[_Request]:
         step = self._request_bytes
-        return [
-            _Request(number, offset, min(step, _blocks(image.bytes - offset))) for offset in range(0, image.bytes, step)
-        ]
+        start, stop = (block * _BLOCK_BYTES for block in self._options.span(_blocks(image.bytes) // _BLOCK_BYTES))
+        return [_Request(number, offset, min(step, stop - offset)) for offset in range(start, stop, step)]
 
     def _cut_windows(self) -> list[tuple[_Request, ...]]:
         requests = [r for number, image in enumerate(self._images) for r in self._cut_file(number, image)]
