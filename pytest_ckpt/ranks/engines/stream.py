@@ -18,7 +18,6 @@ import numpy as np
 
 from pytest_ckpt.ranks.buffers import Buffers
 from pytest_ckpt.ranks.container import FileImage, container_key
-from pytest_ckpt.ranks.content import PAGE_BYTES
 from pytest_ckpt.ranks.engines import Check, Clock, LocalFault
 from pytest_ckpt.ranks.faults import compare
 from pytest_ckpt.records import FaultKind
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 _WINDOW_BYTES = 32 << 20
 _BLOCK_BYTES = 4096
-_PAGE_WORDS = PAGE_BYTES // 8
 _MOST_FAULTS = 20
 
 # What file systems answer to a direct open, or to a direct request that is not aligned as they want it.
@@ -218,8 +216,6 @@ class StreamEngine:
         errors: list[BaseException] = []
 
         def work(thread: int) -> None:
-            # Of a thread. With numpy's own buffer, each word of the content is copied before it is spread over a page.
-            np.setbufsize(_PAGE_WORDS)
             while not errors:
                 with lock:
                     number, request = next(waiting, (0, None))
