@@ -18,7 +18,7 @@ STATISTICS = "_per_epoch_stats.json"
 LOG, SUMMARY, CONFIGURATION = "dlio.log", "summary.json", "dlio_config"
 
 _STATISTICS = re.compile(r"(\d{1,7})_per_epoch_stats\.json")
-_METADATA = re.compile(r"(?:checkpointing|training)_.*metadata.*\.json")
+_METADATA = re.compile(r".+_metadata(?:\.\w+)?\.json")
 # A rank's file of 20 operations has 5 kB; what is larger than this is not one.
 _MOST_BYTES = 32 << 20
 

@@ -368,7 +368,7 @@ def test_the_cluster_is_asked_for_before_anything_is_read(capsys, tmp_path):
 
 @pytest.fixture
 def tree(tmp_path):
-    """Three systems, one with two models, one too slow, one broken; and a training run."""
+    """Three systems, one with two models, one too slow, one broken; and runs of other benchmarks."""
     MadeRun().write(published(tmp_path, "Maker", "fast array", "llama3-8b", "20260301_120000"))
     big = MadeRun(model="llama3-70b", processes=64, seconds=steady(12.0, 11.0))
     big.write(published(tmp_path, "Maker", "fast array", "llama3-70b", "20260302_120000"), ranks=[0, 9])
@@ -379,6 +379,9 @@ def tree(tmp_path):
     training = tmp_path / "closed" / "Maker" / "results" / "fast array" / "training" / "unet3d" / "run" / "20260301"
     training.mkdir(parents=True)
     (training / "training_20260301_metadata.json").write_text('{"benchmark_type": "training"}')
+    cache = tmp_path / "closed" / "Maker" / "results" / "fast array" / "kv_cache" / "llama3.1-70b" / "run" / "20260301"
+    cache.mkdir(parents=True)
+    (cache / "kv_cache_20260301_metadata.json").write_text('{"benchmark_type": "kv_cache"}')
     return tmp_path
 
 
@@ -398,7 +401,7 @@ def test_a_tree_gives_one_row_a_system_and_model(judge, tree):
     assert slow["figures"][0]["published_seconds"] == pytest.approx(20.0)
     assert slow["figures"][0]["judged_seconds"] == pytest.approx(90.0, abs=0.002)
     assert fast["certified_cluster"]["overall"] > big["certified_cluster"]["overall"]
-    assert document["passed_over"] == 1
+    assert document["passed_over"] == 2
     broken = "closed/Third/results/broken/checkpointing/llama3-8b/20260301_120000"
     assert "cut off" in texts(document)[f"{broken}/0_per_epoch_stats.json"]
 
@@ -410,7 +413,7 @@ def test_for_people_the_tree_is_a_table(lines, tree):
     assert "20 s 90 s 20 s 90 s" in said
     assert "save too slow" in said
     assert "None is certified" in said
-    assert "1 runs of other benchmarks were passed over" in said
+    assert "2 runs of other benchmarks were passed over" in said
 
 
 def test_both_pages_are_written_and_escape_what_comes_from_outside(judge, tree, tmp_path):
