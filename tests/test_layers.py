@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pytest_ckpt"
 
 # From the ground up. A module may import from its own layer and from those below. A folder stands for all in it.
 LAYERS = [
-    {"__init__", "blocked", "errors", "units", "records", "resources"},
+    {"__init__", "blocked", "errors", "units", "records", "redaction", "resources", "statistics"},
     {"settings"},
     {"sizing"},
     {"targets"},
@@ -25,7 +25,7 @@ LAYERS = [
     {"report"},
     {"session"},
     {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"}
-    | {"verification", "judge_dlio"},
+    | {"verification", "judge_dlio", "comparison"},
 ]
 FACES = LAYERS[-1]
 

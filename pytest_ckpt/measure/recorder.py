@@ -26,6 +26,7 @@ from pytest_ckpt.records import (
     from_plain,
     to_plain,
 )
+from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 
@@ -40,6 +41,7 @@ class Recorder:
         file_of: Callable[[str], Path],
         events: Path,
         observer: Observer,
+        redactor: Redactor,
     ) -> None:
         self._planned = {c.subject: c for c in planned}
         self._tasks = {t.subject: t for t in job.tasks}
@@ -47,6 +49,7 @@ class Recorder:
         self._file_of = file_of
         self._events = events
         self._observer = observer
+        self._redactor = redactor
         self._began = self._since = time.monotonic()
         self._stages: dict[str, float] = {}
         self._subject = ""
@@ -62,7 +65,8 @@ class Recorder:
     def heard(self, event: dict[str, Any]) -> None:
         """Take in an event of rank 0."""
         with self._events.open("a") as events:
-            events.write(json.dumps({"seconds": round(time.monotonic() - self._began, 6), **event}) + "\n")
+            timed = {"seconds": round(time.monotonic() - self._began, 6), **event}
+            events.write(json.dumps(self._redactor.plain(timed)) + "\n")
         kind = event["event"]
         if kind == "ready":
             self._lap("launch")
@@ -141,7 +145,9 @@ class Recorder:
             launch=self._launch_name,
             **known,
         )
-        write_atomically(self._file_of(subject), json.dumps(to_plain(measurement), indent=1) + "\n")
+        write_atomically(
+            self._file_of(subject), json.dumps(self._redactor.plain(to_plain(measurement)), indent=1) + "\n"
+        )
 
 
 def _maybe(kind: type[Record], data: Any) -> Record | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,26 @@ def render(document: dict[str, Any]) -> str:
         heat_levels=_heat_legend(),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """A part of a simple page: text, pictures (SVG, already safe) and a table of texts."""
+
+    heading: str
+    text: str = ""
+    pictures: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[Section]) -> None:
+    """Write a page of text, pictures and tables in the certificate's style. It appears whole or not at all."""
+    drawn = [dataclasses.replace(s, pictures=tuple(Markup(p) for p in s.pictures)) for s in sections]
+    text = _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn)
+    made = path.with_name(path.name + ".part")
+    made.write_text(text, encoding="utf-8")
+    made.replace(path)
 
 
 def _heat_legend() -> list[str]:

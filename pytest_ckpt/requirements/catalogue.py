@@ -126,7 +126,6 @@ REQUIREMENTS = {
             judge=sharing.judge_storm,
             source="our proposal: 1.5 x the load limit, slowest / median at most 2",
             suite="contention",
-            is_asked=lambda settings: settings.asks_contention,
         ),
         Requirement(
             id="SHIFTED",
@@ -135,7 +134,6 @@ REQUIREMENTS = {
             judge=sharing.judge_shifted,
             source="as LOAD: restore budget x mean time to failure",
             suite="contention",
-            is_asked=lambda settings: settings.asks_contention,
         ),
         Requirement(
             id="RESHAPED",
@@ -144,7 +142,6 @@ REQUIREMENTS = {
             judge=sharing.judge_reshaped,
             source="as LOAD: restore budget x mean time to failure",
             suite="contention",
-            is_asked=lambda settings: settings.asks_contention,
         ),
         *(
             Requirement(id=b.id, title=b.title, severity=b.severity, source=b.source, suite="conformance")
