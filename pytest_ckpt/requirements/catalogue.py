@@ -151,7 +151,6 @@ REQUIREMENTS = {
             judge=company.judge_neighbour,
             source="our proposal: at most 25 % longer",
             suite="contention",
-            is_asked=lambda settings: settings.asks_contention,
         ),
         Requirement(
             id="MIXED",
@@ -161,7 +160,6 @@ REQUIREMENTS = {
             judge=company.judge_mixed,
             source="our proposal: the loader's p99 at most 2 x, a save at most 1.25 x the save limit",
             suite="contention",
-            is_asked=lambda settings: settings.asks_contention,
         ),
         *(
             Requirement(id=b.id, title=b.title, severity=b.severity, source=b.source, suite="conformance")
