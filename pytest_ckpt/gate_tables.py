@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_ckpt import resources
+from pytest_ckpt.certificate import chosen_suites
 from pytest_ckpt.errors import UsageError, nearest
 from pytest_ckpt.requirements.catalogue import known_names
 from pytest_ckpt.requirements.gates import BUILT_IN, Gates, gates_for, read_gates
+
+if TYPE_CHECKING:
+    from pytest_ckpt.settings import Settings
+
+
+def settle(settings: Settings, file_system: str, *, is_local: bool) -> tuple[Settings, Gates]:
+    """Return the gates of a run on a file system, and its settings with the suites that they choose for ``auto``."""
+    gates = load_gates(settings.gates, file_system, is_local=is_local)
+    return dataclasses.replace(settings, suites=chosen_suites(settings, gates)), gates
 
 
 def built_in(name: str) -> Gates:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.certificate import NO_TEST, judge_run, make_document
+from pytest_ckpt.certificate import NO_TEST, chosen_suites, judge_run, make_document
 from pytest_ckpt.errors import UsageError
 from pytest_ckpt.gate_tables import load_gates
 from pytest_ckpt.options import OPTIONS, resolve
@@ -34,6 +34,13 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
     report = _read(folder / "report.json")
     settings = _settings(report, command_line)
     target = report["environment"]["target"]
+    said = command_line.get("ckpt_gates")
+    gates = (
+        load_gates(said, target["file_system"], is_local=target["local"])
+        if said
+        else from_plain(Gates, report["gates"])
+    )
+    settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates))
     plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
     measurements = [
         from_plain(Measurement, _read(file))
@@ -43,12 +50,6 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
     by_subject = {m.subject: m for m in measurements}
     observations = [from_plain(Observation, _read(file)) for file in sorted((folder / "observations").glob("*.json"))]
     by_check = {(o.requirement, o.subject): o for o in observations}
-    said = command_line.get("ckpt_gates")
-    gates = (
-        load_gates(said, target["file_system"], is_local=target["local"])
-        if said
-        else from_plain(Gates, report["gates"])
-    )
     book = []
     for recorded in (from_plain(Verdict, v) for v in report["requirements"]):
         # A test that did not run then does not run now.
@@ -105,7 +106,8 @@ def _read(file: Path) -> Any:
         return json.loads(file.read_text())
     except OSError as error:
         raise UsageError(
-            f"{file} cannot be read: {error.strerror}.", "Name the folder of a run, such as ckpt-report."
+            f"{file} cannot be read: {error.strerror}.",
+            "Name the folder of a run, such as ckpt-report, or of results of DLIO.",
         ) from None
     except ValueError as error:
         raise UsageError(f"{file} is not JSON: {error}.", "Name the folder of a run that ended.") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import os
@@ -17,7 +18,6 @@ from pytest_ckpt import __version__
 from pytest_ckpt.certificate import asked_checks, asked_requirements, chosen_suites, judge_run, make_document
 from pytest_ckpt.conformance.table import CHECKS
 from pytest_ckpt.errors import UsageError
-from pytest_ckpt.gate_tables import load_gates
 from pytest_ckpt.measure import preflight
 from pytest_ckpt.measure.behaviour import CHECKS_FOLDER, Checks, read_observation
 from pytest_ckpt.measure.bench import Bench, file_names, read_measurement
@@ -66,7 +66,7 @@ class Session:
     """A run. ``notices`` are sentences for the person who started it, ``last_words`` one for the end."""
 
     def __init__(self, settings: Settings, facts: SessionFacts, folder: Path) -> None:
-        self.settings = settings
+        self.settings = dataclasses.replace(settings, suites=chosen_suites(settings, facts.gates))
         self.facts = facts
         self.folder = folder
         self.notices: list[str] = []
@@ -76,7 +76,7 @@ class Session:
         self._began = time.monotonic()
         self._redactor = Redactor.of(os.environ, [*(o.value for o in settings.origins), *facts.command])
         target = facts.environment["target"]
-        self.plan: Plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
+        self.plan: Plan = plan_run(self.settings, file_system=target["file_system"], is_local=target["local"])
         self.gates = facts.gates
 
     @classmethod
@@ -89,7 +89,7 @@ class Session:
         checked = preflight.check(settings, run_id)
         folder = Path(settings.report).expanduser().absolute()
         notices = []
-        gates = _gates(settings, checked)
+        gates = checked.gates
         target = RunFolder(checked.target, run_id)
         small = RunFolder(Path(settings.full_target).expanduser().absolute(), run_id) if settings.full_target else None
         second = None
@@ -132,7 +132,7 @@ class Session:
         _signer(settings)
         _check_history(settings)
         checked = preflight.check(settings, run_id, launch=False)
-        facts = _facts(settings, command, checked, RunFolder(checked.target, run_id), _gates(settings, checked))
+        facts = _facts(settings, command, checked, RunFolder(checked.target, run_id), checked.gates)
         return cls(settings, facts, Path(settings.report).expanduser().absolute())
 
     @classmethod
@@ -173,8 +173,7 @@ class Session:
 
     def runs(self, requirement: str) -> bool:
         """Whether a requirement is part of this run: asked for, and in a suite that was chosen."""
-        chosen = chosen_suites(self.settings, self.gates)
-        asked = {r.id for r in asked_requirements(self.settings, self.gates) if r.suite in chosen}
+        asked = {r.id for r in asked_requirements(self.settings, self.gates) if r.suite in self.settings.suites}
         return requirement in asked and bool(self.subjects(requirement))
 
     def subjects(self, requirement: str) -> list[str]:
@@ -287,10 +286,6 @@ def _make_report_folder(settings: Settings, folder: Path, target: RunFolder) -> 
 
 def _new_id() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-
-
-def _gates(settings: Settings, checked: preflight.Preflight) -> Gates:
-    return load_gates(settings.gates, checked.mount.file_system, is_local=checked.mount.is_local)
 
 
 def _facts(

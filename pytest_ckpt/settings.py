@@ -89,10 +89,5 @@ class Settings:
 
     @property
     def asks_contention(self) -> bool:
-        """Whether loads and saves that are not alone are measured too; they are where their suite is named."""
+        """Whether loads and saves that are not alone are measured too."""
         return "contention" in self.suites
-
-    @property
-    def is_full_scale(self) -> bool:
-        """Whether the run can lead to a certificate; below this it is a rehearsal."""
-        return self.scale == ACCEPTANCE.scale and self.operations >= ACCEPTANCE.operations

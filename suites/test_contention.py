@@ -42,3 +42,26 @@ def test_the_checkpoint_is_loaded_by_another_number_of_ranks(subject: str, judge
     two readers share each file. Every load is cold, and every byte is compared with what was saved.
     """
     judge(subject)
+
+
+@pytest.mark.requirement("NEIGHBOUR")
+def test_a_second_job_does_not_hold_up_a_save(subject: str, judge: Judge) -> None:
+    """A save takes at most 25 % longer while a second job saves in bursts.
+
+    Storage is seldom one job's alone. Half of the ranks save their part of the checkpoint, alone and while the other
+    half saves again and again as a second job, with a rest as long as each burst; in turns, and the medians are
+    compared. With one host both jobs share that client too.
+    """
+    judge(subject)
+
+
+@pytest.mark.requirement("MIXED")
+def test_saves_and_data_loading_bear_each_other(subject: str, judge: Judge) -> None:
+    """While ranks save, the 99th percentile of reading a sample is at most twice that without, and no save takes longer
+    than 1.25 times the save limit.
+
+    Training reads its data from the same storage. A save that starves the readers stops the next steps; readers that
+    slow a save stop all. On every host samples are read at random from files that are not in memory, alone and while
+    checkpoints are saved, in turns.
+    """
+    judge(subject)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.errors import UsageError
+from pytest_ckpt.gate_tables import settle
 from pytest_ckpt.measure.environment import target_facts
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher, find_launcher
@@ -25,6 +26,7 @@ from pytest_ckpt.targets.posix import check_small_folder, check_target
 from pytest_ckpt.units import format_bytes
 
 if TYPE_CHECKING:
+    from pytest_ckpt.requirements.gates import Gates
     from pytest_ckpt.settings import Settings
 
 # Rounding must not make a proposed scale too large.
@@ -35,8 +37,13 @@ _OURS = ("session.json", "report.json")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preflight:
-    """What was found to be in order. ``probe`` is the folder with the evidence of the first launch."""
+    """What was found to be in order. ``probe`` is the folder with the evidence of the first launch.
 
+    ``settings`` are the run's, with the suites that the gates choose.
+    """
+
+    settings: Settings
+    gates: Gates
     target: Path
     mount: Mount
     plan: Plan
@@ -63,6 +70,7 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
     if settings.full_target:
         check_small_folder(Path(settings.full_target).expanduser().absolute())
     mount = mount_of(target.resolve())
+    settings, gates = settle(settings, mount.file_system, is_local=mount.is_local)
     plan = plan_run(settings, file_system=mount.file_system, is_local=mount.is_local)
     if mount.is_local and len({h.name for h in settings.hosts}) > 1:
         raise UsageError(
@@ -84,7 +92,15 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
             shutil.rmtree(probe.parent, ignore_errors=True)
             raise
     return Preflight(
-        target=target, mount=mount, plan=plan, launcher=launcher, hosts=hosts, target_facts=facts, probe=probe
+        settings=settings,
+        gates=gates,
+        target=target,
+        mount=mount,
+        plan=plan,
+        launcher=launcher,
+        hosts=hosts,
+        target_facts=facts,
+        probe=probe,
     )
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from pytest_ckpt.ranks.container import Container
 
-# Checkpoints beside the counted ones: one that is saved while another is deleted, one that compares kinds of data.
-EXTRA_CHECKPOINTS = 2
+# Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
+# compares kinds of data, one that is saved beside other work, and what a second job saves.
+BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR = 1, 2, 3, 4
+EXTRA_CHECKPOINTS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.ranks.cache import HostCache, cache_facts
 from pytest_ckpt.ranks.content import Content, content_seed
 from pytest_ckpt.ranks.engines import Engine, Loader, engine_class
-from pytest_ckpt.ranks.job import EngineOptions
+from pytest_ckpt.ranks.job import BESIDE_DELETION, OF_DATA, EngineOptions
 from pytest_ckpt.ranks.operations import Loaded, Operations, make_folder
 from pytest_ckpt.ranks.patterns import LoadPatterns
+from pytest_ckpt.ranks.saves_beside import SavesBeside
 from pytest_ckpt.records import (
     CacheReading,
     DataEffect,
@@ -98,6 +99,16 @@ class MeasurementLoop:
                 loader=self._loader,
                 drop=lambda files: self._drop(cache, files, again=True),
             ).measure(self._kept[-1])
+            SavesBeside(
+                self._group,
+                self._activity,
+                do,
+                engine=self._engine(constant=False, aside="contention"),
+                rank_bytes=self._shard.bytes,
+                folder=self._folder,
+                after=task.operations,
+                drop=lambda files: self._drop(cache, files, again=True),
+            ).measure(self._kept, statistics.median([o.seconds for o in self._found.saves] or [0.0]))
         gauges = self._group.gather(cache.gauge)
         ranks = self._group.gather(self._rank_facts())
         if not task.keep:
@@ -117,9 +128,11 @@ class MeasurementLoop:
             stages=do.stages,
         )
 
-    def _engine(self, *, constant: bool) -> Engine:
+    def _engine(self, *, constant: bool, aside: str = "") -> Engine:
+        """Return the engine of this rank's own files; ``aside`` gives it other content than the subject's."""
         task = self._task
-        content = Content(content_seed(task.seed, task.subject), compressible=task.compressible, constant=constant)
+        seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else task.subject)
+        content = Content(seed, compressible=task.compressible, constant=constant)
         return engine_class(task.engine)(self._shard, content, self._activity, self._options)
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
@@ -141,8 +154,8 @@ class MeasurementLoop:
 
     def _save_while_deleting(self, engine: Engine) -> None:
         """Save once more, while the oldest checkpoint is deleted: what does deleting cost in the middle of a save?"""
-        do, oldest, checkpoint = self._do, self._kept.pop(0), self._task.operations + 1
-        operation = do.save(engine, checkpoint, counted=False, meanwhile=lambda: do.unlink(oldest))
+        do, oldest, checkpoint = self._do, self._kept.pop(0), self._task.operations + BESIDE_DELETION
+        operation = do.save(engine, checkpoint, counted=False, meanwhile=lambda _over: do.unlink(oldest))
         self._kept.append(checkpoint)
         do.remove_folders([oldest], also_own=False)
         if operation:
@@ -203,7 +216,7 @@ class MeasurementLoop:
 
     def _save_and_load_beside(self, cache: HostCache, *, constant: bool) -> tuple[Operation | None, Loaded]:
         """Save, load and delete one checkpoint that is none of the subject's own."""
-        do, checkpoint = self._do, self._task.operations + 2
+        do, checkpoint = self._do, self._task.operations + OF_DATA
         engine = self._engine(constant=constant)
         saved = do.save(engine, checkpoint, counted=False)
         engine.release()

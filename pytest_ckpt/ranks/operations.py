@@ -54,14 +54,29 @@ class Operations:
         self._folder = folder
         self._saved: list[Own] = []
         self.stages: dict[str, float] = {}
+        # When the last save began and was committed, on this rank's monotonic clock.
+        self.span = (0.0, 0.0)
 
     def save(
-        self, engine: Engine, checkpoint: int, *, counted: bool = True, meanwhile: Callable[[], None] | None = None
+        self,
+        engine: Engine,
+        checkpoint: int,
+        *,
+        counted: bool = True,
+        meanwhile: Callable[[threading.Event], None] | None = None,
+        name: str = "",
+        content: int = 0,
+        takes_part: bool = True,
     ) -> Operation | None:
-        """Save a checkpoint: every rank its files, then rank 0 commits. ``meanwhile`` runs beside it on each rank."""
-        name = f"save {checkpoint}"
+        """Save a checkpoint: every rank that takes part its files, then rank 0 commits.
+
+        ``meanwhile`` runs beside it on this rank; its event is set when the save is over. ``content`` is the number of
+        the content where it is not the checkpoint's.
+        """
+        name = name or f"save {checkpoint}"
         with self.stage("content", f"{name}: content"):
-            engine.fill(checkpoint)
+            if takes_part:
+                engine.fill(content or checkpoint)
         partial, final = self._folder / partial_name(checkpoint), self._folder / checkpoint_name(checkpoint)
         clock = Clock(activity=self._activity)
         beside = _Beside(meanwhile) if meanwhile else None
@@ -69,11 +84,12 @@ class Operations:
         start = time.perf_counter()
         if beside:
             beside.start()
-        with clock.phase("open", partial.name):
-            make_folder(partial)
-        engine.save(partial, clock)
-        with clock.phase("directory", partial.name):
-            _sync_directory(partial)
+        if takes_part:
+            with clock.phase("open", partial.name):
+                make_folder(partial)
+            engine.save(partial, clock)
+            with clock.phase("directory", partial.name):
+                _sync_directory(partial)
         own_seconds = time.perf_counter() - start
         self._group.wait()
         commit_start = time.perf_counter()
@@ -84,12 +100,13 @@ class Operations:
                 _sync_directory(self._folder)
             synced = 2
         end = time.perf_counter()
+        self.span = (start, end)
         if beside:
             beside.finish()
         own = Own(
             steps=(own_seconds,),
             phases=clock.phases,
-            bytes=self._shard.bytes,
+            bytes=self._shard.bytes if takes_part else 0,
             files=clock.files,
             files_synced=clock.files_synced,
             directories=synced,
@@ -162,9 +179,10 @@ class Operations:
             (self._folder / checkpoint_name(checkpoint)).rmdir()
         return time.perf_counter() - start
 
-    def unlink(self, checkpoint: int) -> None:
+    def unlink(self, checkpoint: int, *, is_partial: bool = False) -> None:
         """Remove this rank's own files of a checkpoint, through no symbolic link."""
-        folder = os.open(self._folder / checkpoint_name(checkpoint), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        name = partial_name(checkpoint) if is_partial else checkpoint_name(checkpoint)
+        folder = os.open(self._folder / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             for file in self._shard.files:
                 os.unlink(file.name, dir_fd=folder)
@@ -253,19 +271,21 @@ class Operations:
 class _Beside(threading.Thread):
     """Does something beside an operation; its error is raised where the operation waits for it."""
 
-    def __init__(self, act: Callable[[], None]) -> None:
+    def __init__(self, act: Callable[[threading.Event], None]) -> None:
         super().__init__()
         self._act = act
+        self._over = threading.Event()
         self._error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self._act()
+            self._act(self._over)
         except BaseException as error:  # it is raised by finish
             self._error = error
 
     def finish(self) -> None:
-        """Wait for the end and raise the error that was met."""
+        """Say that it is over, wait for the end and raise the error that was met."""
+        self._over.set()
         self.join()
         if self._error:
             raise self._error

@@ -27,7 +27,7 @@ def judge_storm(measurement: Measurement, limits: ClusterLimits, *, most: float 
     """All replicas restore at once within ``most`` load limits, the slowest rank within twice the median's time."""
     found = measurement.patterns.storm if measurement.patterns else None
     if found is None:
-        return _without(measurement, ("storm",))
+        return without_pattern(measurement, ("storm",))
     if no_time := _no_time(found):
         return no_time
     decision = _within(measurement, {"storm": found}, limits, most)
@@ -49,7 +49,7 @@ def judge_shifted(measurement: Measurement, limits: ClusterLimits) -> Decision:
     """Each rank loads what another one wrote, all within the load limit."""
     found = measurement.patterns.shifted if measurement.patterns else None
     if found is None:
-        return _without(measurement, ("shifted",))
+        return without_pattern(measurement, ("shifted",))
     if no_time := _no_time(found):
         return no_time
     return _within(measurement, {"shifted": found}, limits, 1.0)
@@ -59,7 +59,7 @@ def judge_reshaped(measurement: Measurement, limits: ClusterLimits) -> Decision:
     """Half as many readers, and twice as many for each file: both load the whole checkpoint within the load limit."""
     patterns = measurement.patterns
     if patterns is None or patterns.joined is None or patterns.split is None:
-        return _without(measurement, ("joined", "split"))
+        return without_pattern(measurement, ("joined", "split"))
     both = {"joined": patterns.joined, "split": patterns.split}
     for found in both.values():
         if no_time := _no_time(found):
@@ -67,7 +67,7 @@ def judge_reshaped(measurement: Measurement, limits: ClusterLimits) -> Decision:
     return _within(measurement, both, limits, 1.0)
 
 
-def _without(measurement: Measurement, names: Sequence[str]) -> Decision:
+def without_pattern(measurement: Measurement, names: Sequence[str]) -> Decision:
     """Decide where a pattern was not measured: it failed itself, cannot be with these ranks, or was not reached."""
     failure = measurement.failure
     if failure and any(_is_of(failure, name) for name in names):

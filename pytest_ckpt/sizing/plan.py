@@ -20,6 +20,8 @@ SCHEMA = "pytest-ckpt/plan/1"
 # What a rank of the torch engine needs beside its state: Python, torch and MPI, measured in docs/performance.md.
 _TORCH_RANK_BYTES = 400_000_000
 _STREAM_RANK_BYTES = 100_000_000
+# The process of a host that reads samples while ranks save.
+_SAMPLES_BYTES = 30_000_000
 # A container's header, directory and pickle, and what file systems round up to.
 _FILE_OVERHEAD_BYTES = 64 << 10
 _TENSOR_OVERHEAD_BYTES = 8 << 10
@@ -158,6 +160,8 @@ def _plan_checkpoint(
         (shards.largest_rank_bytes if settings.asks_contention else rank.bytes) if keeps_state else 0 for rank in ranks
     ]
     beside = _TORCH_RANK_BYTES if keeps_state else _STREAM_RANK_BYTES
+    if settings.asks_contention:
+        beside += _SAMPLES_BYTES
     memory = [bytes_of_state + beside for bytes_of_state in state]
     return PlannedCheckpoint(
         layout=shards,
@@ -176,7 +180,7 @@ def _plan_checkpoint(
 def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
     kept = min(settings.retain or settings.operations, settings.operations)
-    return kept + (1 if settings.retain or settings.data_pairs else 0)
+    return kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
 
 
 def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:

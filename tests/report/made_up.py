@@ -495,7 +495,31 @@ def _patterns(done: list[Document], processes: int, size: int, text: str) -> Doc
         "operations": [{**done[-1], "kind": "load", "index": n, "bytes": size} for n in (1, 2, 3)],
         "integrity": {"bytes_expected": 3 * size, "bytes_checked": 3 * size, "fault_count": 0, "faults": []},
     }
-    return {"storm": load, "shifted": load, "joined": None, "split": load, "not_run": {"joined": f"One rank{text}."}}
+    neighbour = {
+        "ranks": processes // 2,
+        "neighbour_ranks": processes - processes // 2,
+        "bytes": size // 2,
+        "alone_seconds": [10.0, 11.0, 10.5],
+        "beside_seconds": [12.0, 12.5, 12.2],
+        "bursts": 12,
+        "neighbour_bytes": size,
+    }
+    mixed = {
+        "reads": f"4 readers a host{text}",
+        "alone_p99_seconds": [0.004, 0.005, 0.0045],
+        "beside_p99_seconds": [0.006, 0.0065, 0.007],
+        "alone_reads": [3_000, 3_010, 3_005],
+        "beside_reads": [2_900, 2_870, 2_880],
+        "save_seconds": [13.0, 13.2, 13.4],
+    }
+    beside = {"neighbour": neighbour, "mixed": mixed}
+    return beside | {
+        "storm": load,
+        "shifted": load,
+        "joined": None,
+        "split": load,
+        "not_run": {"joined": f"One rank{text}."},
+    }
 
 
 def _verdicts(

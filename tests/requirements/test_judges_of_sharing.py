@@ -8,9 +8,10 @@ import math
 import pytest
 from test_judges import FULL, LIMITS, failed_in, judged, measurement, operation
 
+from pytest_ckpt.gate_tables import settle
 from pytest_ckpt.options import resolve
 from pytest_ckpt.records import Fault, Integrity, LoadPattern, Patterns
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, severity_of
 
 LOAD_LIMIT = LIMITS.load_limit_seconds
 FAULT = Fault(kind="misplaced", rank=1, host="n1", checkpoint=1, file="a.pt", tensor="t", offset=0, bytes=4096,
@@ -42,9 +43,12 @@ class TestAll:
         assert "4 ranks read" in verdict.detail
         assert len(REQUIREMENTS[requirement].text) > 200
 
-    def test_it_is_part_of_a_run_that_asked_for_it(self, requirement):
-        assert not REQUIREMENTS[requirement].is_asked(resolve({}, {}))
-        assert REQUIREMENTS[requirement].is_asked(resolve({"ckpt_suite": "performance,contention"}, {}))
+    def test_it_is_required_of_shared_storage_and_reported_of_a_local_disk(self, requirement):
+        settings = resolve({}, {})
+        for file_system, is_local, severity in (("nfs4", False, "required"), ("ext4", True, "advisory")):
+            chosen, gates = settle(settings, file_system, is_local=is_local)
+            assert severity_of(REQUIREMENTS[requirement], "llama3-8b-full", gates) == severity
+            assert ("contention" in chosen.suites) == (severity == "required")
 
     def test_what_was_never_measured_is_not_run(self, requirement):
         verdict = judged(requirement, measurement())

@@ -2,7 +2,7 @@
 
 The ways: ``hold`` stops in the write of a file until the gate is opened, ``eio`` makes fsync fail as storage does that
 has lost a write, ``forget`` is an engine that does not call fsync, ``slow`` takes a second longer for a save or load
-whose name ends with ``where``.
+in whose name the pattern ``where`` is found.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -43,7 +44,7 @@ def _patch_engine(plan: dict[str, str]) -> None:
                 return super().load(folder, step, clock)
 
             def _linger(self):
-                if plan["way"] == "slow" and self._activity.operation.endswith(plan["where"]):
+                if plan["way"] == "slow" and re.search(plan["where"], self._activity.operation):
                     time.sleep(1.0)
 
             def save(self, folder, clock):
