@@ -73,6 +73,7 @@ def judge_run(
     missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.because == NO_TEST)]
     waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
     rehearsals = _rehearsal_reasons(plan, settings, gates) + _reread_reasons(settings, measurements)
+    rehearsals += _basis_reasons(measurements)
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
     reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
     reasons += _missing_reasons(missing)
@@ -219,6 +220,25 @@ def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> 
         for o in m.of_kind("load")
         if o.resident_bytes != 0
     ][:1]
+
+
+def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
+    """A time that no rank recorded certifies nothing, however right it is."""
+    reasons = []
+    for m in measurements:
+        inferred = [o for o in m.operations if o.basis == "inferred from rank 0"]
+        unknown = [o for o in m.operations if o.basis == "rank 0 only"]
+        if inferred:
+            reasons.append(
+                f"The slowest process in {len(inferred)} of {len(m.operations)} operations of {m.subject} was inferred "
+                "from rank 0's times, not recorded."
+            )
+        if unknown:
+            reasons.append(
+                f"Of {len(unknown)} of {len(m.operations)} operations of {m.subject} the slowest process is not known, "
+                "only rank 0's own time."
+            )
+    return reasons
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:

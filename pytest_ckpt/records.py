@@ -31,20 +31,22 @@ class Operation:
     ``phases`` are the seconds of the slowest rank: open, write or read, fsync, close, directory; then coordination
     (until rank 0 knows that all are done) and commit, which rank 0 does for all.
     ``checkpoint`` is the number of the one that was saved or loaded. ``resident_bytes`` of ``mapped_bytes`` about to be
-    read were in the page cache when the clock started (loads).
+    read were in the page cache when the clock started (loads). ``basis`` says where ``seconds`` is from, in the words
+    of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None.
     """
 
     kind: OperationKind
     index: int
     seconds: float
-    slowest_rank: int
-    rank0_seconds: float
+    slowest_rank: int | None
+    rank0_seconds: float | None
     rank_seconds: tuple[float, ...]
     phases: dict[str, float]
     bytes: int
     checkpoint: int = 0
     mapped_bytes: int | None = None
     resident_bytes: int | None = None
+    basis: str = "all ranks"
 
     @property
     def bytes_per_second(self) -> float:

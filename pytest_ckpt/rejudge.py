@@ -109,7 +109,8 @@ def _read(file: Path) -> Any:
         return json.loads(file.read_text())
     except OSError as error:
         raise UsageError(
-            f"{file} cannot be read: {error.strerror}.", "Name the folder of a run, such as ckpt-report."
+            f"{file} cannot be read: {error.strerror}.",
+            "Name the folder of a run, such as ckpt-report, or of results of DLIO.",
         ) from None
     except ValueError as error:
         raise UsageError(f"{file} is not JSON: {error}.", "Name the folder of a run that ended.") from None
