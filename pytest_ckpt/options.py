@@ -123,6 +123,9 @@ OPTIONS = (
     Option(key="gates", metavar="NAME", default="auto", parse=read_text,
            help="which requirements gate, with which limits: posix-shared, posix-local, gateway, speed-only, or a TOML "
            "file that extends one of them; auto: by the target's file system"),
+    Option(key="waive", metavar="FILE", default="", parse=read_text,
+           help="a TOML file of waivers, each with requirement, subject, reason and expiry date; what is required and "
+           "waived is not certified"),
     Option(key="second_mount", metavar="PATH", default="", parse=read_text,
            help="how another mount of the same storage on this host calls the folder of the target: a second client"),
     Option(key="full_target", metavar="PATH", default="", parse=read_text,
@@ -222,6 +225,7 @@ def resolve(
         compressible=values["compressible"] or 0.0,
         suites=values["suite"],
         gates=values["gates"],
+        waive=values["waive"],
         second_mount=values["second_mount"],
         full_target=values["full_target"],
         power_cut=values["power_cut"],

@@ -32,6 +32,7 @@ from pytest_ckpt.records import Measurement, Observation, Verdict, from_plain, t
 from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS
 from pytest_ckpt.requirements.gates import Gates
+from pytest_ckpt.requirements.waivers import Waiver, waive
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.targets.posix import RunFolder, leftovers, remove
 
@@ -57,6 +58,7 @@ class SessionFacts:
     launcher: Launcher
     environment: dict[str, Any]
     gates: Gates
+    waivers: tuple[Waiver, ...] = ()
     second_client: SecondClient | None = None
     small_folder: str | None = None
     small_identity: tuple[int, ...] = ()
@@ -176,6 +178,10 @@ class Session:
         asked = {r.id for r in asked_requirements(self.settings, self.gates) if r.suite in self.settings.suites}
         return requirement in asked and bool(self.subjects(requirement))
 
+    def waived(self, verdict: Verdict) -> Verdict:
+        """Return a verdict, waived where the run's waivers cover it."""
+        return waive([verdict], self.facts.waivers, self.facts.started)[0]
+
     def subjects(self, requirement: str) -> list[str]:
         """Return what a requirement is judged on: the checkpoints of the plan, or its checks of the target."""
         row = REQUIREMENTS[requirement]
@@ -203,7 +209,9 @@ class Session:
         left_behind = self._clean()
         measurements = self.measurements()
         observations = self.observations()
-        judgement = judge_run(self.plan, self.settings, self.gates, book, measurements)
+        judgement = judge_run(
+            self.plan, self.settings, self.gates, book, measurements, self.facts.waivers, self.facts.started
+        )
         code = exit_code if final or (exit_code == 1 and judgement.exit_code != 1) else judgement.exit_code
         stages = {"preflight": self.preflight_seconds}
         for measurement in measurements:
@@ -229,6 +237,7 @@ class Session:
             plan=self.plan,
             settings=self.settings,
             gates=self.gates,
+            waivers=self.facts.waivers,
             judgement=judgement,
             exit_code=code,
             measurements=measurements,
@@ -313,6 +322,7 @@ def _facts(
             **({"second_client": second.description} if second else {}),
         },
         gates=gates,
+        waivers=checked.waivers,
         second_client=second,
         small_folder=str(small.path) if small else None,
         small_identity=small.identity if small else (),

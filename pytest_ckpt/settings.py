@@ -77,6 +77,7 @@ class Settings:
     compressible: float
     suites: tuple[str, ...]
     gates: str
+    waive: str | None
     second_mount: str | None
     full_target: str | None
     power_cut: str | None
