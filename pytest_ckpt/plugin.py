@@ -15,7 +15,7 @@ from pytest_ckpt.options import OPTIONS, add_options, resolve
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-_FOLDER = "pytest_ckpt_folder"
+_FOLDER, _FACTS = "pytest_ckpt_folder", "pytest_ckpt_facts"
 # Options with which pytest runs no test.
 _LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
 _NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
@@ -61,7 +61,8 @@ def _open(config: pytest.Config, said: dict[str, str | None], ini: dict[str, str
     if is_worker:
         from pathlib import Path  # noqa: PLC0415
 
-        session = Session.join(settings, Path(config.workerinput[_FOLDER]))  # type: ignore[attr-defined]
+        told = config.workerinput  # type: ignore[attr-defined]
+        session = Session.join(settings, Path(told[_FOLDER]), told[_FACTS])
     else:
         command = ["pytest", *config.invocation_params.args]
         refuse_inside_mpi(shlex.join(command))
@@ -97,6 +98,7 @@ def pytest_configure_node(node: Any) -> None:
     """Tell a worker of xdist which run it belongs to."""
     if session := _session(node.config):
         node.workerinput[_FOLDER] = str(session.folder)
+        node.workerinput[_FACTS] = session.facts_text()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
+import os
 import secrets
 import shlex
 import shutil
@@ -16,7 +18,6 @@ from pytest_ckpt import __version__
 from pytest_ckpt.certificate import asked_checks, asked_requirements, chosen_suites, judge_run, make_document
 from pytest_ckpt.conformance.table import CHECKS
 from pytest_ckpt.errors import UsageError
-from pytest_ckpt.gate_tables import load_gates
 from pytest_ckpt.measure import preflight
 from pytest_ckpt.measure.behaviour import CHECKS_FOLDER, Checks, read_observation
 from pytest_ckpt.measure.bench import Bench, file_names, read_measurement
@@ -28,8 +29,10 @@ from pytest_ckpt.measure.recorder import write_atomically
 from pytest_ckpt.measure.second_client import SecondClient, find_second_client
 from pytest_ckpt.measure.tidy import remove_in_time
 from pytest_ckpt.records import Measurement, Observation, Verdict, from_plain, to_plain
+from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS
 from pytest_ckpt.requirements.gates import Gates
+from pytest_ckpt.requirements.waivers import Waiver, waive
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.targets.posix import RunFolder, leftovers, remove
 
@@ -44,7 +47,7 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionFacts:
-    """What every process of a run must know alike; kept in ``session.json``."""
+    """What every process of a run must know alike; ``session.json`` keeps it without secrets."""
 
     run_id: str
     started: str
@@ -55,24 +58,27 @@ class SessionFacts:
     launcher: Launcher
     environment: dict[str, Any]
     gates: Gates
+    waivers: tuple[Waiver, ...] = ()
     second_client: SecondClient | None = None
     small_folder: str | None = None
     small_identity: tuple[int, ...] = ()
 
 
 class Session:
-    """A run. ``notices`` are sentences for the person who started it."""
+    """A run. ``notices`` are sentences for the person who started it, ``last_words`` one for the end."""
 
     def __init__(self, settings: Settings, facts: SessionFacts, folder: Path) -> None:
-        self.settings = settings
+        self.settings = dataclasses.replace(settings, suites=chosen_suites(settings, facts.gates))
         self.facts = facts
         self.folder = folder
         self.notices: list[str] = []
+        self.last_words = ""
         self.preflight_seconds = 0.0
         self._signer: Signer | None = None
         self._began = time.monotonic()
+        self._redactor = Redactor.of(os.environ, [*(o.value for o in settings.origins), *facts.command])
         target = facts.environment["target"]
-        self.plan: Plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
+        self.plan: Plan = plan_run(self.settings, file_system=target["file_system"], is_local=target["local"])
         self.gates = facts.gates
 
     @classmethod
@@ -81,10 +87,11 @@ class Session:
         began = time.monotonic()
         run_id = _new_id()
         signer = _signer(settings)
+        _check_history(settings)
         checked = preflight.check(settings, run_id)
         folder = Path(settings.report).expanduser().absolute()
         notices = []
-        gates = _gates(settings, checked)
+        gates = checked.gates
         target = RunFolder(checked.target, run_id)
         small = RunFolder(Path(settings.full_target).expanduser().absolute(), run_id) if settings.full_target else None
         second = None
@@ -110,9 +117,10 @@ class Session:
             shutil.copytree(checked.probe, folder / "launches" / "probe")
             shutil.rmtree(checked.probe.parent)
         facts = _facts(settings, command, checked, target, gates, second, small)
-        write_atomically(folder / "session.json", json.dumps(to_plain(facts), indent=1) + "\n")
         session = cls(settings, facts, folder)
-        write_atomically(folder / "plan.json", json.dumps(session.plan.to_plain(ranks=True)) + "\n")
+        hide = session._redactor.plain
+        write_atomically(folder / "session.json", json.dumps(hide(to_plain(facts)), indent=1) + "\n")
+        write_atomically(folder / "plan.json", json.dumps(hide(session.plan.to_plain(ranks=True))) + "\n")
         session.notices = notices
         session._signer = signer
         session._began = began
@@ -124,15 +132,19 @@ class Session:
         """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
         run_id = _new_id()
         _signer(settings)
+        _check_history(settings)
         checked = preflight.check(settings, run_id, launch=False)
-        facts = _facts(settings, command, checked, RunFolder(checked.target, run_id), _gates(settings, checked))
+        facts = _facts(settings, command, checked, RunFolder(checked.target, run_id), checked.gates)
         return cls(settings, facts, Path(settings.report).expanduser().absolute())
 
     @classmethod
-    def join(cls, settings: Settings, folder: Path) -> Session:
-        """Take part in a run that the controller opened."""
-        facts = from_plain(SessionFacts, json.loads((folder / "session.json").read_text()))
-        return cls(settings, facts, folder)
+    def join(cls, settings: Settings, folder: Path, facts: str) -> Session:
+        """Take part in a run that the controller opened; ``facts`` is what its `facts_text` gave."""
+        return cls(settings, from_plain(SessionFacts, json.loads(facts)), folder)
+
+    def facts_text(self) -> str:
+        """Return the facts for the other processes of the run, with the secrets that a file does not get to see."""
+        return json.dumps(to_plain(self.facts))
 
     def bench(self, observer: Observer) -> Bench:
         """Return what hands out the measurements of this run."""
@@ -163,9 +175,12 @@ class Session:
 
     def runs(self, requirement: str) -> bool:
         """Whether a requirement is part of this run: asked for, and in a suite that was chosen."""
-        chosen = chosen_suites(self.settings, self.gates)
-        asked = {r.id for r in asked_requirements(self.settings, self.gates) if r.suite in chosen}
+        asked = {r.id for r in asked_requirements(self.settings, self.gates) if r.suite in self.settings.suites}
         return requirement in asked and bool(self.subjects(requirement))
+
+    def waived(self, verdict: Verdict) -> Verdict:
+        """Return a verdict, waived where the run's waivers cover it."""
+        return waive([verdict], self.facts.waivers, self.facts.started)[0]
 
     def subjects(self, requirement: str) -> list[str]:
         """Return what a requirement is judged on: the checkpoints of the plan, or its checks of the target."""
@@ -194,7 +209,9 @@ class Session:
         left_behind = self._clean()
         measurements = self.measurements()
         observations = self.observations()
-        judgement = judge_run(self.plan, self.settings, self.gates, book, measurements)
+        judgement = judge_run(
+            self.plan, self.settings, self.gates, book, measurements, self.facts.waivers, self.facts.started
+        )
         code = exit_code if final or (exit_code == 1 and judgement.exit_code != 1) else judgement.exit_code
         stages = {"preflight": self.preflight_seconds}
         for measurement in measurements:
@@ -220,6 +237,7 @@ class Session:
             plan=self.plan,
             settings=self.settings,
             gates=self.gates,
+            waivers=self.facts.waivers,
             judgement=judgement,
             exit_code=code,
             measurements=measurements,
@@ -228,8 +246,24 @@ class Session:
             stages=stages,
             left_behind=left_behind,
         )
-        write_report(document, self.folder, self._signer)
-        return document
+        public: dict[str, Any] = self._redactor.plain(document)
+        self._redactor.sweep(self.folder)
+        write_report(public, self.folder, self._signer)
+        self._keep(public)
+        return public
+
+    def _keep(self, document: dict[str, Any]) -> None:
+        """Append the run to its history; what goes wrong there must not cost the run its report."""
+        if not self.settings.history:
+            return
+        from pytest_ckpt.report.history import append_run  # noqa: PLC0415
+
+        try:
+            count = append_run(Path(self.settings.history), document, self.folder)
+        except (OSError, shutil.Error) as error:
+            self.last_words = f"THE RUN IS NOT IN THE HISTORY: {self.settings.history}: {error}"
+        else:
+            self.last_words = f"history: {self.settings.history} holds {count} runs"
 
     def _clean(self) -> list[str]:
         target = Path(self.facts.target_folder)
@@ -263,10 +297,6 @@ def _new_id() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def _gates(settings: Settings, checked: preflight.Preflight) -> Gates:
-    return load_gates(settings.gates, checked.mount.file_system, is_local=checked.mount.is_local)
-
-
 def _facts(
     settings: Settings,
     command: Sequence[str],
@@ -292,10 +322,18 @@ def _facts(
             **({"second_client": second.description} if second else {}),
         },
         gates=gates,
+        waivers=checked.waivers,
         second_client=second,
         small_folder=str(small.path) if small else None,
         small_identity=small.identity if small else (),
     )
+
+
+def _check_history(settings: Settings) -> None:
+    if settings.history and settings.target:
+        from pytest_ckpt.report.history import check_place  # noqa: PLC0415
+
+        check_place(Path(settings.history), Path(settings.target), Path(settings.report))
 
 
 def _signer(settings: Settings) -> Signer | None:

@@ -77,6 +77,7 @@ class Settings:
     compressible: float
     suites: tuple[str, ...]
     gates: str
+    waive: str | None
     second_mount: str | None
     full_target: str | None
     power_cut: str | None
@@ -84,9 +85,10 @@ class Settings:
     effort: float
     report: str
     sign: str | None
+    history: str | None
     origins: tuple[Origin, ...]
 
     @property
-    def is_full_scale(self) -> bool:
-        """Whether the run can lead to a certificate; below this it is a rehearsal."""
-        return self.scale == ACCEPTANCE.scale and self.operations >= ACCEPTANCE.operations
+    def asks_contention(self) -> bool:
+        """Whether loads and saves that are not alone are measured too."""
+        return "contention" in self.suites

@@ -26,12 +26,15 @@ Outcome = Literal["holds", "broken", "not checked"]
 
 SIGN_OPTION = "--ckpt-sign"
 # What follows from the measurements; the rest of a report says where and when they were made.
-_FOLLOWS = ("cluster", "checkpoints", "requirements", "measurements", "certified_cluster", "training", "grade")
+_FOLLOWS = (
+    "cluster", "checkpoints", "gates", "requirements", "measurements", "observations", "certified_cluster", "training",
+    "grade", "grade_reasons",
+)  # fmt: skip
 _WORDING = frozenset({"because", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 # Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.
 _OTHER_EXITS = (1, 2, 3)
-_NAMES = ("id", "kind", "index", "subject")
+_NAMES = ("requirement", "id", "kind", "index", "subject")
 _MOST_DETAILS = 20
 _CLOSE = 1e-9
 
@@ -104,13 +107,15 @@ def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
     found = [
         f"{place}: report.json says {_short(said)}, the measurements say {_short(follows)}"
         for name in _FOLLOWS
-        for place, said, follows in differences(report.get(name), again[name], name, wording=is_same_version)
+        for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
     ]
     measured = {m["subject"] for m in again["measurements"]}
+    observed = {(o["requirement"], o["subject"]) for o in again["observations"]}
     found += [
         f"requirements[{v['id']} {v['subject']}]: {v['outcome']}, and there is no measurement of it"
         for v in again["requirements"]
-        if v["id"] in REQUIREMENTS and v["outcome"] in ("met", "failed") and v["subject"] not in measured
+        if v["id"] in REQUIREMENTS and v["outcome"] in ("met", "failed")
+        if v["subject"] not in measured and (v["id"], v["subject"]) not in observed
     ]
     code = report.get("exit_code")
     if code != again["exit_code"] and code not in _OTHER_EXITS:

@@ -105,7 +105,6 @@ def test_without_a_word_the_settings_are_those_of_an_acceptance_run():
     assert (of.models, of.mode, of.processes, of.hosts) == (tuple(MODELS), "auto", 8, ())
     assert (of.engine, of.profile, of.scale, of.operations) == ("torch", "acceptance", 1.0, 10)
     assert (of.drop_caches, of.deadline_seconds, of.keep, of.report) == ("auto", 300.0, False, "ckpt-report")
-    assert of.is_full_scale
     assert {o.source for o in of.origins} == {"default"}
 
 

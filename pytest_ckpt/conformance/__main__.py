@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import json
 import os
@@ -72,12 +73,22 @@ def make(check: Check, place: Place) -> Observation:
     """Make a check and return what it saw; a call that fails where a healthy target's does not is an anomaly."""
     module, function = check.code.split(":")
     book = Book(unit=check.unit)
+    told = str(place.folder)
+
+    def tell(call: str, path: str) -> None:
+        nonlocal told
+        told = path
+        place.tell(call, path)
+
     try:
-        getattr(importlib.import_module(f"pytest_ckpt.conformance.checks.{module}"), function)(place, book)
+        getattr(importlib.import_module(f"pytest_ckpt.conformance.checks.{module}"), function)(
+            dataclasses.replace(place, tell=tell), book
+        )
     except NotRun as reason:
         return book.observation(check.requirement, check.subject, not_run=str(reason))
     except OSError as error:
-        name = str(error.filename or place.folder)
+        # A call on a descriptor does not know the name.
+        name = str(error.filename or told)
         call = next(
             (f.line or "" for f in reversed(traceback.extract_tb(error.__traceback__)) if "conformance" in f.filename),
             "",

@@ -36,11 +36,12 @@ class Difference:
 
 
 def difference(
-    seen: bytes, expected: bytes, *, older: bytes = b"", offset: int = 0, unit_bytes: int = 0
+    seen: bytes, expected: bytes, *, older: bytes = b"", whole: bytes = b"", offset: int = 0, unit_bytes: int = 0
 ) -> Difference | None:
     """Return what is wrong with bytes that were read, None if nothing is.
 
-    ``older`` is what stood in the same place before. ``offset`` is where both begin in their file. The writes were
+    ``older`` is what stood in the same place before. ``offset`` is where both begin in their file; ``whole`` is all
+    that the file should hold, if more than that is known: misplaced bytes may come from there. The writes were
     ``unit_bytes`` long and aligned in the file (0 if not): bytes that go wrong inside of one tell of a torn write.
     """
     if seen == expected:
@@ -60,7 +61,7 @@ def difference(
             seen=f"{len(seen) - len(expected):,} bytes more",
             expected=f"the end of the file after {len(expected):,} bytes",
         )
-    kind, what = _kind(seen, expected, older, at, offset)
+    kind, what = _kind(seen, expected, older, whole, at, offset)
     written = "zeros, nothing was written there" if kind == "bytes in a hole" else "the bytes that were written there"
     inside = (offset + at) % unit_bytes if unit_bytes else 0
     if inside >= _SECTOR_BYTES and kind != "flipped bits":
@@ -109,7 +110,7 @@ def _first_difference(seen: bytes, expected: bytes) -> int:
     return length
 
 
-def _kind(seen: bytes, expected: bytes, older: bytes, at: int, offset: int) -> tuple[str, str]:
+def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, offset: int) -> tuple[str, str]:
     """Return the kind and the words for what was seen, from the rest of the sector at the first difference."""
     stop = min(at + _SECTOR_BYTES - (offset + at) % _SECTOR_BYTES, len(seen), len(expected))
     here, there = seen[at:stop], expected[at:stop]
@@ -127,7 +128,7 @@ def _kind(seen: bytes, expected: bytes, older: bytes, at: int, offset: int) -> t
         kind, what = "wrong bytes", "bytes that were never written there"
     piece = here[:_PIECE_BYTES]
     if len(piece) == _PIECE_BYTES and any(piece):
-        for name, other in (("this version", expected), ("an older version", older)):
+        for name, start, other in (("this", offset, expected), ("this", 0, whole), ("an older", offset, older)):
             if (origin := other.find(piece)) >= 0:
-                return "misplaced bytes", f"the bytes of {name} that belong to byte {offset + origin:,}"
+                return "misplaced bytes", f"the bytes of {name} version that belong to byte {start + origin:,}"
     return kind, what

@@ -132,12 +132,14 @@ class Worker:
         return Ended(hung=time.monotonic() - since, blocked=blocked_in(self.pid), call=call, where=where)
 
     def kill(self) -> None:
-        """Kill the worker; one that the kernel does not let go of is left behind after a few seconds."""
-        if self._status is None:
+        """Kill the worker, which may not let go at once."""
+        if not self._over():
             os.kill(self.pid, signal.SIGKILL)
-            end = time.monotonic() + _KILL_SECONDS
-            while not self._over() and time.monotonic() < end:
-                time.sleep(_TICK_SECONDS)
+
+    def leave(self, until: float) -> None:
+        """Wait for the end of a worker that was killed; leave it behind if the kernel holds it beyond a moment."""
+        while not self._over() and time.monotonic() < until:
+            time.sleep(_TICK_SECONDS)
         for descriptor in (self._to, self._from):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -174,6 +176,9 @@ def working(functions: Iterable[Callable[[Talk], Any]]) -> Iterator[list[Worker]
     finally:
         for worker in workers:
             worker.kill()
+        until = time.monotonic() + _KILL_SECONDS
+        for worker in workers:
+            worker.leave(until)
 
 
 def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:

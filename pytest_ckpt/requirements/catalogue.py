@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pytest_ckpt import resources
 from pytest_ckpt.conformance.table import CHECKS
 from pytest_ckpt.records import Measurement, Observation, Severity, Verdict
-from pytest_ckpt.requirements import evenness, proof, speed
+from pytest_ckpt.requirements import company, evenness, proof, sharing, speed
 from pytest_ckpt.requirements.behaviour import BEHAVIOURS, judge_observation
 from pytest_ckpt.requirements.decision import Decision
 from pytest_ckpt.requirements.gates import Gates
@@ -117,6 +117,49 @@ REQUIREMENTS = {
             judge=evenness.judge_data,
             source="IO500 rule 7; our proposal: within 5 %",
             is_asked=lambda settings: settings.data_pairs > 0,
+        ),
+        Requirement(
+            id="STORM",
+            title="All replicas restore at once",
+            severity="required",
+            most=sharing.MOST_STORM,
+            judge=sharing.judge_storm,
+            source="our proposal: 1.5 x the load limit, slowest / median at most 2",
+            suite="contention",
+        ),
+        Requirement(
+            id="SHIFTED",
+            title="Any rank restores any other's files",
+            severity="required",
+            judge=sharing.judge_shifted,
+            source="as LOAD: restore budget x mean time to failure",
+            suite="contention",
+        ),
+        Requirement(
+            id="RESHAPED",
+            title="Fewer and more ranks restore the checkpoint",
+            severity="required",
+            judge=sharing.judge_reshaped,
+            source="as LOAD: restore budget x mean time to failure",
+            suite="contention",
+        ),
+        Requirement(
+            id="NEIGHBOUR",
+            title="A second job does not hold up a save",
+            severity="required",
+            most=company.MOST_NEIGHBOUR,
+            judge=company.judge_neighbour,
+            source="our proposal: at most 25 % longer",
+            suite="contention",
+        ),
+        Requirement(
+            id="MIXED",
+            title="Saves and data loading bear each other",
+            severity="required",
+            most=company.MOST_READ_DELAY,
+            judge=company.judge_mixed,
+            source="our proposal: the loader's p99 at most 2 x, a save at most 1.25 x the save limit",
+            suite="contention",
         ),
         *(
             Requirement(id=b.id, title=b.title, severity=b.severity, source=b.source, suite="conformance")

@@ -33,8 +33,8 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: f
         return undecided(measurement, "save")
     if measurement.processes < 3:
         return Decision(outcome="not run", because=f"Too few ranks to tell a straggler: {measurement.processes}.")
-    worst = max(measurement.operations, key=lambda o: _skew(o, measurement.rank_bytes)[0])
-    skew, tail = _skew(worst, measurement.rank_bytes)
+    worst = max(measurement.operations, key=lambda o: skew_of(o, measurement.rank_bytes)[0])
+    skew, tail = skew_of(worst, measurement.rank_bytes)
     host = next((r.host for r in measurement.ranks if r.rank == worst.slowest_rank), "")
     where = f"{worst.kind} {worst.index}, rank {worst.slowest_rank}{' on ' + host if host else ''}"
     ratios = [("slowest / median", skew, most)]
@@ -44,7 +44,7 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: f
     failed = any(value > limit for _, value, limit in ratios)
     because = f"{numbers}, in {where}." if failed else f"At worst {numbers}, in {where}."
     detail = tuple(
-        f"{o.kind} {o.index}: slowest / median {_skew(o, measurement.rank_bytes)[0]:.2f}"
+        f"{o.kind} {o.index}: slowest / median {skew_of(o, measurement.rank_bytes)[0]:.2f}"
         for o in measurement.operations
     )
     # The value shown is the one that is nearest to its limit, or farthest beyond it.
@@ -129,7 +129,7 @@ def _much_faster(loads: Sequence[Operation]) -> str:
     )
 
 
-def _skew(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, float | None]:
+def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, float | None]:
     """Return (slowest / median, p99 / p50) of the ranks' seconds for each byte; no p99 of fewer than 100 ranks.
 
     Layouts give ranks different amounts to write; a rank that has more to do is no straggler.

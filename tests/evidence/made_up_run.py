@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ckpt import __version__
-from pytest_ckpt.certificate import judge_run, make_document
+from pytest_ckpt.certificate import asked_requirements, judge_run, make_document
+from pytest_ckpt.gate_tables import load_gates
 from pytest_ckpt.options import OPTIONS, resolve
 from pytest_ckpt.records import CacheFacts, Durability, Integrity, Measurement, Operation, RankFacts, to_plain
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide
+from pytest_ckpt.requirements.catalogue import decide
 from pytest_ckpt.session import write_report
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 
@@ -23,6 +24,7 @@ OPTIONS_OF_A_SMALL_RUN = {
     "ckpt_mode": "open",
     "ckpt_processes": "2",
     "ckpt_profile": "smoke",
+    "ckpt_gates": "speed-only",
 }
 
 
@@ -44,11 +46,13 @@ def make_run(
     """Write a run folder whose saves and loads take about so many seconds; return its report."""
     said = OPTIONS_OF_A_SMALL_RUN | (options or {})
     settings = resolve({o.ini_name: said.get(o.ini_name) for o in OPTIONS}, {})
-    plan = plan_run(settings, file_system="nfs4", is_local=False)
+    plan = plan_run(settings, file_system="ext4", is_local=True)
     rng = random.Random(seed)
     measurements = [_measurement(rng, c, save, load, noise) for c in plan.checkpoints if not c.not_run]
-    book = [decide(r, m, plan.limits) for m in measurements for r in REQUIREMENTS.values() if r.is_asked(settings)]
-    judgement = judge_run(plan, settings, book, measurements)
+    gates = load_gates("speed-only", "ext4", is_local=True)
+    asked = [r for r in asked_requirements(settings, gates) if r.suite == "performance"]
+    book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
+    judgement = judge_run(plan, settings, gates, book, measurements)
     document = make_document(
         run={
             "id": run_id or f"20310506T070809-{seed:06x}",
@@ -62,17 +66,20 @@ def make_run(
         },
         plan=plan,
         settings=settings,
+        gates=gates,
+        waivers=(),
         judgement=judgement,
         exit_code=2 if fails else judgement.exit_code,
         measurements=measurements,
+        observations=(),
         environment={
             "hosts": [
                 {"host": "n1", "ranks": [0, 1], "cpu": "EPYC", "cores": 64, "memory_bytes": 1 << 40,
                  "kernel": "6.8.0", "os": "Linux", "python": "3.12.3"}
             ],
             "target": {
-                "path": "/mnt/array", "file_system": "nfs4", "source": "array:/export", "mount_point": "/mnt/array",
-                "options": "rw,vers=4.2", "total_bytes": 1 << 50, "free_bytes": 1 << 49, "local": False,
+                "path": "/mnt/array", "file_system": "ext4", "source": "/dev/nvme0n1", "mount_point": "/mnt/array",
+                "options": "rw,relatime", "total_bytes": 1 << 50, "free_bytes": 1 << 49, "local": True,
             }
             | (target or {}),
             "versions": {"python": "3.12.3", "pytest-ckpt": __version__, "torch": "2.13.0"} | (versions or {}),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.conformance.contents import compare, random_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pytest_ckpt.conformance.place import Book, Place
 
@@ -63,12 +63,12 @@ def names(place: Place, book: Book) -> None:
                     file.write(content)
             except FileExistsError:
                 same = next((other for other in made if _same(folder / other, path)), "another")
-                _folded(book, path, f"{name!r} is already there: it is taken for {same!r}")
+                _folded(book, path, f"{_short(name)} is already there: it is taken for {_short(same)}")
             except OSError as error:
                 book.wrong(
                     "name refused",
                     where=f"{folder}, a name of {len(name.encode())} bytes",
-                    seen=f"{error.strerror} (errno {error.errno}) for {name!r}",
+                    seen=f"{error.strerror} (errno {error.errno}) for {_short(name)}",
                     expected="a file of that name",
                 )
             else:
@@ -78,7 +78,7 @@ def names(place: Place, book: Book) -> None:
         if listed != sorted(made):
             strange = [name for name in listed if name not in made]
             lost = [name for name in made if name not in listed]
-            _folded(book, folder, f"made and not listed: {lost}; listed and not made: {strange}")
+            _folded(book, folder, f"made and not listed: {_shorts(lost)}; listed and not made: {_shorts(strange)}")
         for name, content in made.items():
             if name in listed:
                 compare(book, (folder / name).read_bytes(), content, path=folder / name)
@@ -173,6 +173,14 @@ def _same(one: Path, other: Path) -> bool:
 
 def _folded(book: Book, path: Path, seen: str) -> None:
     book.wrong("names folded or cut", where=str(path), seen=seen, expected="every name as it was given")
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 60 else f"{name[:28]}…{name[-28:]}")
+
+
+def _shorts(names: Iterable[str]) -> str:
+    return ", ".join(map(_short, names)) or "none"
 
 
 def _too_long(place: Place, book: Book) -> None:

@@ -23,7 +23,7 @@ _PROCESSES = 4
 _ADDITIONS = 250
 _POLL_SECONDS = 0.01
 _MODES = ((fcntl.LOCK_EX, fcntl.LOCK_EX), (fcntl.LOCK_EX, fcntl.LOCK_SH), (fcntl.LOCK_SH, fcntl.LOCK_EX))
-_NAMES = {fcntl.LOCK_EX: "exclusive", fcntl.LOCK_SH: "shared"}
+_NAMES = {fcntl.LOCK_EX: "an exclusive", fcntl.LOCK_SH: "a shared"}
 
 
 def flock(place: Place, book: Book) -> None:
@@ -38,7 +38,7 @@ def flock(place: Place, book: Book) -> None:
                     _not_held(book, holder.ended())
                     return
                 if _got(path, wanted):
-                    _both(book, path, f"a {_NAMES[wanted]} lock while another process held a {_NAMES[held]} one")
+                    _both(book, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[held]} one")
                 book.trials += 1
             # The block's end has killed the holder.
             _released(place, book, path, partial(_got, path, fcntl.LOCK_EX))

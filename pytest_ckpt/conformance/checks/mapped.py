@@ -81,7 +81,10 @@ def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[Ta
                 for start in chance.sample(steps, len(steps)):
                     talk.at("read through a mapping", f"{path} at byte {start:,}")
                     found = difference(
-                        mapped[start : start + _STEP_BYTES], content[start : start + _STEP_BYTES], offset=start
+                        mapped[start : start + _STEP_BYTES],
+                        content[start : start + _STEP_BYTES],
+                        whole=content,
+                        offset=start,
                     )
                     if found:
                         where = f"{path} at byte {start + found.at:,}, read through a mapping"
