@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Anomalies that are kept with all their words; more are only counted.
 _NAMED = 20
+# So that a frequent one does not hide the others.
+_NAMED_OF_A_KIND = 5
 
 
 class NotRun(Exception):  # noqa: N818 - it is no error
@@ -81,7 +83,8 @@ class Book:
         rename"); ``where`` is the file and offset or the moment.
         """
         self.anomaly_count += 1
-        if len(self.anomalies) < _NAMED:
+        same = sum(anomaly.kind == kind for anomaly in self.anomalies)
+        if len(self.anomalies) < _NAMED and same < _NAMED_OF_A_KIND:
             self.anomalies.append(Anomaly(kind=kind, where=where, seen=seen, expected=expected))
 
     def plain(self) -> dict[str, Any]:
