@@ -34,6 +34,7 @@ NEVER_CERTIFIED = (
 )
 
 _MOST_TOLD = 20
+_MOST_OPERATIONS = 4_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,11 +135,13 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
     Its paths are from ``folder``.
     """
     shards, measurement = result.layout, result.measurement
+    operations = min(n for kind in KINDS if (n := len(measurement.of_kind(kind))))
     said = {
         "ckpt_model": shards.model.name,
         "ckpt_mode": shards.mode,
         "ckpt_processes": str(shards.processes),
-        "ckpt_operations": str(min(n for kind in KINDS if (n := len(measurement.of_kind(kind))))),
+        # Pooled runs may have more than any single one can be asked for.
+        "ckpt_operations": str(min(operations, _MOST_OPERATIONS)),
     }
     settings = resolve(command_line, said, ini_source="the published result")
     plan = plan_run(settings, file_system=None, is_local=None)

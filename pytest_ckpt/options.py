@@ -128,6 +128,9 @@ OPTIONS = (
     Option(key="gates", metavar="NAME", default="auto", parse=read_text,
            help="which requirements gate, with which limits: posix-shared, posix-local, gateway, speed-only, or a TOML "
            "file that extends one of them; auto: by the target's file system"),
+    Option(key="waive", metavar="FILE", default="", parse=read_text,
+           help="a TOML file of waivers, each with requirement, subject, reason and expiry date; what is required and "
+           "waived is not certified"),
     Option(key="second_mount", metavar="PATH", default="", parse=read_text,
            help="how another mount of the same storage on this host calls the folder of the target: a second client"),
     Option(key="full_target", metavar="PATH", default="", parse=read_text,
@@ -140,6 +143,8 @@ OPTIONS = (
            help="the folder for the certificate, the report and all evidence"),
     Option(key="sign", metavar="KEY", default="", parse=read_text,
            help="a private key (Ed25519, PEM) that signs report and manifest at the end of the run"),
+    Option(key="history", metavar="FOLDER", default="", parse=read_text,
+           help="a folder that keeps this run among others, for pytest-ckpt trend"),
     Option(key="config", metavar="FILE", default="", parse=read_text,
            help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
 )  # fmt: skip
@@ -227,6 +232,7 @@ def resolve(
         near_full=values["near_full"] == "on",
         suites=values["suite"],
         gates=values["gates"],
+        waive=values["waive"],
         second_mount=values["second_mount"],
         full_target=values["full_target"],
         power_cut=values["power_cut"],
@@ -234,6 +240,7 @@ def resolve(
         effort=profile.effort,
         report=values["report"],
         sign=values["sign"],
+        history=values["history"],
         origins=tuple(origins),
     )
 

@@ -15,6 +15,7 @@ from pytest_ckpt.options import OPTIONS, resolve
 from pytest_ckpt.records import Measurement, Observation, Verdict, from_plain
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide, decide_observed, severity_of
 from pytest_ckpt.requirements.gates import Gates
+from pytest_ckpt.requirements.waivers import Waiver
 from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.plan import plan_run
 
@@ -54,7 +55,7 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
     book = []
     for recorded in (from_plain(Verdict, v) for v in report["requirements"]):
         # A test that did not run then does not run now.
-        if recorded.because == NO_TEST or recorded.id not in REQUIREMENTS:
+        if recorded.because.endswith(NO_TEST) or recorded.id not in REQUIREMENTS:
             continue
         requirement, subject = REQUIREMENTS[recorded.id], recorded.subject
         if measurement := by_subject.get(subject):
@@ -63,13 +64,15 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
             book.append(decide_observed(requirement, observation, gates))
         else:
             book.append(dataclasses.replace(recorded, severity=severity_of(requirement, subject, gates)))
-    judgement = judge_run(plan, settings, gates, book, measurements)
+    waivers = tuple(from_plain(Waiver, w) for w in report.get("waivers", []))
+    judgement = judge_run(plan, settings, gates, book, measurements, waivers, report["run"]["started"])
     return make_document(
         # The certificate in that folder is another judgement's.
         run={**report["run"], "folder": ""},
         plan=plan,
         settings=settings,
         gates=gates,
+        waivers=waivers,
         judgement=judgement,
         exit_code=judgement.exit_code,
         measurements=measurements,

@@ -79,6 +79,7 @@ class Settings:
     near_full: bool
     suites: tuple[str, ...]
     gates: str
+    waive: str | None
     second_mount: str | None
     full_target: str | None
     power_cut: str | None
@@ -86,6 +87,7 @@ class Settings:
     effort: float
     report: str
     sign: str | None
+    history: str | None
     origins: tuple[Origin, ...]
 
     @property

@@ -25,7 +25,7 @@ LAYERS = [
     {"report"},
     {"session"},
     {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"}
-    | {"verification", "judge_dlio", "comparison"},
+    | {"verification", "judge_dlio", "comparison", "trend"},
 ]
 FACES = LAYERS[-1]
 

@@ -6,7 +6,6 @@ the summary. All are optional: published folders lack one or the other.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,10 @@ _GIB = 2**30
 # Names of one figure in the summaries of different versions; all of them are GiB.
 _GIGABYTES = ("GB", "GiB")
 _PREFIX = "workload."
+_ENDLESS = 1e15
+
+# More than any run has: larger counts are mistakes in a file.
+_MOST_PROCESSES, _MOST_CHECKPOINTS = 16_384, 4_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,9 +149,9 @@ def _published(metric: Mapping[str, Any], kind: str) -> Published | None:
 def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
     """Return how many of each kind were asked for; 0 and -1 both mean none."""
     found: dict[OperationKind, int] = {}
-    if (writes := _whole(checkpoint.get("num_checkpoints_write"))) is not None:
+    if (writes := _whole(checkpoint.get("num_checkpoints_write"))) is not None and writes <= _MOST_CHECKPOINTS:
         found["save"] = max(0, writes)
-    if (reads := _whole(checkpoint.get("num_checkpoints_read"))) is not None:
+    if (reads := _whole(checkpoint.get("num_checkpoints_read"))) is not None and reads <= _MOST_CHECKPOINTS:
         found["load"] = max(0, reads)
     return found
 
@@ -173,8 +176,9 @@ def _as_number(text: str) -> Any:
 
 
 def _between(value: Any) -> float | None:
-    seconds = None if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
-    return seconds if seconds is not None and math.isfinite(seconds) and seconds >= 0 else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < _ENDLESS else None
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -190,16 +194,16 @@ def _text(value: Any) -> str:
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _ENDLESS else None
 
 
 def _count(value: Any) -> int | None:
     whole = _whole(value)
-    return whole if whole is not None and whole > 0 else None
+    return whole if whole is not None and 0 < whole <= _MOST_PROCESSES else None
 
 
 def _number(value: Any) -> float | None:
     """Return a finite number above 0; a mean over nothing is NaN there."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and value > 0 else None
+    return float(value) if 0 < value < _ENDLESS else None

@@ -101,6 +101,10 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
         say("no rank's times could be read, so nothing can be judged. A summary holds only means of rank 0.")
         return None, messages
     ranks = dict(files.ranks)
+    for rank in [r for r in ranks if r >= (files.facts.processes or r + 1)]:
+        why = f"left out: there is no rank {rank} of {format_count(files.facts.processes or 0)}."
+        say(why, folder / f"{rank}_per_epoch_stats.json")
+        del ranks[rank]
     for rank, why in strangers(ranks).items():
         say(f"left out: {why}.", folder / f"{rank}_per_epoch_stats.json")
         del ranks[rank]

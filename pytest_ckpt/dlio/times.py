@@ -7,7 +7,6 @@ checkpoint over that duration.
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping
@@ -27,6 +26,7 @@ _CLOCK_START = datetime(2000, 1, 1)
 # The file repeats its two time stamps as a duration, to the microsecond.
 _SAME_SECONDS = 0.002
 _SIZES = 3
+_ENDLESS = 1e15
 
 Key = tuple[OperationKind, int]
 
@@ -153,7 +153,8 @@ def _moment(text: Any) -> datetime | None:
 
 
 def _is_positive(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    # Also false for what is not a number, and for what is too large for one.
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _ENDLESS
 
 
 def _text(value: Any) -> str:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.certificate import known_subjects
 from pytest_ckpt.errors import UsageError
-from pytest_ckpt.gate_tables import settle
+from pytest_ckpt.gate_tables import load_waivers, settle
 from pytest_ckpt.measure.environment import target_facts
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher, find_launcher
@@ -29,6 +30,7 @@ from pytest_ckpt.units import format_bytes
 
 if TYPE_CHECKING:
     from pytest_ckpt.requirements.gates import Gates
+    from pytest_ckpt.requirements.waivers import Waiver
     from pytest_ckpt.settings import Settings
 
 # Rounding must not make a proposed scale too large.
@@ -46,6 +48,7 @@ class Preflight:
 
     settings: Settings
     gates: Gates
+    waivers: tuple[Waiver, ...]
     target: Path
     mount: Mount
     plan: Plan
@@ -74,6 +77,7 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
     mount = mount_of(target.resolve())
     settings, gates = settle(settings, mount.file_system, is_local=mount.is_local)
     plan = plan_run(settings, file_system=mount.file_system, is_local=mount.is_local)
+    waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates))
     if mount.is_local and len({h.name for h in settings.hosts}) > 1:
         raise UsageError(
             f"--ckpt-target {target} is on {mount.file_system}, which only this host can see, and several hosts are "
@@ -97,6 +101,7 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
     return Preflight(
         settings=settings,
         gates=gates,
+        waivers=waivers,
         target=target,
         mount=mount,
         plan=plan,

@@ -115,6 +115,15 @@ def test_files_of_another_shape_say_nothing(broken):
     assert (found.bytes, found.processes, found.seconds_between) == (None, None, None)
 
 
+def test_counts_beyond_any_run_are_mistakes():
+    run = MadeRun()
+    metadata, summary = run.metadata(), run.summary()
+    metadata["num_processes"] = summary["num_accelerators"] = summary["num_hosts"] = 10**12
+    metadata["parameters"]["checkpoint"]["num_checkpoints_write"] = 10**12
+    found = facts_of(metadata, None, None, summary)
+    assert (found.processes, found.host_count, found.planned) == (None, 1, {"load": 10})
+
+
 def test_files_that_disagree_on_the_processes_are_named():
     metadata = MadeRun().metadata() | {"num_processes": 64}
     (said,) = facts_of(metadata, None, None, MadeRun().summary()).contradictions
