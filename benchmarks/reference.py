@@ -48,6 +48,7 @@ def run(asked: argparse.Namespace, engine: str, ranks: int, mode: str) -> dict[s
             "processes": ranks,
             "scale": f"{scale:.9f}",
             "operations": asked.operations,
+            "gates": "speed-only",
             "engine": engine,
             "report": folder / "report",
         }

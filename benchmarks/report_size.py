@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.certificate import asked_requirements, judge_run, make_document
+from pytest_ckpt.gate_tables import built_in
 from pytest_ckpt.measure.bench import read_measurement
 from pytest_ckpt.options import resolve
 from pytest_ckpt.records import (
@@ -154,6 +155,7 @@ def main() -> None:
 
 def one_run(settings: Any, plan: Plan, operations: int, seed: int) -> dict[str, Any]:
     """Return seconds by step and bytes by file."""
+    gates = built_in("speed-only")
     measurement = made_up(plan, operations, random.Random(seed))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -163,17 +165,20 @@ def one_run(settings: Any, plan: Plan, operations: int, seed: int) -> dict[str, 
         marks = [time.perf_counter()]
         facts = read_measurement(file)
         marks.append(time.perf_counter())
-        book = [decide(requirement, facts, plan.limits) for requirement in asked_requirements(settings)]
-        judgement = judge_run(plan, settings, book, [facts])
+        book = [decide(r, facts, plan.limits, gates) for r in asked_requirements(settings, gates)]
+        judgement = judge_run(plan, settings, gates, book, [facts])
         marks.append(time.perf_counter())
         document = make_document(
             run={"id": "made-up", "version": "0", "started": "2026-01-01T00:00:00+00:00", "seconds": 3600.0,
                  "finished": "2026-01-01T01:00:00+00:00", "command": ["pytest"], "folder": name, "seed": seed},
             plan=plan,
             settings=settings,
+            gates=gates,
+        waivers=(),
             judgement=judgement,
             exit_code=judgement.exit_code,
             measurements=[facts],
+            observations=[],
             environment={
                 "hosts": [
                     {"host": host, "ranks": _HOST_RANKS, "cores": 96, "memory_bytes": 2**40, "kernel": "6.8.0"}

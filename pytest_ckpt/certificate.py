@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.records import Grade, Measurement, Verdict, to_plain
+from pytest_ckpt.conformance.table import CHECKS
+from pytest_ckpt.records import Grade, Measurement, Observation, Verdict, to_plain
+from pytest_ckpt.requirements.behaviour import missing_need
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, not_run
+from pytest_ckpt.requirements.waivers import expired, waive
 from pytest_ckpt.requirements.wording import describe_failure
-from pytest_ckpt.settings import ACCEPTANCE
+from pytest_ckpt.settings import ACCEPTANCE, SUITES
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_ckpt.conformance.table import Check
+    from pytest_ckpt.requirements.gates import Gates
+    from pytest_ckpt.requirements.waivers import Waiver
     from pytest_ckpt.settings import Settings
     from pytest_ckpt.sizing.plan import Plan
 
@@ -35,23 +41,39 @@ class Judgement:
 
 
 def judge_run(
-    plan: Plan, settings: Settings, book: Iterable[Verdict], measurements: Sequence[Measurement] = ()
+    plan: Plan,
+    settings: Settings,
+    gates: Gates,
+    book: Iterable[Verdict],
+    measurements: Sequence[Measurement] = (),
+    waivers: Sequence[Waiver] = (),
+    day: str = "",
 ) -> Judgement:
     """Complete the verdicts by what did not run and give the grade.
 
     ``book`` holds the verdicts of the tests that ran. Certified needs every required requirement met at full
-    scale and every test run; a run at reduced scale can only ever be a rehearsal.
+    scale and every test run; a run at reduced scale can only ever be a rehearsal. ``waivers`` count where they have not
+    ended before the run's ``day``.
     """
     known = {(v.id, v.subject): v for v in book}
+    chosen = chosen_suites(settings, gates)
     verdicts = []
-    for planned in plan.checkpoints:
-        for requirement in asked_requirements(settings):
-            verdict = known.get((requirement.id, planned.subject))
-            verdicts.append(verdict or not_run(requirement, planned.subject, planned.not_run or NO_TEST))
+    for requirement in asked_requirements(settings, gates):
+        unchosen = (
+            "" if requirement.suite in chosen else f"Its suite, {requirement.suite}, was not chosen (--ckpt-suite)."
+        )
+        for subject, reason in _subjects(requirement, plan, settings, gates):
+            verdict = known.get((requirement.id, subject))
+            verdicts.append(verdict or not_run(requirement, subject, unchosen or reason or NO_TEST, gates))
+    verdicts = waive(verdicts, waivers, day)
+    order = {c.subject: number for number, c in enumerate(plan.checkpoints)}
+    # Subject by subject; what is asked of the target as a whole stands last.
+    verdicts.sort(key=lambda v: order.get(v.subject, len(order)))
     failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
     missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.because == NO_TEST)]
     waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
-    rehearsals = _rehearsal_reasons(plan, settings) + _reread_reasons(settings, measurements)
+    rehearsals = _rehearsal_reasons(plan, settings, gates) + _reread_reasons(settings, measurements)
+    rehearsals += _basis_reasons(measurements)
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
     reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
     reasons += _missing_reasons(missing)
@@ -63,6 +85,8 @@ def judge_run(
     ]
     reasons += unfinished
     reasons += rehearsals
+    reasons += expired(waivers, day)
+    reasons += [f"Relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
     grade: Grade
     if rehearsals:
         grade = "rehearsal"
@@ -77,17 +101,82 @@ def judge_run(
     return Judgement(verdicts=tuple(verdicts), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
 
 
-def asked_requirements(settings: Settings) -> list[Requirement]:
-    """Return what a run with these settings is to judge."""
-    return [r for r in REQUIREMENTS.values() if r.is_asked(settings)]
+def chosen_suites(settings: Settings, gates: Gates) -> tuple[str, ...]:
+    """Return the suites of a run: those that were named, or those in which the gates require something."""
+    if settings.suites != ("auto",):
+        return settings.suites
+    wanted = {r.suite for r in asked_requirements(settings, gates) if _gates_something(r, settings, gates)}
+    return tuple(suite for suite in SUITES if suite in wanted)
 
 
-def possible_grade(plan: Plan, settings: Settings) -> str:
+def asked_requirements(settings: Settings, gates: Gates) -> list[Requirement]:
+    """Return what a run with these settings is to judge; what the gates switch off is no part of it."""
+    return [r for r in REQUIREMENTS.values() if r.is_asked(settings) and _is_on(r, gates)]
+
+
+def asked_checks(requirement: Requirement, settings: Settings, gates: Gates) -> list[Check]:
+    """Return the checks of a requirement on the target's behaviour that are part of a run."""
+    return [
+        c
+        for c in CHECKS
+        if c.requirement == requirement.id
+        and (kind := gates.kind(c.requirement, c.subject, requirement.severity)) != "off"
+        and (kind != "where given" or is_given(c, settings))
+    ]
+
+
+def is_given(check: Check, settings: Settings) -> bool:
+    """Whether a run has what a check needs."""
+    return {
+        "": True,
+        "second client": bool(settings.second_mount) or len({h.name for h in settings.hosts}) > 1,
+        "power cut": bool(settings.power_cut),
+        "small folder": bool(settings.full_target),
+    }[check.needs]
+
+
+def _is_on(requirement: Requirement, gates: Gates) -> bool:
+    if requirement.suite != "conformance":
+        return gates.kind(requirement.id, "", requirement.severity) != "off"
+    checks = (c for c in CHECKS if c.requirement == requirement.id)
+    return any(gates.kind(c.requirement, c.subject, requirement.severity) != "off" for c in checks)
+
+
+def _gates_something(requirement: Requirement, settings: Settings, gates: Gates) -> bool:
+    if requirement.suite != "conformance":
+        return gates.kind(requirement.id, "", requirement.severity) == "required"
+    checks = asked_checks(requirement, settings, gates)
+    return any(gates.kind(c.requirement, c.subject, requirement.severity) != "advisory" for c in checks)
+
+
+def _subjects(requirement: Requirement, plan: Plan, settings: Settings, gates: Gates) -> list[tuple[str, str]]:
+    """Return (subject, why it cannot run) of everything that a requirement is judged on."""
+    if requirement.suite != "conformance":
+        return [(c.subject, c.not_run or "") for c in plan.checkpoints]
+    checks = asked_checks(requirement, settings, gates)
+    return [(c.subject, "" if is_given(c, settings) else missing_need(c)) for c in checks]
+
+
+def known_subjects(plan: Plan, settings: Settings, gates: Gates) -> dict[str, list[str]]:
+    """Return every requirement of a run with what it is judged on."""
+    asked = asked_requirements(settings, gates)
+    return {r.id: [subject for subject, _ in _subjects(r, plan, settings, gates)] for r in asked}
+
+
+def possible_grade(plan: Plan, settings: Settings, gates: Gates) -> str:
     """Say before a run which grade it can reach at best."""
-    if reasons := _rehearsal_reasons(plan, settings):
+    if reasons := _rehearsal_reasons(plan, settings, gates):
         return f"rehearsal ({reasons[0]})"
     if stopped := [c for c in plan.checkpoints if c.not_run]:
         return f"incomplete ({stopped[0].not_run})"
+    for requirement in asked_requirements(settings, gates):
+        if not _gates_something(requirement, settings, gates):
+            continue
+        if requirement.suite not in chosen_suites(settings, gates):
+            return f"incomplete (the suite {requirement.suite} was not chosen)"
+        for check in asked_checks(requirement, settings, gates):
+            if not is_given(check, settings) and gates.kind(check.requirement, check.subject, "required") == "required":
+                return f"incomplete ({check.name}: {missing_need(check)})"
     return "certified"
 
 
@@ -95,18 +184,25 @@ def _missing_reasons(missing: Sequence[Verdict]) -> list[str]:
     """Name what did not run, one sentence a cause."""
     causes: dict[tuple[str, str], list[str]] = {}
     for verdict in missing:
-        causes.setdefault((verdict.subject, verdict.because), []).append(verdict.id)
-    return [f"{', '.join(ids)} did not run for {subject}: {because}" for (subject, because), ids in causes.items()]
+        if REQUIREMENTS[verdict.id].suite == "conformance":
+            causes.setdefault(("", verdict.because), []).append(f"{verdict.id} {verdict.subject}")
+        else:
+            causes.setdefault((f" for {verdict.subject}", verdict.because), []).append(verdict.id)
+    return [f"{', '.join(ids)} did not run{subject}: {because}" for (subject, because), ids in causes.items()]
 
 
-def _rehearsal_reasons(plan: Plan, settings: Settings) -> list[str]:
+def _rehearsal_reasons(plan: Plan, settings: Settings, gates: Gates) -> list[str]:
     reasons = []
+    if not gates.certifies:
+        reasons.append(f"The gates '{gates.name}' ask for less than a certificate needs.")
     if settings.scale < ACCEPTANCE.scale:
         reasons.append(f"The run was at {settings.scale:.4g} of the full size; limits were judged by bandwidth.")
     if settings.operations < ACCEPTANCE.operations:
         reasons.append(
             f"The run had {settings.operations} saves and loads; acceptance asks for {ACCEPTANCE.operations} of each."
         )
+    if settings.effort < 1 and "conformance" in chosen_suites(settings, gates):
+        reasons.append(f"Checks of behaviour made {settings.effort:.4g} of their trials.")
     if settings.compressible:
         reasons.append(f"{settings.compressible:.3g} of the content was zeros, which checkpoints do not hold.")
     if settings.retain == 1:
@@ -124,6 +220,25 @@ def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> 
         for o in m.of_kind("load")
         if o.resident_bytes != 0
     ][:1]
+
+
+def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
+    """A time that no rank recorded certifies nothing, however right it is."""
+    reasons = []
+    for m in measurements:
+        inferred = [o for o in m.operations if o.basis == "inferred from rank 0"]
+        unknown = [o for o in m.operations if o.basis == "rank 0 only"]
+        if inferred:
+            reasons.append(
+                f"The slowest process in {len(inferred)} of {len(m.operations)} operations of {m.subject} was inferred "
+                "from rank 0's times, not recorded."
+            )
+        if unknown:
+            reasons.append(
+                f"Of {len(unknown)} of {len(m.operations)} operations of {m.subject} the slowest process is not known, "
+                "only rank 0's own time."
+            )
+    return reasons
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -183,14 +298,14 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
     return rows
 
 
-def disclosures(settings: Settings) -> list[str]:
-    """Name every setting that is not the default of an acceptance run, and where it came from."""
-    own = {"--ckpt-target", "--ckpt-cluster", "--ckpt-report", "--ckpt-config"}
+def disclosures(settings: Settings, gates: Gates) -> list[str]:
+    """Name every setting that is not the default of an acceptance run, where it came from, and what gates relax."""
+    own = {"--ckpt-target", "--ckpt-cluster", "--ckpt-report", "--ckpt-config", "--ckpt-sign", "--ckpt-history"}
     return [
         f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
         for o in settings.origins
         if o.value != o.default and o.option not in own
-    ]
+    ] + [f"relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
 
 
 def make_document(
@@ -198,9 +313,12 @@ def make_document(
     run: Mapping[str, Any],
     plan: Plan,
     settings: Settings,
+    gates: Gates,
+    waivers: Sequence[Waiver],
     judgement: Judgement,
     exit_code: int,
     measurements: Sequence[Measurement],
+    observations: Sequence[Observation],
     environment: Mapping[str, Any],
     stages: Mapping[str, float],
     left_behind: Sequence[str],
@@ -218,15 +336,18 @@ def make_document(
         "checkpoints": plain_plan["checkpoints"],
         "requirements": judgement.verdicts,
         "catalogue": [
-            {"id": r.id, "title": r.title, "severity": r.severity, "text": r.text, "source": r.source}
-            for r in asked_requirements(settings)
+            {"id": r.id, "title": r.title, "severity": r.severity, "text": r.text, "source": r.source, "suite": r.suite}
+            for r in asked_requirements(settings, gates)
         ],
+        "gates": gates,
+        "waivers": waivers,
         "measurements": measurements,
+        "observations": observations,
         "certified_cluster": sizes,
         "training": training_rows(plan, measurements),
         "environment": environment,
         "settings": settings.origins,
-        "disclosures": disclosures(settings),
+        "disclosures": disclosures(settings, gates),
         "stages": stages,
         "left_behind": left_behind,
     }

@@ -20,5 +20,6 @@ class UsageError(Exception):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the nearest of the known words, or an empty string."""
-    found = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
-    return f" (did you mean '{found[0]}'?)" if found else ""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.5)
+    return f" (did you mean '{by_lower[found[0]]}'?)" if found else ""

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_ckpt.certificate import is_given
+from pytest_ckpt.conformance.table import CHECKS
 from pytest_ckpt.ledger import CARRIED
+from pytest_ckpt.measure.behaviour import Checks
 from pytest_ckpt.measure.bench import Bench
 from pytest_ckpt.measure.observer import Observer
 from pytest_ckpt.measure.progress import Progress
 from pytest_ckpt.options import command_words
 from pytest_ckpt.records import Verdict, to_plain
 from pytest_ckpt.report.text import failure_text
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, decide, not_run
+from pytest_ckpt.requirements.behaviour import missing_need
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, decide, decide_observed, not_run
 from pytest_ckpt.session import Session
 
 if TYPE_CHECKING:
@@ -95,8 +99,14 @@ def bench(request: pytest.FixtureRequest) -> Bench:
     return bench
 
 
+@pytest.fixture(scope="session")
+def checks(pytestconfig: pytest.Config) -> Checks:
+    """Hands out what checks of the target's behaviour saw; each is made once."""
+    return pytestconfig.stash[SESSION].checks()
+
+
 @pytest.fixture
-def judge(request: pytest.FixtureRequest, bench: Bench) -> Callable[[str], None]:
+def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Return a function that measures a subject and judges the requirement of this test on it.
 
     It fails the test when a required requirement is not met and skips it when it could not be decided; a
@@ -107,18 +117,26 @@ def judge(request: pytest.FixtureRequest, bench: Bench) -> Callable[[str], None]
     session = request.config.stash[SESSION]
 
     def decide_and_tell(subject: str) -> None:
-        verdict, carried = _judge(requirement, subject, session, bench)
+        if requirement.suite == "conformance":
+            verdict = _judge_behaviour(requirement, subject, session, request.getfixturevalue("checks"))
+            carried: dict[str, Any] = {}
+            raw = f"observations/{requirement.id}.{subject}.json"
+        else:
+            verdict, carried = _judge(requirement, subject, session, request.getfixturevalue("bench"))
+            raw = f"measurements/{subject}.json"
+        verdict = session.waived(verdict)
         request.node.stash[_CARRIED] = {"verdict": json.dumps(to_plain(verdict)), **carried}
         names = ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
         properties = [("requirement", verdict.id), *((name, getattr(verdict, name)) for name in names)]
         request.node.user_properties.extend((name, value) for name, value in properties if value is not None)
-        if verdict.outcome == "not run":
+        if verdict.outcome in ("not run", "waived"):
             pytest.skip(verdict.because)
         if verdict.outcome == "failed" and verdict.severity == "required":
-            explain = f"pytest-ckpt plan {command_words(session.settings, ('--ckpt-report', '--ckpt-config'))}"
-            launches = session.folder / "measurements" / f"{subject}.json"
+            explain = ""
+            if requirement.suite != "conformance":
+                explain = f"pytest-ckpt plan {command_words(session.settings, ('--ckpt-report', '--ckpt-config'))}"
             text = failure_text(to_plain(verdict), explain)
-            pytest.fail(f"{text}\nraw data: {launches}", pytrace=False)
+            pytest.fail(f"{text}\nraw data: {session.folder / raw}", pytrace=False)
 
     return decide_and_tell
 
@@ -132,14 +150,21 @@ def carry(item: pytest.Item, report: pytest.TestReport) -> None:
 def _judge(requirement: Requirement, subject: str, session: Session, bench: Bench) -> tuple[Verdict, dict[str, Any]]:
     planned = session.plan.of(subject)
     if planned.not_run:
-        return not_run(requirement, subject, f"{planned.not_run}."), {}
+        return not_run(requirement, subject, f"{planned.not_run}.", session.gates), {}
     measurement = bench.measurement(subject)
-    verdict = decide(requirement, measurement, session.plan.limits)
+    verdict = decide(requirement, measurement, session.plan.limits, session.gates)
     kind = _TIMED.get(requirement.id)
     if kind is None:
         return verdict, {}
     seconds = [float(o.seconds) for o in measurement.operations if o.kind == kind]
     return verdict, {"subject": subject, "kind": kind, "seconds": seconds, "bytes": int(measurement.bytes)}
+
+
+def _judge_behaviour(requirement: Requirement, subject: str, session: Session, checks: Checks) -> Verdict:
+    (check,) = (c for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject))
+    if not is_given(check, session.settings):
+        return not_run(requirement, subject, missing_need(check), session.gates)
+    return decide_observed(requirement, checks.observation(check), session.gates)
 
 
 def _has_subject(item: pytest.Item) -> bool:

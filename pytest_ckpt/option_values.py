@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pytest_ckpt.errors import nearest
-from pytest_ckpt.settings import HostSlots
+from pytest_ckpt.settings import SUITES, HostSlots
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
 from pytest_ckpt.units import format_count, parse_duration, parse_fraction, parse_size
@@ -55,6 +55,20 @@ def read_share(value: str) -> float:
     if not 0 < share < 1:
         raise ValueError("more than 0 % and less than 100 % is expected, such as 5%")
     return share
+
+
+def read_suites(value: str) -> tuple[str, ...]:
+    """Return the names of suites in the order in which they run; ``auto`` stands alone and is returned as it is."""
+    names = [name.strip() for name in value.split(",")]
+    for name in names:
+        if name not in (*SUITES, "all", "auto"):
+            known = (*SUITES, "all", "auto")
+            raise ValueError(f"'{name}' is no suite{nearest(name, known)}; known are {', '.join(known)}")
+    if "auto" in names:
+        if len(names) > 1:
+            raise ValueError("auto stands alone")
+        return ("auto",)
+    return tuple(name for name in SUITES if name in names or "all" in names)
 
 
 def read_scale(value: str) -> float:

@@ -22,6 +22,7 @@ from pytest_ckpt.option_values import (
     read_seconds,
     read_seed,
     read_share,
+    read_suites,
     read_text,
 )
 from pytest_ckpt.settings import ENGINES, PROFILES, Origin, Settings
@@ -116,8 +117,29 @@ OPTIONS = (
            help="seed of the checkpoints' content; random without it, and always reported"),
     Option(key="keep", metavar="", default="off", parse=one_of(("on", "off")), is_flag=True,
            help="leave the checkpoints on the target"),
+    Option(key="suite", metavar="NAMES", default="auto", parse=read_suites,
+           help="what is run, separated by commas: performance, contention, conformance, endurance, all; auto: those "
+           "in which the gates require something. What is required and not chosen counts as not run"),
+    Option(key="gates", metavar="NAME", default="auto", parse=read_text,
+           help="which requirements gate, with which limits: posix-shared, posix-local, gateway, speed-only, or a TOML "
+           "file that extends one of them; auto: by the target's file system"),
+    Option(key="waive", metavar="FILE", default="", parse=read_text,
+           help="a TOML file of waivers, each with requirement, subject, reason and expiry date; what is required and "
+           "waived is not certified"),
+    Option(key="second_mount", metavar="PATH", default="", parse=read_text,
+           help="how another mount of the same storage on this host calls the folder of the target: a second client"),
+    Option(key="full_target", metavar="PATH", default="", parse=read_text,
+           help="a folder on a volume or quota of its own on the same storage that may be filled for a moment"),
+    Option(key="power_cut", metavar="COMMAND", default="", parse=read_command,
+           help="cuts the power of the storage and returns when it is back; run on this host without a shell"),
+    Option(key="power_cuts", metavar="N", default="3", parse=count_to(1000),
+           help="how often the power is cut; the bound on losses that follows is 3/N"),
     Option(key="report", metavar="FOLDER", default="ckpt-report", parse=read_text,
            help="the folder for the certificate, the report and all evidence"),
+    Option(key="sign", metavar="KEY", default="", parse=read_text,
+           help="a private key (Ed25519, PEM) that signs report and manifest at the end of the run"),
+    Option(key="history", metavar="FOLDER", default="", parse=read_text,
+           help="a folder that keeps this run among others, for pytest-ckpt trend"),
     Option(key="config", metavar="FILE", default="", parse=read_text,
            help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
 )  # fmt: skip
@@ -125,7 +147,7 @@ OPTIONS = (
 LIMITS = tuple(
     option
     for option in OPTIONS
-    if option.key in ("cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures")
+    if option.key in ("cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "gates")
 )
 _BY_NAME = {option.ini_name: option for option in OPTIONS}
 
@@ -201,7 +223,17 @@ def resolve(
         retain=values["retain"] or 0,
         data_pairs=values["data_pairs"] or 0,
         compressible=values["compressible"] or 0.0,
+        suites=values["suite"],
+        gates=values["gates"],
+        waive=values["waive"],
+        second_mount=values["second_mount"],
+        full_target=values["full_target"],
+        power_cut=values["power_cut"],
+        power_cuts=values["power_cuts"],
+        effort=profile.effort,
         report=values["report"],
+        sign=values["sign"],
+        history=values["history"],
         origins=tuple(origins),
     )
 

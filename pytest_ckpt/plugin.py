@@ -15,7 +15,7 @@ from pytest_ckpt.options import OPTIONS, add_options, resolve
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-_FOLDER = "pytest_ckpt_folder"
+_FOLDER, _FACTS = "pytest_ckpt_folder", "pytest_ckpt_facts"
 # Options with which pytest runs no test.
 _LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
 _NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
@@ -61,7 +61,8 @@ def _open(config: pytest.Config, said: dict[str, str | None], ini: dict[str, str
     if is_worker:
         from pathlib import Path  # noqa: PLC0415
 
-        session = Session.join(settings, Path(config.workerinput[_FOLDER]))  # type: ignore[attr-defined]
+        told = config.workerinput  # type: ignore[attr-defined]
+        session = Session.join(settings, Path(told[_FOLDER]), told[_FACTS])
     else:
         command = ["pytest", *config.invocation_params.args]
         refuse_inside_mpi(shlex.join(command))
@@ -97,6 +98,7 @@ def pytest_configure_node(node: Any) -> None:
     """Tell a worker of xdist which run it belongs to."""
     if session := _session(node.config):
         node.workerinput[_FOLDER] = str(session.folder)
+        node.workerinput[_FACTS] = session.facts_text()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -109,7 +111,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if hasattr(metafunc.config, "workerinput"):
             raise pytest.UsageError(_NO_TARGET)
     elif "subject" in metafunc.fixturenames:
-        metafunc.parametrize("subject", [c.subject for c in session.plan.checkpoints])
+        (requirement,) = next(metafunc.definition.iter_markers("requirement")).args
+        metafunc.parametrize("subject", session.subjects(requirement))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -119,10 +122,7 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[
     marks = [mark for mark in getattr(obj, "pytestmark", ()) if getattr(mark, "name", "") == "requirement"]
     if session is None or not marks or "judge" not in _parameters(obj):
         return None
-    from pytest_ckpt.certificate import asked_requirements  # noqa: PLC0415
-
-    asked = {requirement.id for requirement in asked_requirements(session.settings)}
-    return None if marks[0].args[0] in asked else []
+    return None if session.runs(marks[0].args[0]) else []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -148,7 +148,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         return []
     from pytest_ckpt.report.header import header_lines  # noqa: PLC0415
 
-    return header_lines(session.plan, session.settings, session.facts.environment, session.notices)
+    return header_lines(session.plan, session.settings, session.gates, session.facts.environment, session.notices)
 
 
 @pytest.hookimpl(wrapper=True)

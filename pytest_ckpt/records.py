@@ -31,20 +31,22 @@ class Operation:
     ``phases`` are the seconds of the slowest rank: open, write or read, fsync, close, directory; then coordination
     (until rank 0 knows that all are done) and commit, which rank 0 does for all.
     ``checkpoint`` is the number of the one that was saved or loaded. ``resident_bytes`` of ``mapped_bytes`` about to be
-    read were in the page cache when the clock started (loads).
+    read were in the page cache when the clock started (loads). ``basis`` says where ``seconds`` is from, in the words
+    of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None.
     """
 
     kind: OperationKind
     index: int
     seconds: float
-    slowest_rank: int
-    rank0_seconds: float
+    slowest_rank: int | None
+    rank0_seconds: float | None
     rank_seconds: tuple[float, ...]
     phases: dict[str, float]
     bytes: int
     checkpoint: int = 0
     mapped_bytes: int | None = None
     resident_bytes: int | None = None
+    basis: str = "all ranks"
 
     @property
     def bytes_per_second(self) -> float:
@@ -143,6 +145,72 @@ class DataEffect:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LoadPattern:
+    """Loads in which ranks read what other ranks wrote; none of the subject's own loads.
+
+    ``reads`` says who reads what, ``rank_bytes`` how much of it each rank (0: it waits for the others).
+    """
+
+    reads: str
+    rank_bytes: tuple[int, ...]
+    operations: tuple[Operation, ...]
+    integrity: Integrity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BesideNeighbour:
+    """Seconds of saves of some of the ranks, alone and while the others save in bursts as a second job, in turns.
+
+    ``bytes`` is what the first ones save at a time; ``bursts`` (each of a rank) and ``neighbour_bytes`` are what the
+    second job completed in all.
+    """
+
+    ranks: int
+    neighbour_ranks: int
+    bytes: int
+    alone_seconds: tuple[float, ...]
+    beside_seconds: tuple[float, ...]
+    bursts: int
+    neighbour_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BesideReads:
+    """Saves while samples are read at random, and those reads alone, in turns.
+
+    ``alone_p99_seconds`` and ``beside_p99_seconds`` are the 99th percentile of the seconds of a read in each turn, of
+    so many reads (``alone_reads``, ``beside_reads``); ``save_seconds`` those of every save beside them. ``reads`` says
+    what is read.
+    """
+
+    reads: str
+    alone_p99_seconds: tuple[float, ...]
+    beside_p99_seconds: tuple[float, ...]
+    alone_reads: tuple[int, ...]
+    beside_reads: tuple[int, ...]
+    save_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patterns:
+    """What happens to a load or a save when it is not alone, or not of the ranks that wrote it.
+
+    ``storm``: all replicas read the same files at once. ``shifted``: each rank reads another's files. ``joined`` and
+    ``split``: half as many readers, and twice as many for each file. ``neighbour``: a second job saves meanwhile.
+    ``mixed``: samples are read meanwhile. ``not_run`` holds, by the requirement's id, why
+    something could not be measured.
+    """
+
+    storm: LoadPattern | None = None
+    shifted: LoadPattern | None = None
+    joined: LoadPattern | None = None
+    split: LoadPattern | None = None
+    neighbour: BesideNeighbour | None = None
+    mixed: BesideReads | None = None
+    not_run: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """Why a measurement ended early: which rank on which host, in which operation, phase and file."""
 
@@ -197,6 +265,7 @@ class Measurement:
     engine_facts: dict[str, str] = field(default_factory=dict)
     retention: Retention | None = None
     data: DataEffect | None = None
+    patterns: Patterns | None = None
     failure: Failure | None = None
     launch: str = ""
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.certificate import NO_TEST, judge_run, make_document
+from pytest_ckpt.certificate import NO_TEST, chosen_suites, judge_run, make_document
 from pytest_ckpt.errors import UsageError
+from pytest_ckpt.gate_tables import load_gates
 from pytest_ckpt.options import OPTIONS, resolve
-from pytest_ckpt.records import Measurement, Verdict, from_plain
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide
+from pytest_ckpt.records import Measurement, Observation, Verdict, from_plain
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide, decide_observed, severity_of
+from pytest_ckpt.requirements.gates import Gates
+from pytest_ckpt.requirements.waivers import Waiver
 from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.plan import plan_run
 
@@ -19,6 +23,7 @@ from pytest_ckpt.sizing.plan import plan_run
 _RECORDED = (
     "cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "model", "mode", "processes",
     "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible",
+    "suite", "second_mount", "power_cut", "full_target",
 )  # fmt: skip
 
 
@@ -30,6 +35,13 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
     report = _read(folder / "report.json")
     settings = _settings(report, command_line)
     target = report["environment"]["target"]
+    said = command_line.get("ckpt_gates")
+    gates = (
+        load_gates(said, target["file_system"], is_local=target["local"])
+        if said
+        else from_plain(Gates, report["gates"])
+    )
+    settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates))
     plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
     measurements = [
         from_plain(Measurement, _read(file))
@@ -37,23 +49,33 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
         if (file := folder / "measurements" / f"{planned.subject}.json").exists()
     ]
     by_subject = {m.subject: m for m in measurements}
+    observations = [from_plain(Observation, _read(file)) for file in sorted((folder / "observations").glob("*.json"))]
+    by_check = {(o.requirement, o.subject): o for o in observations}
     book = []
     for recorded in (from_plain(Verdict, v) for v in report["requirements"]):
         # A test that did not run then does not run now.
-        if recorded.because == NO_TEST or recorded.id not in REQUIREMENTS:
+        if recorded.because.endswith(NO_TEST) or recorded.id not in REQUIREMENTS:
             continue
-        measurement = by_subject.get(recorded.subject)
-        verdict = decide(REQUIREMENTS[recorded.id], measurement, plan.limits) if measurement else recorded
-        book.append(verdict)
-    judgement = judge_run(plan, settings, book, measurements)
+        requirement, subject = REQUIREMENTS[recorded.id], recorded.subject
+        if measurement := by_subject.get(subject):
+            book.append(decide(requirement, measurement, plan.limits, gates))
+        elif observation := by_check.get((recorded.id, subject)):
+            book.append(decide_observed(requirement, observation, gates))
+        else:
+            book.append(dataclasses.replace(recorded, severity=severity_of(requirement, subject, gates)))
+    waivers = tuple(from_plain(Waiver, w) for w in report.get("waivers", []))
+    judgement = judge_run(plan, settings, gates, book, measurements, waivers, report["run"]["started"])
     return make_document(
         # The certificate in that folder is another judgement's.
         run={**report["run"], "folder": ""},
         plan=plan,
         settings=settings,
+        gates=gates,
+        waivers=waivers,
         judgement=judgement,
         exit_code=judgement.exit_code,
         measurements=measurements,
+        observations=observations,
         environment=report["environment"],
         stages=report["stages"],
         left_behind=report["left_behind"],
@@ -63,10 +85,23 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
 def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None]) -> Settings:
     flags = {option.flag: option.ini_name for option in OPTIONS if option.key in _RECORDED}
     said = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
-    ranks = sum(len(host["ranks"]) for host in report["environment"]["hosts"])
+    hosts = report["environment"]["hosts"]
+    if len(hosts) > 1:
+        said["ckpt_hosts"] = ",".join(f"{host['host']}:{max(1, len(host['ranks']))}" for host in hosts)
+    ranks = sum(len(host["ranks"]) for host in hosts)
     if ranks and "ckpt_processes" not in said:
         said["ckpt_processes"] = str(ranks)
     return resolve(command_line, said, ini_source="the run")
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """Return the report of a run folder. Raises UsageError when there is none."""
+    report = _read(folder / "report.json")
+    if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
+        raise UsageError(
+            f"{folder / 'report.json'} is no report of pytest-ckpt.", "Name the folder of a run, such as ckpt-report."
+        )
+    return report
 
 
 def _read(file: Path) -> Any:
@@ -74,7 +109,8 @@ def _read(file: Path) -> Any:
         return json.loads(file.read_text())
     except OSError as error:
         raise UsageError(
-            f"{file} cannot be read: {error.strerror}.", "Name the folder of a run, such as ckpt-report."
+            f"{file} cannot be read: {error.strerror}.",
+            "Name the folder of a run, such as ckpt-report, or of results of DLIO.",
         ) from None
     except ValueError as error:
         raise UsageError(f"{file} is not JSON: {error}.", "Name the folder of a run that ended.") from None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
+import os
 import secrets
 import shlex
 import shutil
@@ -13,23 +15,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
-from pytest_ckpt.certificate import judge_run, make_document
+from pytest_ckpt.certificate import asked_checks, asked_requirements, chosen_suites, judge_run, make_document
+from pytest_ckpt.conformance.table import CHECKS
 from pytest_ckpt.errors import UsageError
 from pytest_ckpt.measure import preflight
+from pytest_ckpt.measure.behaviour import CHECKS_FOLDER, Checks, read_observation
 from pytest_ckpt.measure.bench import Bench, file_names, read_measurement
 from pytest_ckpt.measure.environment import versions
 from pytest_ckpt.measure.launcher import Launcher
 from pytest_ckpt.measure.observer import Observer
 from pytest_ckpt.measure.processes import end_marked
 from pytest_ckpt.measure.recorder import write_atomically
+from pytest_ckpt.measure.second_client import SecondClient, find_second_client
 from pytest_ckpt.measure.tidy import remove_in_time
-from pytest_ckpt.records import Measurement, Verdict, from_plain, to_plain
+from pytest_ckpt.records import Measurement, Observation, Verdict, from_plain, to_plain
+from pytest_ckpt.redaction import Redactor
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS
+from pytest_ckpt.requirements.gates import Gates
+from pytest_ckpt.requirements.waivers import Waiver, waive
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.targets.posix import RunFolder, leftovers, remove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pytest_ckpt.report.signing import Signer
     from pytest_ckpt.settings import Settings
 
 _REMOVE_SECONDS = 120.0
@@ -37,7 +47,7 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionFacts:
-    """What every process of a run must know alike; kept in ``session.json``."""
+    """What every process of a run must know alike; ``session.json`` keeps it without secrets."""
 
     run_id: str
     started: str
@@ -47,35 +57,54 @@ class SessionFacts:
     target_identity: tuple[int, ...]
     launcher: Launcher
     environment: dict[str, Any]
+    gates: Gates
+    waivers: tuple[Waiver, ...] = ()
+    second_client: SecondClient | None = None
+    small_folder: str | None = None
+    small_identity: tuple[int, ...] = ()
 
 
 class Session:
-    """A run. ``notices`` are sentences for the person who started it."""
+    """A run. ``notices`` are sentences for the person who started it, ``last_words`` one for the end."""
 
     def __init__(self, settings: Settings, facts: SessionFacts, folder: Path) -> None:
-        self.settings = settings
+        self.settings = dataclasses.replace(settings, suites=chosen_suites(settings, facts.gates))
         self.facts = facts
         self.folder = folder
         self.notices: list[str] = []
+        self.last_words = ""
         self.preflight_seconds = 0.0
+        self._signer: Signer | None = None
         self._began = time.monotonic()
+        self._redactor = Redactor.of(os.environ, [*(o.value for o in settings.origins), *facts.command])
         target = facts.environment["target"]
-        self.plan: Plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
+        self.plan: Plan = plan_run(self.settings, file_system=target["file_system"], is_local=target["local"])
+        self.gates = facts.gates
 
     @classmethod
     def open(cls, settings: Settings, command: Sequence[str]) -> Session:
         """Check everything, then make the run folder and the folder on the target. Raises UsageError."""
         began = time.monotonic()
         run_id = _new_id()
+        signer = _signer(settings)
+        _check_history(settings)
         checked = preflight.check(settings, run_id)
         folder = Path(settings.report).expanduser().absolute()
         notices = []
+        gates = checked.gates
         target = RunFolder(checked.target, run_id)
+        small = RunFolder(Path(settings.full_target).expanduser().absolute(), run_id) if settings.full_target else None
+        second = None
         try:
             target.create()
+            second = find_second_client(settings, checked.target, target.path, checked.launcher)
+            if small:
+                small.create()
             if aside := _make_report_folder(settings, folder, target):
                 notices.append(f"the report of an earlier run is now {aside}")
         except UsageError:
+            for made in filter(None, (target, small)):
+                remove(made.path, made.identity, ())
             if checked.probe:
                 shutil.rmtree(checked.probe.parent)
             raise
@@ -87,11 +116,13 @@ class Session:
         if checked.probe:
             shutil.copytree(checked.probe, folder / "launches" / "probe")
             shutil.rmtree(checked.probe.parent)
-        facts = _facts(settings, command, checked, target)
-        write_atomically(folder / "session.json", json.dumps(to_plain(facts), indent=1) + "\n")
+        facts = _facts(settings, command, checked, target, gates, second, small)
         session = cls(settings, facts, folder)
-        write_atomically(folder / "plan.json", json.dumps(session.plan.to_plain(ranks=True)) + "\n")
+        hide = session._redactor.plain
+        write_atomically(folder / "session.json", json.dumps(hide(to_plain(facts)), indent=1) + "\n")
+        write_atomically(folder / "plan.json", json.dumps(hide(session.plan.to_plain(ranks=True))) + "\n")
         session.notices = notices
+        session._signer = signer
         session._began = began
         session.preflight_seconds = time.monotonic() - began
         return session
@@ -100,15 +131,20 @@ class Session:
     def preview(cls, settings: Settings, command: Sequence[str]) -> Session:
         """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
         run_id = _new_id()
+        _signer(settings)
+        _check_history(settings)
         checked = preflight.check(settings, run_id, launch=False)
-        facts = _facts(settings, command, checked, RunFolder(checked.target, run_id))
+        facts = _facts(settings, command, checked, RunFolder(checked.target, run_id), checked.gates)
         return cls(settings, facts, Path(settings.report).expanduser().absolute())
 
     @classmethod
-    def join(cls, settings: Settings, folder: Path) -> Session:
-        """Take part in a run that the controller opened."""
-        facts = from_plain(SessionFacts, json.loads((folder / "session.json").read_text()))
-        return cls(settings, facts, folder)
+    def join(cls, settings: Settings, folder: Path, facts: str) -> Session:
+        """Take part in a run that the controller opened; ``facts`` is what its `facts_text` gave."""
+        return cls(settings, from_plain(SessionFacts, json.loads(facts)), folder)
+
+    def facts_text(self) -> str:
+        """Return the facts for the other processes of the run, with the secrets that a file does not get to see."""
+        return json.dumps(to_plain(self.facts))
 
     def bench(self, observer: Observer) -> Bench:
         """Return what hands out the measurements of this run."""
@@ -124,10 +160,44 @@ class Session:
             observer=observer,
         )
 
+    def checks(self) -> Checks:
+        """Return what hands out the observations of this run."""
+        facts = self.facts
+        return Checks(
+            settings=self.settings,
+            folder=self.folder,
+            target_folder=Path(facts.target_folder),
+            second=facts.second_client,
+            small_folder=Path(facts.small_folder) if facts.small_folder else None,
+            run_id=facts.run_id,
+            seed=facts.seed,
+        )
+
+    def runs(self, requirement: str) -> bool:
+        """Whether a requirement is part of this run: asked for, and in a suite that was chosen."""
+        asked = {r.id for r in asked_requirements(self.settings, self.gates) if r.suite in self.settings.suites}
+        return requirement in asked and bool(self.subjects(requirement))
+
+    def waived(self, verdict: Verdict) -> Verdict:
+        """Return a verdict, waived where the run's waivers cover it."""
+        return waive([verdict], self.facts.waivers, self.facts.started)[0]
+
+    def subjects(self, requirement: str) -> list[str]:
+        """Return what a requirement is judged on: the checkpoints of the plan, or its checks of the target."""
+        row = REQUIREMENTS[requirement]
+        if row.suite == "conformance":
+            return [c.subject for c in asked_checks(row, self.settings, self.gates)]
+        return [c.subject for c in self.plan.checkpoints]
+
     def measurements(self) -> list[Measurement]:
         """Return what has been measured, in the order of the plan."""
         files = [self.folder / "measurements" / f"{c.subject}.json" for c in self.plan.checkpoints]
         return [read_measurement(file) for file in files if file.exists()]
+
+    def observations(self) -> list[Observation]:
+        """Return what the checks of the target saw, in the order of their table."""
+        files = [self.folder / "observations" / f"{check.name}.json" for check in CHECKS]
+        return [read_observation(file) for file in files if file.exists()]
 
     def close(self, book: Iterable[Verdict], exit_code: int, *, final: bool) -> dict[str, Any]:
         """End what is left, clean the target, judge, write the report; return the document.
@@ -138,12 +208,17 @@ class Session:
         began = time.monotonic()
         left_behind = self._clean()
         measurements = self.measurements()
-        judgement = judge_run(self.plan, self.settings, book, measurements)
+        observations = self.observations()
+        judgement = judge_run(
+            self.plan, self.settings, self.gates, book, measurements, self.facts.waivers, self.facts.started
+        )
         code = exit_code if final or (exit_code == 1 and judgement.exit_code != 1) else judgement.exit_code
         stages = {"preflight": self.preflight_seconds}
         for measurement in measurements:
             for stage, seconds in measurement.stages.items():
                 stages[stage] = stages.get(stage, 0.0) + seconds
+        if checked := sum(o.seconds for o in observations):
+            stages["checks"] = checked
         now = time.monotonic()
         stages["clean-up"] = now - began
         total = now - self._began
@@ -161,15 +236,34 @@ class Session:
             },
             plan=self.plan,
             settings=self.settings,
+            gates=self.gates,
+            waivers=self.facts.waivers,
             judgement=judgement,
             exit_code=code,
             measurements=measurements,
+            observations=observations,
             environment=self.facts.environment,
             stages=stages,
             left_behind=left_behind,
         )
-        write_report(document, self.folder)
-        return document
+        public: dict[str, Any] = self._redactor.plain(document)
+        self._redactor.sweep(self.folder)
+        write_report(public, self.folder, self._signer)
+        self._keep(public)
+        return public
+
+    def _keep(self, document: dict[str, Any]) -> None:
+        """Append the run to its history; what goes wrong there must not cost the run its report."""
+        if not self.settings.history:
+            return
+        from pytest_ckpt.report.history import append_run  # noqa: PLC0415
+
+        try:
+            count = append_run(Path(self.settings.history), document, self.folder)
+        except (OSError, shutil.Error) as error:
+            self.last_words = f"THE RUN IS NOT IN THE HISTORY: {self.settings.history}: {error}"
+        else:
+            self.last_words = f"history: {self.settings.history} holds {count} runs"
 
     def _clean(self) -> list[str]:
         target = Path(self.facts.target_folder)
@@ -178,7 +272,11 @@ class Session:
             return [f"{target} stays: processes {pids} are blocked in the kernel and may still write to it"]
         if self.settings.keep:
             return [f"{target} stays, as --ckpt-keep asked for"]
-        return remove_in_time(target, self.facts.target_identity, file_names(self.plan.runnable), _REMOVE_SECONDS)
+        names = {*file_names(self.plan.runnable), f"{CHECKS_FOLDER}/"}
+        left = remove_in_time(target, self.facts.target_identity, names, _REMOVE_SECONDS)
+        if small := self.facts.small_folder:
+            left += remove_in_time(Path(small), self.facts.small_identity, {f"{CHECKS_FOLDER}/"}, _REMOVE_SECONDS)
+        return left
 
 
 def _make_report_folder(settings: Settings, folder: Path, target: RunFolder) -> Path | None:
@@ -199,7 +297,15 @@ def _new_id() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def _facts(settings: Settings, command: Sequence[str], checked: preflight.Preflight, target: RunFolder) -> SessionFacts:
+def _facts(
+    settings: Settings,
+    command: Sequence[str],
+    checked: preflight.Preflight,
+    target: RunFolder,
+    gates: Gates,
+    second: SecondClient | None = None,
+    small: RunFolder | None = None,
+) -> SessionFacts:
     return SessionFacts(
         run_id=target.run_id,
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -213,12 +319,34 @@ def _facts(settings: Settings, command: Sequence[str], checked: preflight.Prefli
             "target": checked.target_facts,
             "versions": versions(),
             "launcher": checked.launcher.version,
+            **({"second_client": second.description} if second else {}),
         },
+        gates=gates,
+        waivers=checked.waivers,
+        second_client=second,
+        small_folder=str(small.path) if small else None,
+        small_identity=small.identity if small else (),
     )
 
 
-def write_report(document: dict[str, Any], folder: Path) -> None:
-    """Write report.json, certificate.html, junit.xml and the digests of all files of the run folder."""
+def _check_history(settings: Settings) -> None:
+    if settings.history and settings.target:
+        from pytest_ckpt.report.history import check_place  # noqa: PLC0415
+
+        check_place(Path(settings.history), Path(settings.target), Path(settings.report))
+
+
+def _signer(settings: Settings) -> Signer | None:
+    """Read the key now: a bad one must end the run before anything is written, not after hours."""
+    if not settings.sign:
+        return None
+    from pytest_ckpt.report.signing import read_private_key  # noqa: PLC0415 - cryptography only when it is needed
+
+    return read_private_key(Path(settings.sign), option="--ckpt-sign")
+
+
+def write_report(document: dict[str, Any], folder: Path, signer: Signer | None = None) -> None:
+    """Write report.json, certificate.html, junit.xml, the digests of all files of the run folder, and the signature."""
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed
     from pytest_ckpt.report.junit import write_junit  # noqa: PLC0415
     from pytest_ckpt.report.seal import write_manifest  # noqa: PLC0415
@@ -227,3 +355,5 @@ def write_report(document: dict[str, Any], folder: Path) -> None:
     write_certificate(document, folder / "certificate.html")
     write_junit(document, folder / "junit.xml")
     write_manifest(folder)
+    if signer:
+        signer.write(document, folder)

@@ -5,20 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ENGINES = ("torch", "stream")
+SUITES = ("performance", "contention", "conformance", "endurance")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """How much of the workload is run. ``scale`` is the share of every tensor, ``operations`` the saves and loads."""
+    """How much of the workload is run.
+
+    ``scale`` is the share of every tensor, ``operations`` the saves and loads, ``effort`` the share of the trials of
+    every check of the target's behaviour.
+    """
 
     scale: float
     operations: int
+    effort: float = 1.0
 
 
 PROFILES = {
     "acceptance": Profile(scale=1.0, operations=10),
     "nightly": Profile(scale=1 / 100, operations=10),
-    "smoke": Profile(scale=1 / 1000, operations=3),
+    "smoke": Profile(scale=1 / 1000, operations=3, effort=1 / 10),
 }
 ACCEPTANCE = PROFILES["acceptance"]
 
@@ -69,10 +75,20 @@ class Settings:
     retain: int
     data_pairs: int
     compressible: float
+    suites: tuple[str, ...]
+    gates: str
+    waive: str | None
+    second_mount: str | None
+    full_target: str | None
+    power_cut: str | None
+    power_cuts: int
+    effort: float
     report: str
+    sign: str | None
+    history: str | None
     origins: tuple[Origin, ...]
 
     @property
-    def is_full_scale(self) -> bool:
-        """Whether the run can lead to a certificate; below this it is a rehearsal."""
-        return self.scale == ACCEPTANCE.scale and self.operations >= ACCEPTANCE.operations
+    def asks_contention(self) -> bool:
+        """Whether loads and saves that are not alone are measured too."""
+        return "contention" in self.suites

@@ -17,6 +17,14 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 FrontDoor = Callable[..., pytest.RunResult]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What runs keep for the next one is the tests' own, not the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def front_door(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> FrontDoor:
     """Run pytest as a user of the plugin does: in a process and a folder of its own, with this checkout's plugin."""

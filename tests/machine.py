@@ -72,6 +72,15 @@ class Mounts:
         self._points.append(point)
         return point
 
+    def bind(self, folder: Path) -> Path:
+        """Show a folder in another place, by the same mount."""
+        point = self._make_home("bind") / "mounted"
+        point.mkdir()
+        done = subprocess.run(["mount", "--bind", str(folder), str(point)], capture_output=True, text=True, check=False)
+        need(done.returncode == 0, f"nothing can be mounted here: {done.stderr.strip()}")
+        self._points.append(point)
+        return point
+
     def unmount_all(self) -> None:
         """Unmount what was mounted."""
         for point in self._points:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.errors import UsageError
 from pytest_ckpt.measure.launcher import find_launcher, refuse_inside_mpi
-from pytest_ckpt.measure.mounts import mount_of
 from pytest_ckpt.measure.preflight import check_memory, check_space
 from pytest_ckpt.options import resolve
 from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.targets.mounts import mount_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 USAGE = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.certificate import judge_run, possible_grade
+from pytest_ckpt.gate_tables import built_in
 from pytest_ckpt.options import resolve
 from pytest_ckpt.records import Verdict
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS
@@ -19,10 +21,13 @@ REQUIRED = ["SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"]
 ALL = [*REQUIRED, "STRAGGLER", "REPEAT"]
 SUBJECT = "llama3-8b-full"
 
+# Speed alone, and yet able to certify: how a target behaves is judged elsewhere.
+SPEED = dataclasses.replace(built_in("speed-only"), certifies=True)
+
 
 def run_of(*, local=True, kind="ext4", **said):
     settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **said}, {})
-    return plan_run(settings, file_system=kind, is_local=local), settings
+    return plan_run(settings, file_system=kind, is_local=local), settings, SPEED
 
 
 def verdict(requirement, outcome, subject=SUBJECT):
@@ -37,8 +42,7 @@ def book(subject=SUBJECT, *, without=(), **outcomes):
 
 
 def graded(verdicts, **run):
-    plan, settings = run_of(**run)
-    judgement = judge_run(plan, settings, verdicts)
+    judgement = judge_run(*run_of(**run), verdicts)
     return judgement.grade, judgement.exit_code
 
 

@@ -14,6 +14,7 @@ TINY = (
     "--ckpt-processes=2",
     "--ckpt-profile=smoke",
     "--ckpt-operations=2",
+    "--ckpt-gates=speed-only",
 )
 HEAVY = ("torch", "mpi4py", "numpy", "psutil", "jinja2")
 

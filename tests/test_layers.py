@@ -12,18 +12,20 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pytest_ckpt"
 
 # From the ground up. A module may import from its own layer and from those below. A folder stands for all in it.
 LAYERS = [
-    {"__init__", "errors", "units", "records", "resources"},
+    {"__init__", "blocked", "errors", "units", "records", "redaction", "resources", "statistics"},
     {"settings"},
     {"sizing"},
     {"targets"},
     {"ranks"},
     {"conformance"},
     # Both are pure; the controller's checks use their words for a failure.
-    {"requirements", "certificate"},
+    {"requirements", "certificate", "gate_tables"},
+    {"dlio"},
     {"measure"},
     {"report"},
     {"session"},
-    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"},
+    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"}
+    | {"verification", "judge_dlio", "comparison", "trend"},
 ]
 FACES = LAYERS[-1]
 
@@ -38,6 +40,9 @@ OWNERS = {
     "xdist": (),
     "jinja2": ("report/html.py",),
     "markupsafe": ("report/html.py",),
+    "jsonschema": ("verification.py",),
+    "cryptography": ("report/signing.py",),
+    "yaml": ("dlio/folder.py",),
     "psutil": ("measure/environment.py", "targets/"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import json
 import os
@@ -52,9 +53,12 @@ def main() -> int:
             other_folder=str(Path(asked.second_folder) / folder.name) if asked.second_folder else None,
             power_cut=tuple(shlex.split(asked.power_cut or "")),
             small_folder=small,
+            patience_seconds=asked.patience,
         )
         try:
             seen = make(check, place)
+            # Before anything is removed: on a target that hangs, removing hangs too.
+            print(json.dumps(to_plain(seen)) if asked.json else "\n".join(_lines(check, seen)), flush=True)
         finally:
             if other:
                 other.close()
@@ -62,10 +66,6 @@ def main() -> int:
                 if made and not asked.keep:
                     _tell("remove", str(made))
                     shutil.rmtree(made, ignore_errors=True)
-    if asked.json:
-        print(json.dumps(to_plain(seen)))
-    else:
-        print("\n".join(_lines(check, seen)))
     return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
 
 
@@ -73,12 +73,22 @@ def make(check: Check, place: Place) -> Observation:
     """Make a check and return what it saw; a call that fails where a healthy target's does not is an anomaly."""
     module, function = check.code.split(":")
     book = Book(unit=check.unit)
+    told = str(place.folder)
+
+    def tell(call: str, path: str) -> None:
+        nonlocal told
+        told = path
+        place.tell(call, path)
+
     try:
-        getattr(importlib.import_module(f"pytest_ckpt.conformance.checks.{module}"), function)(place, book)
+        getattr(importlib.import_module(f"pytest_ckpt.conformance.checks.{module}"), function)(
+            dataclasses.replace(place, tell=tell), book
+        )
     except NotRun as reason:
         return book.observation(check.requirement, check.subject, not_run=str(reason))
     except OSError as error:
-        name = str(error.filename or place.folder)
+        # A call on a descriptor does not know the name.
+        name = str(error.filename or told)
         call = next(
             (f.line or "" for f in reversed(traceback.extract_tb(error.__traceback__)) if "conformance" in f.filename),
             "",
@@ -118,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--witness", help="a folder that is not on the target")
     parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds after which a call counts as hung")
     parser.add_argument("--keep", action="store_true", help="leave the check's folder on the target")
     parser.add_argument("--json", action="store_true", help="print the observation as JSON")
     return parser

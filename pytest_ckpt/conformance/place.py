@@ -31,7 +31,8 @@ class Place:
     effort, 1 in an acceptance run. ``witness`` is a folder that is not on the target, for what must outlive it.
     ``power_cut`` are the words of a command that cuts the target's power and brings it back. ``small_folder`` is an
     empty folder on a volume or quota of the same storage that may be filled. ``tell`` says which call is about to be
-    made on which path: what a blocked check is named by.
+    made on which path: what a blocked check is named by. ``patience_seconds`` is how long a call may take before a
+    check that watches its own processes calls it hung.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class Place:
     other_folder: str | None = None
     power_cut: tuple[str, ...] = ()
     small_folder: Path | None = None
+    patience_seconds: float = 30.0
 
     def count(self, full: int, *, least: int = 1) -> int:
         """Return how many of ``full`` trials this run makes."""

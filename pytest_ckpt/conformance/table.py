@@ -34,6 +34,11 @@ class Check:
         """How the check is called on a command line and in files."""
         return f"{self.requirement}.{self.subject}"
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether other work beside it would change its figure."""
+        return self.limit is not None and self.needs == ""
+
 
 CHECKS: tuple[Check, ...] = (
     Check(
@@ -316,14 +321,14 @@ CHECKS: tuple[Check, ...] = (
     Check(
         requirement="CAPABILITIES",
         subject="flock",
-        code="capabilities:flock",
+        code="locks:flock",
         relies="job managers",
         how="Two processes lock a file: exclusive is exclusive, and a killed holder's lock is released.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="flock-second-client",
-        code="capabilities:flock_second",
+        code="locks:flock_second",
         needs="second client",
         relies="job managers",
         how="Two clients lock a file: exclusive is exclusive, and a killed holder's lock is released.",
@@ -338,14 +343,14 @@ CHECKS: tuple[Check, ...] = (
     Check(
         requirement="CAPABILITIES",
         subject="mtime",
-        code="capabilities:mtime",
+        code="accounts:mtime",
         relies="Hugging Face (rotation of checkpoints)",
         how="Files written 10 ms apart have modification times in that order, near this host's clock.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="statfs",
-        code="capabilities:statfs",
+        code="accounts:statfs",
         limit=60.0,
         unit="s",
         relies="operators",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from pytest_ckpt.measure.recorder import Recorder
 from pytest_ckpt.measure.tidy import remove_in_time
 from pytest_ckpt.ranks.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task, checkpoint_name, partial_name
 from pytest_ckpt.records import Failure, Measurement, from_plain
+from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
@@ -42,6 +44,7 @@ class Bench:
         observer: Observer,
     ) -> None:
         self._settings = settings
+        self._redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
         self._plan = plan
         self._folder = folder
         self._target_folder = target_folder
@@ -111,16 +114,18 @@ class Bench:
                     retain=settings.retain,
                     data_pairs=settings.data_pairs,
                     compressible=settings.compressible,
+                    contention=settings.asks_contention,
                 )
                 for c in planned
             ),
         )
-        recorder = Recorder(planned, job, launch_name, self._file, self._folder / "events.jsonl", self._observer)
+        events = self._folder / "events.jsonl"
+        recorder = Recorder(planned, job, launch_name, self._file, events, self._observer, self._redactor)
         recorder.spent("layout", time.monotonic() - began)
         self._observer.begin(planned)
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
-            launch = Launch(self._launcher, self._run_id, self._folder / launch_name)
+            launch = Launch(self._launcher, self._run_id, self._folder / launch_name, self._redactor)
             failure = launch.run(job, recorder.heard, self._observer.tick)
         finally:
             self._observer.end()

@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.blocked import tasks_blocked_in
 from pytest_ckpt.measure.launcher import MARK
-from pytest_ckpt.measure.processes import end_session, processes_of_session, tasks_blocked_in
+from pytest_ckpt.measure.processes import end_session, processes_of_session
 from pytest_ckpt.ranks.activity import EVENT_MARK
 from pytest_ckpt.records import Failure, Observation, from_plain
 from pytest_ckpt.units import format_seconds
@@ -101,7 +102,8 @@ def run_check(
         said = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
         blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{said}")
     if blocked:
-        seen = dataclasses.replace(seen, blocked=blocked)
+        # A check may have told what it saw and hang in removing its folder.
+        seen = dataclasses.replace(heard.observation() or seen, blocked=blocked)
     else:
         seen = heard.observation() or dataclasses.replace(seen, not_run=heard.how_it_broke())
     return dataclasses.replace(seen, reproduce=shlex.join([*command, *named, *options]))
@@ -152,9 +154,7 @@ class _Heard:
         )
 
     def observation(self) -> Observation | None:
-        """Return what the check saw, or None when it did not come to its end."""
-        if self._process.returncode < 0:
-            return None
+        """Return what the check saw, or None when it did not come so far."""
         try:
             return from_plain(Observation, json.loads(self._result))
         except (ValueError, TypeError, AttributeError):

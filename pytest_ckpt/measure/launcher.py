@@ -38,8 +38,8 @@ class Launcher:
         """Whether the launcher is Open MPI's, whose settings are known."""
         return "open mpi" in self.version.lower() or "prte" in self.version.lower()
 
-    def command(self, processes: int) -> list[str]:
-        """Return the whole command that starts ``processes`` ranks."""
+    def command(self, processes: int, module: str = "pytest_ckpt.ranks") -> list[str]:
+        """Return the whole command that starts ``processes`` ranks, each running a module."""
         hosts = ",".join(f"{h.name}:{h.slots}" for h in self.hosts)
         words = [w.replace("{processes}", str(processes)).replace("{hosts}", hosts) for w in self.template]
         if not any("{processes}" in w for w in self.template):
@@ -55,7 +55,7 @@ class Launcher:
                 words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
         elif self.hosts and "{hosts}" not in " ".join(self.template) and "hydra" in self.version.lower():
             words += ["-hosts", hosts]
-        return [*words, sys.executable, "-m", "pytest_ckpt.ranks"]
+        return [*words, sys.executable, "-m", module]
 
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the ranks' environment: ours without what a launcher left in it, and what the ranks need.

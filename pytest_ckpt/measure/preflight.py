@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -9,19 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.certificate import known_subjects
 from pytest_ckpt.errors import UsageError
+from pytest_ckpt.gate_tables import load_waivers, settle
 from pytest_ckpt.measure.environment import target_facts
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher, find_launcher
-from pytest_ckpt.measure.mounts import Mount, mount_of
+from pytest_ckpt.measure.second_client import check_second_mount
 from pytest_ckpt.ranks.job import Job
+from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import PROFILES
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
-from pytest_ckpt.targets.posix import check_target
+from pytest_ckpt.targets.mounts import Mount, mount_of
+from pytest_ckpt.targets.posix import check_small_folder, check_target
 from pytest_ckpt.units import format_bytes
 
 if TYPE_CHECKING:
+    from pytest_ckpt.requirements.gates import Gates
+    from pytest_ckpt.requirements.waivers import Waiver
     from pytest_ckpt.settings import Settings
 
 # Rounding must not make a proposed scale too large.
@@ -32,8 +39,14 @@ _OURS = ("session.json", "report.json")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preflight:
-    """What was found to be in order. ``probe`` is the folder with the evidence of the first launch."""
+    """What was found to be in order. ``probe`` is the folder with the evidence of the first launch.
 
+    ``settings`` are the run's, with the suites that the gates choose.
+    """
+
+    settings: Settings
+    gates: Gates
+    waivers: tuple[Waiver, ...]
     target: Path
     mount: Mount
     plan: Plan
@@ -55,8 +68,14 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
     target = Path(settings.target).expanduser().absolute()
     check_target(target)
     check_report_place(Path(settings.report), target)
+    if settings.second_mount:
+        check_second_mount(Path(settings.second_mount).expanduser().absolute(), target)
+    if settings.full_target:
+        check_small_folder(Path(settings.full_target).expanduser().absolute())
     mount = mount_of(target.resolve())
+    settings, gates = settle(settings, mount.file_system, is_local=mount.is_local)
     plan = plan_run(settings, file_system=mount.file_system, is_local=mount.is_local)
+    waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates))
     if mount.is_local and len({h.name for h in settings.hosts}) > 1:
         raise UsageError(
             f"--ckpt-target {target} is on {mount.file_system}, which only this host can see, and several hosts are "
@@ -77,7 +96,16 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
             shutil.rmtree(probe.parent, ignore_errors=True)
             raise
     return Preflight(
-        target=target, mount=mount, plan=plan, launcher=launcher, hosts=hosts, target_facts=facts, probe=probe
+        settings=settings,
+        gates=gates,
+        waivers=waivers,
+        target=target,
+        mount=mount,
+        plan=plan,
+        launcher=launcher,
+        hosts=hosts,
+        target_facts=facts,
+        probe=probe,
     )
 
 
@@ -157,7 +185,8 @@ def _see_hosts(
             hosts.extend(event["hosts"])
 
     job = Job(processes=processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())
-    failure = Launch(launcher, run_id, folder).run(job, heard)
+    redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
+    failure = Launch(launcher, run_id, folder, redactor).run(job, heard)
     if failure or not hosts:
         command = " ".join(launcher.command(processes))
         says = describe_failure(failure) if failure else "no rank answered"

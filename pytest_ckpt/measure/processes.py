@@ -13,7 +13,7 @@ from pytest_ckpt.measure.launcher import MARK
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 _POLL_SECONDS = 0.02
 _TERM_SECONDS = 3.0
@@ -66,39 +66,6 @@ def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
     _until_gone(launcher, signal.SIGTERM, _TERM_SECONDS)
     _until_gone(launcher, signal.SIGKILL, _KILL_SECONDS)
     return end_marked(run_id)
-
-
-def blocked_in(pid: int) -> str:
-    """Return what the kernel says of a blocked process: its state, the function it waits in, its stack if readable."""
-    return _says_of(Path("/proc") / str(pid))
-
-
-def tasks_blocked_in(pids: Iterable[int]) -> str:
-    """Return what the kernel says of every task of these processes, a paragraph each."""
-    said = []
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for task in sorted((Path("/proc") / str(pid) / "task").iterdir(), key=lambda t: int(t.name)):
-                name = "a task that has ended"
-                with contextlib.suppress(OSError):
-                    name = (task / "comm").read_text().strip()
-                said.append(f"process {pid}, task {task.name} ({name}): {_says_of(task)}")
-    return "\n".join(said)
-
-
-def _says_of(task: Path) -> str:
-    said = []
-    with contextlib.suppress(OSError):
-        state = (task / "stat").read_text().rpartition(")")[2].split()[0]
-        said.append(f"state {state}")
-    with contextlib.suppress(OSError):
-        said.append(f"in {(task / 'wchan').read_text().strip() or '?'}")
-    with contextlib.suppress(OSError):
-        # The number of the call and its arguments; "running" of a task that is in none.
-        said.append(f"system call {(task / 'syscall').read_text().split()[0]}")
-    with contextlib.suppress(OSError):
-        said.append((task / "stack").read_text().strip())
-    return "\n".join(filter(None, said))
 
 
 def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds: float) -> list[int]:

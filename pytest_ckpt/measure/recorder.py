@@ -19,12 +19,14 @@ from pytest_ckpt.records import (
     Integrity,
     Measurement,
     Operation,
+    Patterns,
     RankFacts,
     Record,
     Retention,
     from_plain,
     to_plain,
 )
+from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 
@@ -39,6 +41,7 @@ class Recorder:
         file_of: Callable[[str], Path],
         events: Path,
         observer: Observer,
+        redactor: Redactor,
     ) -> None:
         self._planned = {c.subject: c for c in planned}
         self._tasks = {t.subject: t for t in job.tasks}
@@ -46,12 +49,14 @@ class Recorder:
         self._file_of = file_of
         self._events = events
         self._observer = observer
+        self._redactor = redactor
         self._began = self._since = time.monotonic()
         self._stages: dict[str, float] = {}
         self._subject = ""
         self._operations: list[Operation] = []
         self._durability: Durability | None = None
         self._integrity: Integrity | None = None
+        self._patterns: dict[str, Any] = {}
 
     def spent(self, stage: str, seconds: float) -> None:
         """Take in what was spent before the ranks were started."""
@@ -60,7 +65,8 @@ class Recorder:
     def heard(self, event: dict[str, Any]) -> None:
         """Take in an event of rank 0."""
         with self._events.open("a") as events:
-            events.write(json.dumps({"seconds": round(time.monotonic() - self._began, 6), **event}) + "\n")
+            timed = {"seconds": round(time.monotonic() - self._began, 6), **event}
+            events.write(json.dumps(self._redactor.plain(timed)) + "\n")
         kind = event["event"]
         if kind == "ready":
             self._lap("launch")
@@ -69,12 +75,17 @@ class Recorder:
         elif kind == "measuring":
             self._subject, self._operations = event["subject"], []
             self._durability = self._integrity = None
+            self._patterns = {}
         elif kind == "operation":
             self._operations.append(from_plain(Operation, event["operation"]))
         elif kind == "durability":
             self._durability = from_plain(Durability, event["durability"])
         elif kind == "integrity":
             self._integrity = from_plain(Integrity, event["integrity"])
+        elif kind == "pattern" and event.get("not_run"):
+            self._patterns.setdefault("not_run", {})[event["name"]] = event["not_run"]
+        elif kind == "pattern":
+            self._patterns[event["name"]] = event["found"]
         elif kind == "measured":
             # Starting the ranks is part of the first measurement that they make.
             self._write(
@@ -129,11 +140,14 @@ class Recorder:
             operations=tuple(self._operations) if subject == self._subject else (),
             durability=self._durability if subject == self._subject else None,
             integrity=self._integrity if subject == self._subject else None,
+            patterns=from_plain(Patterns, self._patterns) if subject == self._subject and self._patterns else None,
             ranks=ranks,
             launch=self._launch_name,
             **known,
         )
-        write_atomically(self._file_of(subject), json.dumps(to_plain(measurement), indent=1) + "\n")
+        write_atomically(
+            self._file_of(subject), json.dumps(self._redactor.plain(to_plain(measurement)), indent=1) + "\n"
+        )
 
 
 def _maybe(kind: type[Record], data: Any) -> Record | None:

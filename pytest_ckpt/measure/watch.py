@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_ckpt.measure.processes import blocked_in
+from pytest_ckpt.blocked import blocked_in
 from pytest_ckpt.records import Failure
 from pytest_ckpt.units import format_seconds
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import bisect
 import hashlib
 import zlib
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,7 +82,12 @@ class FileImage:
         self._rank = rank
         self._first_tensor = first_tensor
         self._checkpoint = 0
-        self._pieces: dict[int, Bytes] = {}
+        self._pieces: dict[int, Bytes] = {
+            p.offset: np.frombuffer(bytearray(unpack(p.data)), dtype=np.uint8) for p in container.pieces
+        }
+        self._checksum_places = [self._places_of(r.checksum_offsets) for r in container.records]
+        # Of every checkpoint that this image was turned to: a load needs again what its save computed.
+        self._checksums: dict[int, array[int]] = {}
         self._stretches = self._cut()
 
     @property
@@ -93,13 +100,13 @@ class FileImage:
         if checkpoint == self._checkpoint:
             return
         self._checkpoint = checkpoint
-        pieces = {p.offset: bytearray(unpack(p.data)) for p in self._container.pieces}
-        for number, record in enumerate(self._container.records):
-            checksum = self._content.crc32(self._place(number), record.bytes).to_bytes(4, "little")
-            for offset in record.checksum_offsets:
-                start = max(o for o in pieces if o <= offset)
-                pieces[start][offset - start : offset - start + 4] = checksum
-        self._pieces = {offset: np.frombuffer(bytes(data), dtype=np.uint8) for offset, data in pieces.items()}
+        if checkpoint not in self._checksums:
+            records = self._container.records
+            made = (self._content.crc32(self._place(number), r.bytes) for number, r in enumerate(records))
+            self._checksums[checkpoint] = array("I", made)
+        for places, checksum in zip(self._checksum_places, self._checksums[checkpoint], strict=True):
+            for piece in places:
+                piece[:] = np.frombuffer(checksum.to_bytes(4, "little"), dtype=np.uint8)
 
     def make(self, out: Bytes, offset: int) -> None:
         """Write the file's bytes from ``offset`` on into ``out``; behind the end of the file come zeros."""
@@ -127,13 +134,22 @@ class FileImage:
             else:
                 yield part, stretch.number, self._place(stretch.number), inside, None
 
+    def _places_of(self, offsets: Sequence[int]) -> list[Bytes]:
+        """Return the four bytes of the pieces at each of these offsets of the file."""
+        starts = sorted(self._pieces)
+        found = []
+        for offset in offsets:
+            start = starts[bisect.bisect_right(starts, offset) - 1]
+            found.append(self._pieces[start][offset - start : offset - start + 4])
+        return found
+
     def _place(self, number: int) -> Place:
         return Place(checkpoint=self._checkpoint, rank=self._rank, tensor=self._first_tensor + number)
 
     def _cut(self) -> list[_Stretch]:
         stretches = [_Stretch(r.offset, r.offset + r.bytes, number) for number, r in enumerate(self._container.records)]
         for piece in self._container.pieces:
-            stretches.append(_Stretch(piece.offset, piece.offset + len(unpack(piece.data)), -1))
+            stretches.append(_Stretch(piece.offset, piece.offset + len(self._pieces[piece.offset]), -1))
         return sorted((s for s in stretches if s.stop > s.start), key=lambda s: s.start)
 
     def _parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, _Stretch, int]]:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from pytest_ckpt.ranks.container import Container
 
-# Checkpoints beside the counted ones: one that is saved while another is deleted, one that compares kinds of data.
-EXTRA_CHECKPOINTS = 2
+# Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
+# compares kinds of data, one that is saved beside other work, and what a second job saves.
+BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR = 1, 2, 3, 4
+EXTRA_CHECKPOINTS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,17 +17,26 @@ class EngineOptions:
     """What a user may set of an engine, and what was prepared for it. Bytes.
 
     ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank; ``containers`` the layouts
-    of its files, for engines whose ranks do not import torch.
+    of its files, for engines whose ranks do not import torch. A reader takes part ``part`` of ``parts`` of every file.
     """
 
     request_bytes: int = 4 << 20
     depth: int = 2
     containers: tuple[Container, ...] = ()
+    part: int = 0
+    parts: int = 1
+
+    def span(self, count: int) -> tuple[int, int]:
+        """Return where the reader's part of ``count`` things begins and ends."""
+        return count * self.part // self.parts, count * (self.part + 1) // self.parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run."""
+    """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
+
+    With ``contention`` the patterns of records.Patterns are measured too.
+    """
 
     subject: str
     model: str
@@ -40,6 +51,7 @@ class Task:
     retain: int = 0
     data_pairs: int = 0
     compressible: float = 0.0
+    contention: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

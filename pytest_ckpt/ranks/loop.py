@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.ranks.cache import HostCache, cache_facts
 from pytest_ckpt.ranks.content import Content, content_seed
-from pytest_ckpt.ranks.engines import Engine, engine_class
-from pytest_ckpt.ranks.job import EngineOptions, checkpoint_name
+from pytest_ckpt.ranks.engines import Engine, Loader, engine_class
+from pytest_ckpt.ranks.job import BESIDE_DELETION, OF_DATA, EngineOptions
 from pytest_ckpt.ranks.operations import Loaded, Operations, make_folder
+from pytest_ckpt.ranks.patterns import LoadPatterns
+from pytest_ckpt.ranks.saves_beside import SavesBeside
 from pytest_ckpt.records import (
     CacheReading,
     DataEffect,
@@ -24,7 +26,7 @@ from pytest_ckpt.records import (
     Retention,
     to_plain,
 )
-from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.models import RankLayout, layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +89,26 @@ class MeasurementLoop:
         del engine
         if task.data_pairs:
             self._found.data = self._data_effect(cache)
+        if task.contention:
+            LoadPatterns(
+                group=self._group,
+                do=do,
+                cache=cache,
+                layout=self._layout,
+                options=self._options,
+                loader=self._loader,
+                drop=lambda files: self._drop(cache, files, again=True),
+            ).measure(self._kept[-1])
+            SavesBeside(
+                self._group,
+                self._activity,
+                do,
+                engine=self._engine(constant=False, aside="contention"),
+                rank_bytes=self._shard.bytes,
+                folder=self._folder,
+                after=task.operations,
+                drop=lambda files: self._drop(cache, files, again=True),
+            ).measure(self._kept, statistics.median([o.seconds for o in self._found.saves] or [0.0]))
         gauges = self._group.gather(cache.gauge)
         ranks = self._group.gather(self._rank_facts())
         if not task.keep:
@@ -106,10 +128,17 @@ class MeasurementLoop:
             stages=do.stages,
         )
 
-    def _engine(self, *, constant: bool) -> Engine:
+    def _engine(self, *, constant: bool, aside: str = "") -> Engine:
+        """Return the engine of this rank's own files; ``aside`` gives it other content than the subject's."""
         task = self._task
-        content = Content(content_seed(task.seed, task.subject), compressible=task.compressible, constant=constant)
+        seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else task.subject)
+        content = Content(seed, compressible=task.compressible, constant=constant)
         return engine_class(task.engine)(self._shard, content, self._activity, self._options)
+
+    def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
+        """Return what loads a shard that this or another rank wrote."""
+        content = Content(content_seed(self._task.seed, self._task.subject), compressible=self._task.compressible)
+        return engine_class(self._task.engine)(shard, content, self._activity, options)
 
     def _save_all(self, engine: Engine) -> None:
         task, do = self._task, self._do
@@ -125,8 +154,8 @@ class MeasurementLoop:
 
     def _save_while_deleting(self, engine: Engine) -> None:
         """Save once more, while the oldest checkpoint is deleted: what does deleting cost in the middle of a save?"""
-        do, oldest, checkpoint = self._do, self._kept.pop(0), self._task.operations + 1
-        operation = do.save(engine, checkpoint, counted=False, meanwhile=lambda: do.unlink(oldest))
+        do, oldest, checkpoint = self._do, self._kept.pop(0), self._task.operations + BESIDE_DELETION
+        operation = do.save(engine, checkpoint, counted=False, meanwhile=lambda _over: do.unlink(oldest))
         self._kept.append(checkpoint)
         do.remove_folders([oldest], also_own=False)
         if operation:
@@ -142,7 +171,8 @@ class MeasurementLoop:
         for number, checkpoint in enumerate(order, start=1):
             # What was read once may be in the cache; so where checkpoints come again, there is a drop before each load.
             if number == 1 or len(self._kept) < len(order):
-                self._drop(cache, self._kept if number == 1 else [checkpoint])
+                dropped = self._kept if number == 1 else [checkpoint]
+                self._drop(cache, [path for each in dropped for path in self._do.paths(each)])
             loaded = self._do.load(engine, cache, number, checkpoint)
             self._take_in(loaded)
 
@@ -186,31 +216,27 @@ class MeasurementLoop:
 
     def _save_and_load_beside(self, cache: HostCache, *, constant: bool) -> tuple[Operation | None, Loaded]:
         """Save, load and delete one checkpoint that is none of the subject's own."""
-        do, checkpoint = self._do, self._task.operations + 2
+        do, checkpoint = self._do, self._task.operations + OF_DATA
         engine = self._engine(constant=constant)
         saved = do.save(engine, checkpoint, counted=False)
         engine.release()
-        self._drop(cache, [checkpoint])
+        self._drop(cache, do.paths(checkpoint))
         loaded = do.load(engine, cache, checkpoint, checkpoint, counted=False)
         engine.release()
         do.delete(checkpoint)
         return saved, loaded
 
-    def _drop(self, cache: HostCache, checkpoints: Sequence[int]) -> None:
+    def _drop(self, cache: HostCache, files: Sequence[Path], *, again: bool = False) -> None:
+        """Drop what this rank is about to read; ``again`` says that it may have been read before."""
         task, found = self._task, self._found
         with self._do.stage("drop caches", "drop caches"):
-            files = [
-                self._folder / checkpoint_name(checkpoint) / file.name
-                for checkpoint in checkpoints
-                for file in self._shard.files
-            ]
             readings = cache.readings(self._shard.bytes, task.operations)
             way = ""
             if task.drop_caches != "never":
                 counts = cache.resident(files)
                 seen = counts is not None and counts[0] > _RESIDENT_WITHOUT_DROP * counts[1]
                 # Where the same checkpoints come again, the rule's sum of written bytes says nothing.
-                asked = seen or any(r.asks for r in readings) or bool(task.retain)
+                asked = seen or any(r.asks for r in readings) or bool(task.retain) or again
                 if self._group.any_of(asked or task.drop_caches != "auto"):
                     way = cache.drop(task.drop_caches, files)
             gathered = self._group.gather((way, readings))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.ranks.activity import write_event
-from pytest_ckpt.ranks.engines import Check, Clock, Engine
+from pytest_ckpt.ranks.engines import Check, Clock, Engine, Loader
 from pytest_ckpt.ranks.job import checkpoint_name, partial_name
 from pytest_ckpt.ranks.timing import Own, combine
 from pytest_ckpt.records import Durability, Fault, Operation, to_plain
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.cache import HostCache
     from pytest_ckpt.ranks.group import Group
     from pytest_ckpt.records import OperationKind
-    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.sizing.models import RankLayout, ShardFile
 
 _MOST_FAULTS_OF_RANK = 20
 
@@ -37,6 +37,7 @@ class Loaded:
     bytes_checked: int
     fault_count: int
     faults: list[Fault]
+    rank_bytes: tuple[int, ...]
 
 
 class Operations:
@@ -53,14 +54,29 @@ class Operations:
         self._folder = folder
         self._saved: list[Own] = []
         self.stages: dict[str, float] = {}
+        # When the last save began and was committed, on this rank's monotonic clock.
+        self.span = (0.0, 0.0)
 
     def save(
-        self, engine: Engine, checkpoint: int, *, counted: bool = True, meanwhile: Callable[[], None] | None = None
+        self,
+        engine: Engine,
+        checkpoint: int,
+        *,
+        counted: bool = True,
+        meanwhile: Callable[[threading.Event], None] | None = None,
+        name: str = "",
+        content: int = 0,
+        takes_part: bool = True,
     ) -> Operation | None:
-        """Save a checkpoint: every rank its files, then rank 0 commits. ``meanwhile`` runs beside it on each rank."""
-        name = f"save {checkpoint}"
+        """Save a checkpoint: every rank that takes part its files, then rank 0 commits.
+
+        ``meanwhile`` runs beside it on this rank; its event is set when the save is over. ``content`` is the number of
+        the content where it is not the checkpoint's.
+        """
+        name = name or f"save {checkpoint}"
         with self.stage("content", f"{name}: content"):
-            engine.fill(checkpoint)
+            if takes_part:
+                engine.fill(content or checkpoint)
         partial, final = self._folder / partial_name(checkpoint), self._folder / checkpoint_name(checkpoint)
         clock = Clock(activity=self._activity)
         beside = _Beside(meanwhile) if meanwhile else None
@@ -68,11 +84,12 @@ class Operations:
         start = time.perf_counter()
         if beside:
             beside.start()
-        with clock.phase("open", partial.name):
-            make_folder(partial)
-        engine.save(partial, clock)
-        with clock.phase("directory", partial.name):
-            _sync_directory(partial)
+        if takes_part:
+            with clock.phase("open", partial.name):
+                make_folder(partial)
+            engine.save(partial, clock)
+            with clock.phase("directory", partial.name):
+                _sync_directory(partial)
         own_seconds = time.perf_counter() - start
         self._group.wait()
         commit_start = time.perf_counter()
@@ -83,12 +100,13 @@ class Operations:
                 _sync_directory(self._folder)
             synced = 2
         end = time.perf_counter()
+        self.span = (start, end)
         if beside:
             beside.finish()
         own = Own(
             steps=(own_seconds,),
             phases=clock.phases,
-            bytes=self._shard.bytes,
+            bytes=self._shard.bytes if takes_part else 0,
             files=clock.files,
             files_synced=clock.files_synced,
             directories=synced,
@@ -101,13 +119,26 @@ class Operations:
             self._saved.append(own)
         return self._finish("save", checkpoint, checkpoint, own, counted=counted)
 
-    def load(self, engine: Engine, cache: HostCache, number: int, checkpoint: int, *, counted: bool = True) -> Loaded:
-        """Load a checkpoint as load ``number``, in the engine's steps; between them every byte is compared."""
-        name = f"load {number}"
-        folder = self._folder / checkpoint_name(checkpoint)
+    def load(
+        self,
+        engine: Loader,
+        cache: HostCache,
+        number: int,
+        checkpoint: int,
+        *,
+        counted: bool = True,
+        name: str = "load",
+        files: Iterable[ShardFile] | None = None,
+    ) -> Loaded:
+        """Load a checkpoint as load ``number``, in the engine's steps; between them every byte is compared.
+
+        ``files`` are those that the engine reads where they are not this rank's own.
+        """
+        name = f"{name} {number}"
         with self.stage("residency", f"{name}: residency"):
-            resident = cache.resident([folder / file.name for file in self._shard.files])
+            resident = cache.resident(self.paths(checkpoint, files))
             steps = self._group.largest(engine.load_steps())
+        folder = self._folder / checkpoint_name(checkpoint)
         clock = Clock(activity=self._activity)
         seconds, loaded_bytes = [], 0
         checks: list[Check] = []
@@ -124,13 +155,19 @@ class Operations:
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
         local = self._faults(checks, checkpoint)[:_MOST_FAULTS_OF_RANK]
-        gathered = self._group.gather((*counts, local))
+        gathered = self._group.gather((*counts, local, loaded_bytes))
         return Loaded(
             operation=operation,
             bytes_checked=sum(g[0] for g in gathered),
             fault_count=sum(g[1] for g in gathered),
             faults=[fault for g in gathered for fault in g[2]],
+            rank_bytes=tuple(g[3] for g in gathered),
         )
+
+    def paths(self, checkpoint: int, files: Iterable[ShardFile] | None = None) -> list[Path]:
+        """Return where files of a checkpoint lie: this rank's own, or others."""
+        folder = self._folder / checkpoint_name(checkpoint)
+        return [folder / file.name for file in (self._shard.files if files is None else files)]
 
     def delete(self, checkpoint: int) -> float:
         """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""
@@ -142,9 +179,10 @@ class Operations:
             (self._folder / checkpoint_name(checkpoint)).rmdir()
         return time.perf_counter() - start
 
-    def unlink(self, checkpoint: int) -> None:
+    def unlink(self, checkpoint: int, *, is_partial: bool = False) -> None:
         """Remove this rank's own files of a checkpoint, through no symbolic link."""
-        folder = os.open(self._folder / checkpoint_name(checkpoint), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        name = partial_name(checkpoint) if is_partial else checkpoint_name(checkpoint)
+        folder = os.open(self._folder / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             for file in self._shard.files:
                 os.unlink(file.name, dir_fd=folder)
@@ -233,19 +271,21 @@ class Operations:
 class _Beside(threading.Thread):
     """Does something beside an operation; its error is raised where the operation waits for it."""
 
-    def __init__(self, act: Callable[[], None]) -> None:
+    def __init__(self, act: Callable[[threading.Event], None]) -> None:
         super().__init__()
         self._act = act
+        self._over = threading.Event()
         self._error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self._act()
+            self._act(self._over)
         except BaseException as error:  # it is raised by finish
             self._error = error
 
     def finish(self) -> None:
-        """Wait for the end and raise the error that was met."""
+        """Say that it is over, wait for the end and raise the error that was met."""
+        self._over.set()
         self.join()
         if self._error:
             raise self._error

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.certificate import possible_grade
+from pytest_ckpt.certificate import chosen_suites, possible_grade
 from pytest_ckpt.units import format_bytes, format_count, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_ckpt.requirements.gates import Gates
     from pytest_ckpt.settings import Settings
     from pytest_ckpt.sizing.plan import Plan
 
 
-def header_lines(plan: Plan, settings: Settings, environment: Mapping[str, Any], notices: Sequence[str]) -> list[str]:
+def header_lines(
+    plan: Plan, settings: Settings, gates: Gates, environment: Mapping[str, Any], notices: Sequence[str]
+) -> list[str]:
     """Return the lines for pytest's header."""
     target, limits = environment["target"], plan.limits
     hosts = environment["hosts"]
@@ -40,5 +43,7 @@ def header_lines(plan: Plan, settings: Settings, environment: Mapping[str, Any],
         )
     names = ", ".join(f"{h['host']} ({len(h['ranks'])} ranks, {h['cores']} cores)" for h in hosts) or "none"
     lines.append(f"ckpt ranks: engine {settings.engine}; hosts: {names}; launcher: {environment['launcher']}")
-    lines.append(f"ckpt grade possible: {possible_grade(plan, settings)}")
+    lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates))}")
+    lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
+    lines.append(f"ckpt grade possible: {possible_grade(plan, settings, gates)}")
     return lines + [f"ckpt note: {notice}" for notice in notices]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import shlex
+import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from markupsafe import Markup
 
 from pytest_ckpt import resources, units
 from pytest_ckpt.report import charts, overview, view
+from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
     NONE,
     margin_text,
@@ -50,6 +54,14 @@ def write_certificate(document: dict[str, Any], path: Path) -> None:
     made.replace(path)
 
 
+def write_results_table(document: dict[str, Any], path: Path) -> None:
+    """Write the page of a tree of published results: one table. The file appears whole or not at all."""
+    made = path.with_name(path.name + ".part")
+    template = _environment().get_template("results.html.j2")
+    made.write_text(template.render(document=document, messages=group_messages(document["messages"])), encoding="utf-8")
+    made.replace(path)
+
+
 def render(document: dict[str, Any]) -> str:
     """Return the certificate of a report document as one HTML page."""
     subjects = view.subjects(document)
@@ -62,12 +74,34 @@ def render(document: dict[str, Any]) -> str:
         counts=view.counts(verdicts),
         required=view.counts([v for v in verdicts if v["severity"] == "required"]),
         limits=_limits(cluster),
+        behaviour=view.behaviour(document),
         pictures=[_pictures(position, subject) for position, subject in enumerate(subjects)],
         cluster_picture=Markup(overview.cluster_chart("cluster", sizes, cluster.get("accelerators", 1))),
         stages=_stages(document.get("stages") or {}),
         hosts=_alike((document.get("environment") or {}).get("hosts") or []),
         heat_levels=_heat_legend(),
+        messages=group_messages((document.get("published") or {}).get("messages") or []),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """A part of a simple page: text, pictures (SVG, already safe) and a table of texts."""
+
+    heading: str
+    text: str = ""
+    pictures: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[Section]) -> None:
+    """Write a page of text, pictures and tables in the certificate's style. It appears whole or not at all."""
+    drawn = [dataclasses.replace(s, pictures=tuple(Markup(p) for p in s.pictures)) for s in sections]
+    text = _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn)
+    made = path.with_name(path.name + ".part")
+    made.write_text(text, encoding="utf-8")
+    made.replace(path)
 
 
 def _heat_legend() -> list[str]:
@@ -95,10 +129,12 @@ def _environment() -> jinja2.Environment:
         "rough_percent": _or_dash(_rough_percent),
         "commas": _or_dash(lambda value: f"{value:,}"),
         "margin": _or_dash(margin_text),
+        "overstated": _or_dash(share),
         "moment": _or_dash(moment_text),
         "dash": _or_dash(str),
         "in_short": view.names_in_short,
         "command": shlex.join,
+        "median": statistics.median,
         "phase_class": charts.phase_class,
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
     }

@@ -1,21 +1,108 @@
-"""The digests of everything in a run folder, in the form that ``sha256sum --check`` reads."""
+"""The digests of everything in a run folder, in the form that ``sha256sum --check`` reads, and their comparison."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MANIFEST = "manifest.sha256"
-_NOT_EVIDENCE = frozenset({MANIFEST, "lock"})
+ATTESTATION = "attestation.dsse.json"
+# The manifest cannot hold its own digest, and the attestation holds the manifest's.
+_NOT_LISTED = frozenset({MANIFEST, ATTESTATION})
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """How a folder differs from its manifest: names of files. ``ill_formed`` are lines of the manifest itself."""
+
+    listed: int
+    changed: tuple[str, ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    ill_formed: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.changed or self.added or self.removed or self.ill_formed)
 
 
 def write_manifest(folder: Path) -> None:
     """Write the SHA-256 of every file below ``folder`` into ``manifest.sha256``."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in _NOT_EVIDENCE)
-    lines = [f"{_digest(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
-    (folder / MANIFEST).write_text("".join(lines))
+    (folder / MANIFEST).write_text(manifest_text(digests(folder)), encoding="utf-8", errors="surrogateescape")
 
 
-def _digest(path: Path) -> str:
+def digests(folder: Path) -> dict[str, str]:
+    """Return {path below the folder: SHA-256} of every file that a manifest lists.
+
+    What is neither a file nor a folder (a link, a pipe) has no digest: it is listed with an empty one.
+    """
+    found = {}
+    for place, folders, files in os.walk(folder):
+        for name in [*files, *(f for f in folders if Path(place, f).is_symlink())]:
+            path = Path(place, name)
+            below = path.relative_to(folder).as_posix()
+            if below not in _NOT_LISTED:
+                found[below] = file_digest(path) if stat.S_ISREG(path.lstat().st_mode) else ""
+    return found
+
+
+def manifest_text(found: Mapping[str, str]) -> str:
+    """Return the manifest of these digests, in the order of the paths."""
+    return "".join(_line(name, found[name]) for name in sorted(found) if found[name])
+
+
+def compare(folder: Path) -> Comparison:
+    """Compare a folder with its manifest. Raises OSError when there is none that can be read."""
+    text = (folder / MANIFEST).read_bytes().decode("utf-8", errors="surrogateescape")
+    there = digests(folder)
+    listed: dict[str, str] = {}
+    ill_formed = []
+    for number, line in enumerate(text.split("\n")[:-1] if text.endswith("\n") else text.split("\n"), 1):
+        name, digest = _read_line(line)
+        if _line(name, digest) != line + "\n" or name in listed:
+            ill_formed.append(f"line {number} of {MANIFEST}")
+        else:
+            listed[name] = digest
+    result = Comparison(
+        listed=len(listed),
+        changed=tuple(sorted(n for n, digest in listed.items() if n in there and there[n] != digest)),
+        added=tuple(sorted(set(there) - set(listed))),
+        removed=tuple(sorted(set(listed) - set(there))),
+        ill_formed=tuple(ill_formed),
+    )
+    if result.is_same and text != manifest_text(there):
+        return Comparison(listed=len(listed), changed=(MANIFEST,), added=(), removed=(), ill_formed=())
+    return result
+
+
+def _line(name: str, digest: str) -> str:
+    # As sha256sum does it: a name that would not fit a line is escaped, and the line says so.
+    escaped = "".join(_ESCAPES.get(c, c) for c in name)
+    return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
+
+
+def _read_line(line: str) -> tuple[str, str]:
+    """Return name and digest of a line; what is no digest becomes one that no line can have."""
+    plain = line.removeprefix("\\")
+    digest, _, name = plain.partition("  ")
+    if len(digest) != 64 or set(digest) - set("0123456789abcdef") or not name:
+        return "", ""
+    if plain != line:
+        for character, escape in reversed(_ESCAPES.items()):
+            name = name.replace(escape, character)
+    return name, digest
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -32,7 +32,13 @@ _COLUMNS = "{:<20.20} {:<5}{:>10}{:>10}{:>9}{:>13}{:>12}{:>14}"
 def summary_lines(document: Mapping[str, Any]) -> list[Line]:
     """Return the lines of the terminal summary, each with the markup of pytest's terminal writer."""
     subjects = view.subjects(document)
-    lines = [*_table(subjects), *_exceptions(document), *_grade(document), *_left_behind(document)]
+    lines = [
+        *_table(subjects),
+        *_behaviour(document),
+        *_exceptions(document),
+        *_grade(document),
+        *_left_behind(document),
+    ]
     return [(_typed(line).replace("\n", " "), markup) for line, markup in lines]
 
 
@@ -95,9 +101,19 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
     return [*lines, ("", {})]
 
 
+def _behaviour(document: Mapping[str, Any]) -> list[Line]:
+    """Return how many checks of the target's behaviour came out how."""
+    verdicts = view.behaviour(document)
+    if not verdicts:
+        return []
+    said = ", ".join(f"{count} {outcome}" for outcome, count in view.counts(verdicts).items())
+    return [(f"how the target behaves: {said}", {}), ("", {})]
+
+
 def _exceptions(document: Mapping[str, Any]) -> list[Line]:
     """Return what was not met, failed ones first; what did not run for one reason stands together."""
     verdicts = document.get("requirements") or []
+    behaviour = view.behaviour_ids(document)
     lines: list[Line] = []
     for severity, word, markup in (
         ("required", "failed", {"red": True}),
@@ -105,15 +121,22 @@ def _exceptions(document: Mapping[str, Any]) -> list[Line]:
     ):
         for v in verdicts:
             if v["outcome"] == "failed" and v["severity"] == severity:
-                lines += _wrapped(f"{word}: {v['id']} of {v['subject']}: {v['because']}", markup)
+                lines += _wrapped(f"{word}: {_name(v, behaviour)}: {v['because']}", markup)
     for outcome in ("waived", "not run"):
         causes: dict[tuple[str, str], list[str]] = {}
         for v in verdicts:
             if v["outcome"] == outcome:
-                causes.setdefault((v["subject"], v["because"]), []).append(v["id"])
-        for (subject, because), ids in causes.items():
-            lines += _wrapped(f"{outcome}: {', '.join(ids)} of {subject}: {because}", {"yellow": True})
+                of_target = v["id"] in behaviour
+                name, of = (_name(v, behaviour), "") if of_target else (v["id"], f" of {v['subject']}")
+                causes.setdefault((of, v["because"]), []).append(name)
+        for (of, because), names in causes.items():
+            lines += _wrapped(f"{outcome}: {', '.join(names)}{of}: {because}", {"yellow": True})
     return [*lines, ("", {})] if lines else []
+
+
+def _name(verdict: Mapping[str, Any], behaviour: set[str]) -> str:
+    between = " " if verdict["id"] in behaviour else " of "
+    return f"{verdict['id']}{between}{verdict['subject']}"
 
 
 def _grade(document: Mapping[str, Any]) -> list[Line]:

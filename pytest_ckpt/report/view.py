@@ -113,7 +113,9 @@ def subjects(document: Document) -> list[Subject]:
     sizes = _by_subject(document.get("certified_cluster"))
     training = _by_subject(document.get("training"))
     verdicts = document.get("requirements") or []
-    names = dict.fromkeys([*plans, *measured, *(v["subject"] for v in verdicts if v.get("subject")), *sizes])
+    behaviour = behaviour_ids(document)
+    judged = (v["subject"] for v in verdicts if v.get("subject") and v["id"] not in behaviour)
+    names = dict.fromkeys([*plans, *measured, *judged, *sizes])
     found = []
     for name in names:
         plan, ran, size = plans.get(name, {}), measured.get(name), sizes.get(name, {})
@@ -122,7 +124,7 @@ def subjects(document: Document) -> list[Subject]:
                 name=name,
                 checkpoint=plan,
                 measurement=ran,
-                verdicts=tuple(v for v in verdicts if v.get("subject") == name),
+                verdicts=tuple(v for v in verdicts if v.get("subject") == name and v["id"] not in behaviour),
                 sizes=size,
                 training=training.get(name),
                 save=_kind("save", document, plan, ran or {}, size),
@@ -130,6 +132,17 @@ def subjects(document: Document) -> list[Subject]:
             )
         )
     return found
+
+
+def behaviour_ids(document: Document) -> set[str]:
+    """Return the requirements that are judged on how the target behaves, not on a checkpoint."""
+    return {row["id"] for row in document.get("catalogue") or [] if row.get("suite") == "conformance"}
+
+
+def behaviour(document: Document) -> list[Document]:
+    """Return the verdicts on how the target behaves."""
+    ids = behaviour_ids(document)
+    return [v for v in document.get("requirements") or [] if v["id"] in ids]
 
 
 def counts(verdicts: Sequence[Document]) -> dict[str, int]:

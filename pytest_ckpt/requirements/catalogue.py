@@ -9,27 +9,35 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_ckpt import resources
-from pytest_ckpt.records import Measurement, Severity, Verdict
-from pytest_ckpt.requirements import evenness, proof, speed
+from pytest_ckpt.conformance.table import CHECKS
+from pytest_ckpt.records import Measurement, Observation, Severity, Verdict
+from pytest_ckpt.requirements import company, evenness, proof, sharing, speed
+from pytest_ckpt.requirements.behaviour import BEHAVIOURS, judge_observation
 from pytest_ckpt.requirements.decision import Decision
+from pytest_ckpt.requirements.gates import Gates
 from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.limits import ClusterLimits
 
-Judge = Callable[[Measurement, ClusterLimits], Decision]
+# What a requirement of speed judges; with a limit of its own as the keyword ``most``, where a table may set it.
+Judge = Callable[..., Decision]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirement:
     """One requirement. ``source`` says where its limit comes from; its text is the docstring of its test.
 
-    ``is_asked`` says whether a run with these settings measures what it needs; others are no part of the run.
+    ``judge`` takes (measurement, limits); those on a target's behaviour have none and are judged by observations.
+    ``most`` is a limit that a table of gates may set. ``is_asked`` says whether a run with these settings measures what
+    it needs; others are no part of the run.
     """
 
     id: str
     title: str
     severity: Severity
-    judge: Judge
     source: str
+    judge: Judge | None = None
+    suite: str = "performance"
+    most: float | None = None
     is_asked: Callable[[Settings], bool] = lambda _settings: True
 
     @property
@@ -80,6 +88,7 @@ REQUIREMENTS = {
             id="STRAGGLER",
             title="No rank holds up the others",
             severity="advisory",
+            most=evenness.MOST_SKEW,
             judge=evenness.judge_straggler,
             source="our proposal: slowest / median at most 1.5; from 100 ranks on p99 / p50 at most 1.3",
         ),
@@ -87,6 +96,7 @@ REQUIREMENTS = {
             id="REPEAT",
             title="The same again takes the same time",
             severity="advisory",
+            most=evenness.MOST_VARIATION,
             judge=evenness.judge_repeat,
             source="our proposal: coefficient of variation at most 10 %",
         ),
@@ -94,6 +104,7 @@ REQUIREMENTS = {
             id="RETENTION",
             title="Deleting does not slow a save",
             severity="advisory",
+            most=evenness.MOST_RETENTION,
             judge=evenness.judge_retention,
             source="our proposal: at most 10 % longer",
             is_asked=lambda settings: settings.retain > 0,
@@ -102,21 +113,103 @@ REQUIREMENTS = {
             id="DATA",
             title="Nothing is gained by content",
             severity="advisory",
+            most=evenness.MOST_DATA_EFFECT,
             judge=evenness.judge_data,
             source="IO500 rule 7; our proposal: within 5 %",
             is_asked=lambda settings: settings.data_pairs > 0,
+        ),
+        Requirement(
+            id="STORM",
+            title="All replicas restore at once",
+            severity="required",
+            most=sharing.MOST_STORM,
+            judge=sharing.judge_storm,
+            source="our proposal: 1.5 x the load limit, slowest / median at most 2",
+            suite="contention",
+        ),
+        Requirement(
+            id="SHIFTED",
+            title="Any rank restores any other's files",
+            severity="required",
+            judge=sharing.judge_shifted,
+            source="as LOAD: restore budget x mean time to failure",
+            suite="contention",
+        ),
+        Requirement(
+            id="RESHAPED",
+            title="Fewer and more ranks restore the checkpoint",
+            severity="required",
+            judge=sharing.judge_reshaped,
+            source="as LOAD: restore budget x mean time to failure",
+            suite="contention",
+        ),
+        Requirement(
+            id="NEIGHBOUR",
+            title="A second job does not hold up a save",
+            severity="required",
+            most=company.MOST_NEIGHBOUR,
+            judge=company.judge_neighbour,
+            source="our proposal: at most 25 % longer",
+            suite="contention",
+        ),
+        Requirement(
+            id="MIXED",
+            title="Saves and data loading bear each other",
+            severity="required",
+            most=company.MOST_READ_DELAY,
+            judge=company.judge_mixed,
+            source="our proposal: the loader's p99 at most 2 x, a save at most 1.25 x the save limit",
+            suite="contention",
+        ),
+        *(
+            Requirement(id=b.id, title=b.title, severity=b.severity, source=b.source, suite="conformance")
+            for b in BEHAVIOURS
         ),
     )
 }
 
 
-def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLimits) -> Verdict:
-    """Judge one requirement on one measurement."""
-    decision = requirement.judge(measurement, limits)
+def known_names() -> dict[str, tuple[str, float | None]]:
+    """Return what a table of gates may name: every requirement, and every check as ``id.subject``, with its defaults.
+
+    The values are (how it gates, its limit).
+    """
+    names: dict[str, tuple[str, float | None]] = {r.id: (r.severity, r.most) for r in REQUIREMENTS.values()}
+    return names | {c.name: (REQUIREMENTS[c.requirement].severity, c.limit) for c in CHECKS}
+
+
+def severity_of(requirement: Requirement, subject: str, gates: Gates) -> Severity:
+    """Return how a requirement counts for a subject in a run that is judged by these gates."""
+    kind = gates.kind(requirement.id, subject, requirement.severity)
+    return "required" if kind in ("required", "where given") else "advisory"
+
+
+def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLimits, gates: Gates) -> Verdict:
+    """Judge one requirement of speed on one measurement."""
+    assert requirement.judge is not None
+    subject = measurement.subject
+    bounds = {} if requirement.most is None else {"most": gates.limit(requirement.id, subject, requirement.most)}
+    return _verdict(requirement, subject, requirement.judge(measurement, limits, **bounds), gates)
+
+
+def decide_observed(requirement: Requirement, observation: Observation, gates: Gates) -> Verdict:
+    """Judge one requirement on a target's behaviour on what one check saw."""
+    subject = observation.subject
+    default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
+    decision = judge_observation(observation, gates.limit(requirement.id, subject, default))
+    return _verdict(requirement, subject, decision, gates)
+
+
+def not_run(requirement: Requirement, subject: str, because: str, gates: Gates) -> Verdict:
+    """Return the verdict of a requirement that could not be judged."""
+    return _verdict(requirement, subject, Decision(outcome="not run", because=because), gates)
+
+
+def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: Gates) -> Verdict:
     return Verdict(
         id=requirement.id,
-        subject=measurement.subject,
-        severity=requirement.severity,
+        subject=subject,
+        severity=severity_of(requirement, subject, gates),
         outcome=decision.outcome,
         measured=decision.measured,
         limit=decision.limit,
@@ -124,22 +217,6 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
         margin=decision.margin,
         because=decision.because,
         detail="\n".join(decision.detail),
-    )
-
-
-def not_run(requirement: Requirement, subject: str, because: str) -> Verdict:
-    """Return the verdict of a requirement that could not be judged."""
-    return Verdict(
-        id=requirement.id,
-        subject=subject,
-        severity=requirement.severity,
-        outcome="not run",
-        measured=None,
-        limit=None,
-        unit="",
-        margin=None,
-        because=because,
-        detail="",
     )
 
 

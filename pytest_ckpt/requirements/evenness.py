@@ -27,24 +27,24 @@ _RANKS_OF_A_PERCENTILE = 100
 _KINDS: tuple[OperationKind, ...] = ("save", "load")
 
 
-def judge_straggler(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_SKEW) -> Decision:
     """No rank is far behind the others: slowest / median and 99th / 50th percentile of the time for each byte."""
     if not measurement.operations:
         return undecided(measurement, "save")
     if measurement.processes < 3:
         return Decision(outcome="not run", because=f"Too few ranks to tell a straggler: {measurement.processes}.")
-    worst = max(measurement.operations, key=lambda o: _skew(o, measurement.rank_bytes)[0])
-    skew, tail = _skew(worst, measurement.rank_bytes)
+    worst = max(measurement.operations, key=lambda o: skew_of(o, measurement.rank_bytes)[0])
+    skew, tail = skew_of(worst, measurement.rank_bytes)
     host = next((r.host for r in measurement.ranks if r.rank == worst.slowest_rank), "")
     where = f"{worst.kind} {worst.index}, rank {worst.slowest_rank}{' on ' + host if host else ''}"
-    ratios = [("slowest / median", skew, MOST_SKEW)]
+    ratios = [("slowest / median", skew, most)]
     if tail is not None:
         ratios.append(("p99 / p50", tail, MOST_TAIL))
     numbers = ", ".join(f"{name} {value:.2f} (at most {limit})" for name, value, limit in ratios)
     failed = any(value > limit for _, value, limit in ratios)
     because = f"{numbers}, in {where}." if failed else f"At worst {numbers}, in {where}."
     detail = tuple(
-        f"{o.kind} {o.index}: slowest / median {_skew(o, measurement.rank_bytes)[0]:.2f}"
+        f"{o.kind} {o.index}: slowest / median {skew_of(o, measurement.rank_bytes)[0]:.2f}"
         for o in measurement.operations
     )
     # The value shown is the one that is nearest to its limit, or farthest beyond it.
@@ -52,7 +52,7 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     return measured_as("failed" if failed else "met", measured, limit, unit, because, detail)
 
 
-def judge_repeat(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_VARIATION) -> Decision:
     """The same operation takes the same time again: coefficient of variation of the saves, and of the loads."""
     variations = {k: _variation(measurement.of_kind(k)) for k in _KINDS}
     known = {k: v for k, v in variations.items() if v is not None}
@@ -64,17 +64,17 @@ def judge_repeat(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     value = known[worst]
     because = (
         f"The coefficient of variation is {format_percent(variations['save'] or 0)} over the saves and "
-        f"{format_percent(variations['load'] or 0)} over the loads (at most {format_percent(MOST_VARIATION)})."
+        f"{format_percent(variations['load'] or 0)} over the loads (at most {format_percent(most)})."
     )
     detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in measurement.of_kind(k)) for k in _KINDS)
     warm = _much_faster(measurement.of_kind("load"))
     if warm:
         because = f"{warm} {because}"
-    failed = value > MOST_VARIATION or bool(warm)
-    return measured_as("failed" if failed else "met", value, MOST_VARIATION, "fraction", because, detail)
+    failed = value > most or bool(warm)
+    return measured_as("failed" if failed else "met", value, most, "fraction", because, detail)
 
 
-def judge_retention(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+def judge_retention(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_RETENTION) -> Decision:
     """Deleting the oldest checkpoint in the middle of a save makes the save hardly longer."""
     found = measurement.retention
     if found is None:
@@ -83,14 +83,14 @@ def judge_retention(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     deletes = ", ".join(format_seconds(s) for s in found.delete_seconds) or "none"
     because = (
         f"A save with a deletion beside it took {format_seconds(found.save_while_deleting_seconds)}, the median of "
-        f"those without {format_seconds(found.save_seconds)}: {ratio:.2f} x (at most {MOST_RETENTION})."
+        f"those without {format_seconds(found.save_seconds)}: {ratio:.2f} x (at most {most})."
     )
     detail = (f"deletions between saves, each alone: {deletes}", f"the newest {found.kept} checkpoints were kept")
-    outcome: Outcome = "failed" if ratio > MOST_RETENTION else "met"
-    return measured_as(outcome, ratio, MOST_RETENTION, "with / without deletion", because, detail)
+    outcome: Outcome = "failed" if ratio > most else "met"
+    return measured_as(outcome, ratio, most, "with / without deletion", because, detail)
 
 
-def judge_data(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+def judge_data(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_DATA_EFFECT) -> Decision:
     """Unique data are as fast as constant data: the storage gains nothing by what it stores."""
     found = measurement.data
     if found is None:
@@ -103,7 +103,7 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     worst = max(ratios, key=ratios.__getitem__)
     because = (
         f"Unique data took {ratios['save']:.2f} x the time of constant data to save and {ratios['load']:.2f} x to load "
-        f"(at most {MOST_DATA_EFFECT}). The result is that of unique data in any case."
+        f"(at most {most}). The result is that of unique data in any case."
     )
     detail = tuple(
         f"{kind}s: unique {', '.join(map(format_seconds, u))}; constant {', '.join(map(format_seconds, c))}"
@@ -111,8 +111,8 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     )
     if found.fault_count:
         because = f"{found.fault_count} faults in what was loaded for this comparison: its times say nothing. {because}"
-    outcome: Outcome = "failed" if ratios[worst] > MOST_DATA_EFFECT or found.fault_count else "met"
-    return measured_as(outcome, ratios[worst], MOST_DATA_EFFECT, "unique / constant", because, detail)
+    outcome: Outcome = "failed" if ratios[worst] > most or found.fault_count else "met"
+    return measured_as(outcome, ratios[worst], most, "unique / constant", because, detail)
 
 
 def _much_faster(loads: Sequence[Operation]) -> str:
@@ -129,7 +129,7 @@ def _much_faster(loads: Sequence[Operation]) -> str:
     )
 
 
-def _skew(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, float | None]:
+def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, float | None]:
     """Return (slowest / median, p99 / p50) of the ranks' seconds for each byte; no p99 of fewer than 100 ranks.
 
     Layouts give ranks different amounts to write; a rank that has more to do is no straggler.

@@ -20,6 +20,8 @@ SCHEMA = "pytest-ckpt/plan/1"
 # What a rank of the torch engine needs beside its state: Python, torch and MPI, measured in docs/performance.md.
 _TORCH_RANK_BYTES = 400_000_000
 _STREAM_RANK_BYTES = 100_000_000
+# The process of a host that reads samples while ranks save.
+_SAMPLES_BYTES = 30_000_000
 # A container's header, directory and pickle, and what file systems round up to.
 _FILE_OVERHEAD_BYTES = 64 << 10
 _TENSOR_OVERHEAD_BYTES = 8 << 10
@@ -153,8 +155,13 @@ def _plan_checkpoint(
     tensors = sum(len(f.tensors) for r in ranks for f in r.files)
     one = shards.bytes + shards.files * _FILE_OVERHEAD_BYTES + tensors * _TENSOR_OVERHEAD_BYTES
     keeps_state = settings.engine == "torch"
-    state = [rank.bytes if keeps_state else 0 for rank in ranks]
+    # Where ranks load each other's files, each may hold the largest.
+    state = [
+        (shards.largest_rank_bytes if settings.asks_contention else rank.bytes) if keeps_state else 0 for rank in ranks
+    ]
     beside = _TORCH_RANK_BYTES if keeps_state else _STREAM_RANK_BYTES
+    if settings.asks_contention:
+        beside += _SAMPLES_BYTES
     memory = [bytes_of_state + beside for bytes_of_state in state]
     return PlannedCheckpoint(
         layout=shards,
@@ -173,7 +180,7 @@ def _plan_checkpoint(
 def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
     kept = min(settings.retain or settings.operations, settings.operations)
-    return kept + (1 if settings.retain or settings.data_pairs else 0)
+    return kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
 
 
 def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import sys
@@ -18,11 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.errors import UsageError
+from pytest_ckpt.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 PREFIX = "pytest-ckpt-"
+MOST_TO_FILL_BYTES = 64 << 30
 _OWNER = "OWNER.json"
 _CANARY = re.compile(r"canary-\d+")  # ranks.residency makes them
 
@@ -51,6 +54,19 @@ def check_target(target: Path) -> None:
     if not os.access(target, os.W_OK | os.X_OK):
         raise UsageError(
             f"--ckpt-target {target} is not writable for user {os.geteuid()}.", "Run as another user, or chown it."
+        )
+
+
+def check_small_folder(folder: Path) -> None:
+    """Raise UsageError when a folder cannot be filled up for a moment. Nothing is written."""
+    name = f"--ckpt-full-target {folder}"
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{name} is no folder that can be written to.", "Name a folder on a small volume or quota.")
+    seen = os.statvfs(folder)
+    if (free := seen.f_bavail * seen.f_frsize) > MOST_TO_FILL_BYTES:
+        raise UsageError(
+            f"{name} has {format_bytes(free)} free, and all of it would be written.",
+            f"Name a volume or quota with at most {format_bytes(MOST_TO_FILL_BYTES)} free.",
         )
 
 
@@ -113,7 +129,8 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
     """Remove a run's folder with what the run made in it, and return what was left, one sentence each.
 
     ``identity`` is (device, inode) of the folder that was made; ``names`` are the paths below it, with ``/``, of
-    every file the run may have made. With ``keep_folder`` the folder itself stays, and says whose it is.
+    every file the run may have made; one that ends in ``/`` is a folder in which the run made everything. With
+    ``keep_folder`` the folder itself stays, and says whose it is.
     """
     if not identity:
         return []
@@ -143,7 +160,10 @@ def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, s
         path = prefix + name
         try:
             mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-            if stat.S_ISDIR(mode) and any(known.startswith(path + "/") for known in names):
+            if stat.S_ISDIR(mode) and path + "/" in names:
+                # Through descriptors and without following links, as all here.
+                shutil.rmtree(name, dir_fd=folder)
+            elif stat.S_ISDIR(mode) and any(known.startswith(path + "/") for known in names):
                 below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
                 try:
                     inside = _clear(below, path + "/", names)

@@ -183,6 +183,9 @@ class FrontDoor:
         ]
         if report:
             words.append(f"--ckpt-report={report}")
+        if not any(option.startswith(("--ckpt-gates", "--ckpt-suite")) for option in options):
+            # How the target behaves is asked where a test is about that.
+            words.append("--ckpt-gates=speed-only")
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
@@ -231,17 +234,20 @@ def opened_door(home: Path) -> Iterator[FrontDoor]:
 class Sabotage:
     """Makes one rank misbehave in one checkpoint; see ``sabotage/sitecustomize.py`` for the ways.
 
-    A rank that is held stands in the write of its first file until it is released, or killed.
+    A rank that is held stands in the write of its first file until it is released, or killed. ``where`` names an
+    operation in place of a checkpoint.
     """
 
-    def __init__(self, folder: Path, way: str, *, rank: int, checkpoint: int = 2, subject: str = SUBJECT) -> None:
+    def __init__(
+        self, folder: Path, way: str, *, rank: int, checkpoint: int = 2, subject: str = SUBJECT, where: str = ""
+    ) -> None:
         self._held = folder / "held"
         self._gate = folder / "gate"
         os.mkfifo(self._gate)
         plan = {
             "way": way,
             "rank": rank,
-            "where": f"/{subject}/checkpoint-{checkpoint:04d}.partial",
+            "where": where or f"/{subject}/checkpoint-{checkpoint:04d}.partial",
             "held": str(self._held),
             "gate": str(self._gate),
         }

@@ -258,7 +258,9 @@ def test_a_launch_lays_each_kind_of_file_out_once(laid_out):
     assert {c.key for c in laid_out.values()} == wanted
 
 
-def test_what_torch_cannot_lay_out_is_told_by_its_own_words(monkeypatch):
+def test_what_torch_cannot_lay_out_is_told_by_its_own_words(monkeypatch, tmp_path):
+    # Nothing that an earlier run has kept.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(launches, "to_plain", lambda _: [[{"name": "a", "dtype": "float8", "elements": 1}]])
     with pytest.raises(RuntimeError, match=r"could not be laid out: [\s\S]*float8"):
         launches.lay_out(LAYOUTS[:1])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.measure.mounts import mount_of
 from pytest_ckpt.ranks.residency import evict, find_gauge, resident_bytes
+from pytest_ckpt.targets.mounts import mount_of
 
 GAUGES = ("cachestat", "mincore")
 SIZE = (8 << 20) + 123

@@ -323,7 +323,16 @@ def bare() -> Document:
     slim["run"] = {name: whole["run"][name] for name in ("id", "version", "started", "finished", "command")}
     slim["cluster"] = {n: v for n, v in whole["cluster"].items() if n not in {"reasons", "failure_model"}}
     for measurement in slim["measurements"]:
-        for name in ("stages", "ranks", "engine_facts", "failure", "rank_bytes", "full_bytes", "operations_planned"):
+        for name in (
+            "stages",
+            "ranks",
+            "engine_facts",
+            "patterns",
+            "failure",
+            "rank_bytes",
+            "full_bytes",
+            "operations_planned",
+        ):
             measurement.pop(name)
         measurement["cache"] = {"required": True, "method": "none", "resident_fraction": None}
         measurement["integrity"] = {"bytes_checked": 0, "faults": []}
@@ -472,8 +481,44 @@ def _measurement(
             for r in range(processes)
         ],
         "engine_facts": {"torch": "2.13.0", "note": text},
+        "patterns": _patterns(done, processes, size, text) if done and processes > 1 and operations > 3 else None,
         "failure": failure,
         "launch": "launches/1",
+    }
+
+
+def _patterns(done: list[Document], processes: int, size: int, text: str) -> Document:
+    """Return loads of other ranks' files; one pattern could not be measured."""
+    load = {
+        "reads": f"each of {processes} ranks reads the files of the rank that is 8 further{text}",
+        "rank_bytes": [size // processes] * processes,
+        "operations": [{**done[-1], "kind": "load", "index": n, "bytes": size} for n in (1, 2, 3)],
+        "integrity": {"bytes_expected": 3 * size, "bytes_checked": 3 * size, "fault_count": 0, "faults": []},
+    }
+    neighbour = {
+        "ranks": processes // 2,
+        "neighbour_ranks": processes - processes // 2,
+        "bytes": size // 2,
+        "alone_seconds": [10.0, 11.0, 10.5],
+        "beside_seconds": [12.0, 12.5, 12.2],
+        "bursts": 12,
+        "neighbour_bytes": size,
+    }
+    mixed = {
+        "reads": f"4 readers a host{text}",
+        "alone_p99_seconds": [0.004, 0.005, 0.0045],
+        "beside_p99_seconds": [0.006, 0.0065, 0.007],
+        "alone_reads": [3_000, 3_010, 3_005],
+        "beside_reads": [2_900, 2_870, 2_880],
+        "save_seconds": [13.0, 13.2, 13.4],
+    }
+    beside = {"neighbour": neighbour, "mixed": mixed}
+    return beside | {
+        "storm": load,
+        "shifted": load,
+        "joined": None,
+        "split": load,
+        "not_run": {"joined": f"One rank{text}."},
     }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from test_judges import LIMITS, SUBJECT, measurement
+import dataclasses
 
-from pytest_ckpt.certificate import judge_run
+import pytest
+from test_judges import GATES, LIMITS, SUBJECT, measurement
+
+from pytest_ckpt.certificate import asked_requirements, judge_run
+from pytest_ckpt.gate_tables import built_in
 from pytest_ckpt.options import resolve
 from pytest_ckpt.records import Failure
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide
@@ -18,7 +21,7 @@ def failed_in(operation, kind="error", errno="EIO"):
 
 def outcomes(failure, *, saves, loads):
     found = measurement(saves=saves, loads=loads, failure=failure)
-    return {r: decide(REQUIREMENTS[r], found, LIMITS).outcome for r in ("SAVE", "LOAD")}
+    return {r: decide(REQUIREMENTS[r], found, LIMITS, GATES).outcome for r in ("SAVE", "LOAD")}
 
 
 IN_SAVES = {"saves": (1.0,), "loads": ()}
@@ -51,11 +54,12 @@ def test_a_failure_after_everything_was_measured_keeps_a_run_from_being_certifie
     plan = plan_run(settings, file_system="ext4", is_local=True)
     ended_well = measurement()
     ended_badly = measurement(failure=failed_in("remove"))
-    asked = [r for r in REQUIREMENTS.values() if r.is_asked(settings)]
-    book = [decide(r, ended_badly, LIMITS) for r in asked]
+    speed = dataclasses.replace(built_in("speed-only"), certifies=True)
+    asked = asked_requirements(settings, speed)
+    book = [decide(r, ended_badly, LIMITS, speed) for r in asked]
     assert {v.outcome for v in book} == {"met"}
-    good = judge_run(plan, settings, book, [ended_well])
+    good = judge_run(plan, settings, speed, book, [ended_well])
     assert (good.grade, good.exit_code) == ("certified", 0)
-    bad = judge_run(plan, settings, book, [ended_badly])
+    bad = judge_run(plan, settings, speed, book, [ended_badly])
     assert (bad.grade, bad.exit_code) == ("incomplete", 8)
     assert "did not end well: Rank 1 on n1 failed" in bad.reasons[0]

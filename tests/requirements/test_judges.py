@@ -21,10 +21,12 @@ from pytest_ckpt.records import (
     RankFacts,
 )
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide, not_run
+from pytest_ckpt.requirements.gates import Gates
 from pytest_ckpt.sizing.limits import cluster_limits
 from pytest_ckpt.sizing.reliability import parse_failure_model
 
 LIMITS = cluster_limits(16_000, failures=parse_failure_model("llama3"))
+GATES = Gates(name="as in the catalogue", text="")
 FULL = 1_000_000_000
 SUBJECT = "llama3-8b-full"
 CLOSE = 1e-9
@@ -83,7 +85,7 @@ def measurement(saves=(1.0, 1.0, 1.0), loads=(1.0, 1.0, 1.0), *, size=FULL, resi
 
 
 def judged(requirement, of):
-    return decide(REQUIREMENTS[requirement], of, LIMITS)
+    return decide(REQUIREMENTS[requirement], of, LIMITS, GATES)
 
 
 def outcome(requirement, of):
@@ -119,7 +121,7 @@ def test_every_requirement_has_a_text_for_the_buyer_and_a_source():
 
 
 def test_what_is_not_judged_has_no_numbers():
-    verdict = not_run(REQUIREMENTS["SAVE"], SUBJECT, "it was deselected.")
+    verdict = not_run(REQUIREMENTS["SAVE"], SUBJECT, "it was deselected.", GATES)
     assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("not run", None, None, None)
 
 

@@ -58,7 +58,23 @@ class Check:
     faults: tuple[LocalFault, ...]
 
 
-class Engine(Protocol):
+class Loader(Protocol):
+    """Loads files, in steps. Any OSError of the storage is let through."""
+
+    def load_steps(self) -> int:
+        """Return in how many steps this rank loads a checkpoint; between steps the clock stops, on all ranks."""
+
+    def load(self, folder: Path, step: int, clock: Clock) -> int:
+        """Read what belongs to ``step`` (from 0) from ``folder``; return how many tensor bytes arrived."""
+
+    def verify(self, checkpoint: int) -> Check:
+        """Compare what the last step of a load brought with what was made for it; outside the clock."""
+
+    def release(self) -> None:
+        """Give back the memory of the content and of what was loaded."""
+
+
+class Engine(Loader, Protocol):
     """Saves and loads the files of one rank. Any OSError of the storage is let through."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
@@ -72,18 +88,6 @@ class Engine(Protocol):
 
     def save(self, folder: Path, clock: Clock) -> None:
         """Write and fsync every file of this rank into ``folder``."""
-
-    def load_steps(self) -> int:
-        """Return in how many steps this rank loads a checkpoint; between steps the clock stops, on all ranks."""
-
-    def load(self, folder: Path, step: int, clock: Clock) -> int:
-        """Read what belongs to ``step`` (from 0) from ``folder``; return how many tensor bytes arrived."""
-
-    def verify(self, checkpoint: int) -> Check:
-        """Compare what the last step of a load brought with what ``fill`` made for it; outside the clock."""
-
-    def release(self) -> None:
-        """Give back the memory of the content and of what was loaded."""
 
 
 def engine_class(name: str) -> type[Engine]:

@@ -4,7 +4,8 @@
 output.
 
 torch.save writes the container itself, under torch.serialization.skip_data: headers, directory and pickle are its own,
-the tensors are holes. Where they stand is asked of torch.load under FakeTensorMode.
+the tensors are holes. Where they stand is asked of torch's own reader of the container; torch.load under FakeTensorMode
+would tell the same, and takes 1.7 s to be imported.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.serialization import config
 
 from pytest_ckpt.ranks.container import Container, Piece, Record, container_key, pack
@@ -52,9 +52,9 @@ def lay_out(tensors: tuple[Tensor, ...], folder: str) -> Container:
 
 def read_container(path: Path, tensors: tuple[Tensor, ...]) -> Container:
     """Return the layout of a file that torch.save wrote with these tensors."""
-    with FakeTensorMode():
-        state = torch.load(path, weights_only=True)
-    offsets = [state[t.name].untyped_storage()._checkpoint_offset for t in tensors]
+    reader: Any = torch._C.PyTorchFileReader(str(path))
+    # torch.save numbers the storages in the order in which the state holds its tensors.
+    offsets = [reader.get_record_offset(f"data/{number}") for number in range(len(tensors))]
     size = path.stat().st_size
     checksums = _checksum_offsets(path)
     records = tuple(

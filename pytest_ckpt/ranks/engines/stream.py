@@ -18,7 +18,6 @@ import numpy as np
 
 from pytest_ckpt.ranks.buffers import Buffers
 from pytest_ckpt.ranks.container import FileImage, container_key
-from pytest_ckpt.ranks.content import PAGE_BYTES
 from pytest_ckpt.ranks.engines import Check, Clock, LocalFault
 from pytest_ckpt.ranks.faults import compare
 from pytest_ckpt.records import FaultKind
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 _WINDOW_BYTES = 32 << 20
 _BLOCK_BYTES = 4096
-_PAGE_WORDS = PAGE_BYTES // 8
 _MOST_FAULTS = 20
 
 # What file systems answer to a direct open, or to a direct request that is not aligned as they want it.
@@ -76,6 +74,7 @@ class StreamEngine:
             first += len(file.tensors)
         self._content = content
         self._activity = activity
+        self._options = options
         self._request_bytes = options.request_bytes
         self._buffers = Buffers(max(_WINDOW_BYTES // options.request_bytes, 1), options.request_bytes)
         # Every request in flight has a buffer of its own.
@@ -194,9 +193,8 @@ class StreamEngine:
 
     def _cut_file(self, number: int, image: FileImage) -> list[_Request]:
         step = self._request_bytes
-        return [
-            _Request(number, offset, min(step, _blocks(image.bytes - offset))) for offset in range(0, image.bytes, step)
-        ]
+        start, stop = (block * _BLOCK_BYTES for block in self._options.span(_blocks(image.bytes) // _BLOCK_BYTES))
+        return [_Request(number, offset, min(step, stop - offset)) for offset in range(start, stop, step)]
 
     def _cut_windows(self) -> list[tuple[_Request, ...]]:
         requests = [r for number, image in enumerate(self._images) for r in self._cut_file(number, image)]
@@ -218,8 +216,6 @@ class StreamEngine:
         errors: list[BaseException] = []
 
         def work(thread: int) -> None:
-            # Of a thread. With numpy's own buffer, each word of the content is copied before it is spread over a page.
-            np.setbufsize(_PAGE_WORDS)
             while not errors:
                 with lock:
                     number, request = next(waiting, (0, None))

@@ -75,6 +75,7 @@ class TorchEngine:
         self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions | None = None
     ) -> None:
         torch.set_num_threads(1)
+        self._options = options or EngineOptions()
         self._files = shard.files
         self._rank = shard.rank
         self._content = content
@@ -134,8 +135,8 @@ class TorchEngine:
             with source:
                 with clock.phase("read", file.name):
                     self._loaded[file.name] = self._read(file, source)
-                if isinstance(self._loaded[file.name], dict):
-                    loaded_bytes += file.bytes
+                if isinstance(loaded := self._loaded[file.name], dict):
+                    loaded_bytes += sum(tensor.nbytes for tensor in loaded.values())
                 with clock.phase("close", file.name):
                     source.close()
         return loaded_bytes
@@ -153,8 +154,10 @@ class TorchEngine:
                 continue
             for tensor in file.tensors:
                 place = Place(checkpoint=checkpoint, rank=self._rank, tensor=numbers[file.name, tensor.name])
-                pages, findings = compare(self._content, _bytes(loaded[tensor.name]), place)
-                checked += tensor.bytes
+                data = loaded[tensor.name]
+                start, _ = self._options.span(tensor.elements)
+                pages, findings = compare(self._content, _bytes(data), place, start * data.element_size())
+                checked += data.nbytes
                 count += pages
                 faults.extend(
                     LocalFault(
@@ -178,6 +181,8 @@ class TorchEngine:
     def _read(self, file: ShardFile, source: CountedFile) -> dict[str, torch.Tensor] | LocalFault:
         size = os.fstat(source.fileno()).st_size
         try:
+            if self._options.parts > 1:
+                return self._read_part(file, source)
             loaded = torch.load(source, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged pickle ends in almost any of them
             # An OSError that no read met is a seek to where a broken container sent torch.
@@ -194,6 +199,26 @@ class TorchEngine:
         if problem := _shape_problem(file, loaded):
             return LocalFault(kind="foreign", file=file.name, tensor="", offset=0, bytes=size, detail=problem)
         return loaded  # type: ignore[no-any-return]
+
+    def _read_part(self, file: ShardFile, source: CountedFile) -> dict[str, torch.Tensor] | LocalFault:
+        """Read this reader's part of every tensor; where they stand is asked of torch's own reader of the container."""
+        container = torch._C.PyTorchFileReader(source)
+        # Records are numbered in the order in which the tensors were saved.
+        offset_of = container.get_record_offset  # type: ignore[attr-defined]
+        places = [offset_of(f"data/{number}") for number in range(len(file.tensors))]
+        loaded = {}
+        for tensor, place in zip(file.tensors, places, strict=True):
+            start, stop = self._options.span(tensor.elements)
+            data = loaded[tensor.name] = torch.empty(stop - start, dtype=_dtype(tensor))
+            offset = start * data.element_size()
+            source.seek(place + offset)
+            got = source.readinto(_bytes(data))
+            if got < data.nbytes:
+                detail = f"the file ends after {got} of {data.nbytes} bytes of a tensor's part"
+                return LocalFault(
+                    kind="short", file=file.name, tensor=tensor.name, offset=offset, bytes=data.nbytes, detail=detail
+                )
+        return loaded
 
 
 def _shape_problem(file: ShardFile, loaded: Any) -> str:

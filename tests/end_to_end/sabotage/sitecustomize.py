@@ -1,7 +1,8 @@
 """Makes ranks misbehave. Python loads this by itself in every process of a run; it acts in one rank only.
 
 The ways: ``hold`` stops in the write of a file until the gate is opened, ``eio`` makes fsync fail as storage does that
-has lost a write, ``forget`` is an engine that does not call fsync.
+has lost a write, ``forget`` is an engine that does not call fsync, ``slow`` takes a second longer for a save or load
+in whose name the pattern ``where`` is found.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
+import time
 from pathlib import Path
 
 
@@ -36,7 +39,16 @@ def _patch_engine(plan: dict[str, str]) -> None:
                     _hold(plan)
                 super()._write(file, out)
 
+            def load(self, folder, step, clock):
+                self._linger()
+                return super().load(folder, step, clock)
+
+            def _linger(self):
+                if plan["way"] == "slow" and re.search(plan["where"], self._activity.operation):
+                    time.sleep(1.0)
+
             def save(self, folder, clock):
+                self._linger()
                 if plan["way"] != "forget":
                     super().save(folder, clock)
                     return

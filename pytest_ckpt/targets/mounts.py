@@ -53,20 +53,29 @@ class Mount:
         return self.file_system in _LOCAL
 
 
-def mount_of(path: Path, table: str | None = None) -> Mount:
-    """Return the mount that a path is on; ``table`` is the text of /proc/self/mountinfo."""
+def all_mounts(table: str | None = None) -> list[Mount]:
+    """Return every mount in the order they were made; ``table`` is the text of /proc/self/mountinfo."""
     text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()) if table is None else table
-    wanted = os.fspath(path)
-    best: Mount | None = None
+    found = []
     for line in filter(None, text.split("\n")):
         before, _, after = line.partition(" - ")
         fields, rest = before.split(" "), after.split(" ")
-        point = _unescape(fields[4])
+        options = ",".join(dict.fromkeys((fields[5] + "," + rest[2]).split(",")))
+        point, source = _unescape(fields[4]), _unescape(rest[1])
+        found.append(Mount(mount_point=point, file_system=rest[0], source=source, options=options))
+    return found
+
+
+def mount_of(path: Path, table: str | None = None) -> Mount:
+    """Return the mount that a path is on; ``table`` is the text of /proc/self/mountinfo."""
+    wanted = os.fspath(path)
+    best: Mount | None = None
+    for mount in all_mounts(table):
+        point = mount.mount_point
         inside = wanted == point or wanted.startswith(point.rstrip("/") + "/")
         # Of several mounts on one point the last one is seen.
         if inside and (best is None or len(point) >= len(best.mount_point)):
-            options = ",".join(dict.fromkeys((fields[5] + "," + rest[2]).split(",")))
-            best = Mount(mount_point=point, file_system=rest[0], source=_unescape(rest[1]), options=options)
+            best = mount
     return best or Mount(mount_point="/", file_system="unknown", source="", options="")
 
 

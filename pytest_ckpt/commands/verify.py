@@ -1,0 +1,60 @@
+"""``pytest-ckpt verify``: whether a run folder is as its run left it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_ckpt.verification import Check
+
+HELP = "check that nothing in the folder of a run was changed, and that its verdicts follow from its measurements"
+DESCRIPTION = (
+    "Check the digests of all files, the schema of the report, that verdicts and certificate follow from the "
+    "measurements, and the signature. Exit code 0: unchanged; 1: something does not hold, and what is named."
+)
+SCHEMA = "pytest-ckpt/verify/1"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report")
+    parser.add_argument("--key", metavar="PUB", help="the signer's public key (Ed25519, PEM)")
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print what holds and what does not."""
+    from pytest_ckpt.records import to_plain  # noqa: PLC0415
+    from pytest_ckpt.report.signing import read_public_key  # noqa: PLC0415
+    from pytest_ckpt.verification import verify_folder  # noqa: PLC0415
+
+    key = read_public_key(Path(asked.key), option="--key") if asked.key else None
+    checks = verify_folder(Path(asked.folder), key)
+    is_broken = any(c.outcome == "broken" for c in checks)
+    if asked.json:
+        outcome = "changed" if is_broken else "unchanged"
+        print(json.dumps({"schema": SCHEMA, "outcome": outcome, "checks": to_plain(checks)}, indent=1))
+    else:
+        print("\n".join(_lines(checks, is_broken=is_broken)))
+    return int(is_broken)
+
+
+def _lines(checks: tuple[Check, ...], *, is_broken: bool) -> list[str]:
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
+
+    lines = []
+    for check in checks:
+        lines.append(f"{check.name:<10} {check.outcome:<12} {check.says}")
+        lines += [f"{'':<24}{printable(detail)}" for detail in check.details]
+    signed = any(c.name == "signature" and c.outcome == "holds" for c in checks)
+    if is_broken:
+        lines.append("CHANGED: this folder is not as its run left it")
+    elif signed:
+        lines.append("UNCHANGED since it was signed")
+    else:
+        lines.append("UNCHANGED, as far as a folder can show whose signature was not checked")
+    return lines

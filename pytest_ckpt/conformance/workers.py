@@ -1,0 +1,252 @@
+"""Processes that a check starts beside itself: told from each other, watched, and always ended."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import mmap
+import os
+import resource
+import select
+import signal
+import struct
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.blocked import blocked_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    Tell = Callable[[str, str], None]
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_TICK_SECONDS = 0.005
+_TELL_SECONDS = 1.0
+_KILL_SECONDS = 5.0
+# What a worker is about to do: when it began (monotonic seconds), the call, the place.
+_SLOT = struct.Struct("d48p255p")
+
+
+class Talk:
+    """A worker's end: tells the check what it is about to do, exchanges words with it."""
+
+    def __init__(self, slot: mmap.mmap, inbox: int, outbox: int) -> None:
+        self._slot = slot
+        self._outbox = outbox
+        self._inbox = inbox
+
+    def at(self, call: str, where: object) -> None:
+        """Say which call is about to be made, on what; costs a microsecond, so that it can stand before each."""
+        _SLOT.pack_into(self._slot, 0, time.monotonic(), call.encode(), str(where).encode())
+
+    def say(self, word: str) -> None:
+        """Send a word to the check."""
+        _send(self._outbox, {"said": word})
+
+    def hear(self) -> None:
+        """Wait until the check says to go on."""
+        self.at("wait for the check", "")
+        if not os.read(self._inbox, 1):
+            os._exit(0)
+
+    def heard(self) -> bool:
+        """Return whether the check has said to go on."""
+        return bool(select.select([self._inbox], [], [], 0)[0])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a worker ended: with its result, with an error or signal while in ``call`` at ``where``, or not at all.
+
+    ``hung`` are the seconds that it has been in that call without coming back, 0 if it ended; ``blocked`` is then what
+    the kernel says of it.
+    """
+
+    result: Any = None
+    error: str = ""
+    errno: int = 0
+    signal: str = ""
+    hung: float = 0.0
+    blocked: str = ""
+    call: str = ""
+    where: str = ""
+
+
+class Worker:
+    """A forked process that runs ``function`` with a Talk and returns something that JSON can hold."""
+
+    def __init__(self, function: Callable[[Talk], Any]) -> None:
+        self._slot = mmap.mmap(-1, mmap.PAGESIZE)
+        _SLOT.pack_into(self._slot, 0, time.monotonic(), b"start", b"")
+        inbox, self._to = os.pipe()
+        self._from, outbox = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._to)
+            os.close(self._from)
+            _be(function, Talk(self._slot, inbox, outbox), outbox, parent)
+        os.close(inbox)
+        os.close(outbox)
+        os.set_blocking(self._from, False)
+        self._said = b""
+        self._words: list[str] = []
+        self._last: dict[str, Any] = {}
+        self._status: int | None = None
+
+    @property
+    def doing(self) -> tuple[float, str, str]:
+        """Since when (monotonic seconds) the worker is in which call, on what."""
+        since, call, where = _SLOT.unpack_from(self._slot, 0)
+        return since, call.decode(), where.decode(errors="replace")
+
+    def go_on(self) -> None:
+        """Let the worker's ``hear`` return."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._to, b".")
+
+    def said(self, word: str) -> bool:
+        """Return whether the worker has said the word."""
+        self._over()
+        return word in self._words
+
+    def ended(self) -> Ended | None:
+        """Return how the worker ended, None while it runs."""
+        if not self._over():
+            return None
+        assert self._status is not None
+        _, call, where = self.doing
+        number = os.WTERMSIG(self._status) if os.WIFSIGNALED(self._status) else 0
+        if not number and not self._last:
+            self._last = {"error": f"it ended with exit code {os.waitstatus_to_exitcode(self._status)} and no result"}
+        return Ended(**self._last, signal=signal.Signals(number).name if number else "", call=call, where=where)
+
+    def hung(self) -> Ended:
+        """Return what a worker is in that does not come back."""
+        since, call, where = self.doing
+        return Ended(hung=time.monotonic() - since, blocked=blocked_in(self.pid), call=call, where=where)
+
+    def kill(self) -> None:
+        """Kill the worker, which may not let go at once."""
+        if not self._over():
+            os.kill(self.pid, signal.SIGKILL)
+
+    def leave(self, until: float) -> None:
+        """Wait for the end of a worker that was killed; leave it behind if the kernel holds it beyond a moment."""
+        while not self._over() and time.monotonic() < until:
+            time.sleep(_TICK_SECONDS)
+        for descriptor in (self._to, self._from):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _over(self) -> bool:
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = status
+            self._take()
+        return self._status is not None
+
+    def _take(self) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            while data := os.read(self._from, 1 << 16):
+                self._said += data
+        *lines, self._said = self._said.split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "said" in message:
+                self._words.append(message["said"])
+            else:
+                self._last = message
+
+
+@contextlib.contextmanager
+def working(functions: Iterable[Callable[[Talk], Any]]) -> Iterator[list[Worker]]:
+    """Start a worker for each function; at the end of the block all are ended."""
+    workers: list[Worker] = []
+    try:
+        for function in functions:
+            workers.append(Worker(function))
+        yield workers
+    finally:
+        for worker in workers:
+            worker.kill()
+        until = time.monotonic() + _KILL_SECONDS
+        for worker in workers:
+            worker.leave(until)
+
+
+def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
+    """Wait until each worker has said the word or ended; return whether all have said it. ``tell`` as in ``gather``."""
+    telling = _Telling(tell)
+    left = list(workers)
+    while left := [worker for worker in left if not (worker.said(word) or worker.ended())]:
+        telling.of(left)
+        time.sleep(_TICK_SECONDS)
+    return all(worker.said(word) for worker in workers)
+
+
+def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[Ended]:
+    """Wait for the workers to end and return how they did.
+
+    About once a second ``tell`` is told what the worker is in that has not moved for longest, if any has moved: so the
+    call in which a check is stuck is the last that was told. A worker that stays in a call for longer than
+    ``patience_seconds`` is not waited for.
+    """
+    ends: dict[int, Ended] = {}
+    telling = _Telling(tell)
+    while len(ends) < len(workers):
+        for number, worker in enumerate(workers):
+            if number not in ends and (end := worker.ended()):
+                ends[number] = end
+            elif number not in ends and time.monotonic() - worker.doing[0] > patience_seconds:
+                ends[number] = worker.hung()
+        if left := [worker for number, worker in enumerate(workers) if number not in ends]:
+            telling.of(left)
+            time.sleep(_TICK_SECONDS)
+    return [ends[number] for number in range(len(workers))]
+
+
+class _Telling:
+    """Tells about once a second what the worker is in that has not moved for longest, if any has moved."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._told = 0.0
+        self._seen: list[tuple[float, str, str]] = []
+
+    def of(self, workers: Sequence[Worker]) -> None:
+        now, doing = time.monotonic(), sorted(worker.doing for worker in workers)
+        if now - self._told > _TELL_SECONDS and doing != self._seen:
+            self._told, self._seen = now, doing
+            _, call, where = doing[0]
+            self._tell(call, where)
+
+
+def _be(function: Callable[[Talk], Any], talk: Talk, outbox: int, parent: int) -> None:
+    """Be the worker: nothing of the check's own may run in it, neither its cleaning up nor its output."""
+    try:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(0)
+        # A fault that is to be reported by its signal should not leave a core on the way.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        _send(outbox, {"result": function(talk)})
+    except OSError as error:
+        _send(outbox, {"error": f"{error.strerror} (errno {error.errno})", "errno": error.errno})
+    except BaseException:
+        # Whatever it is, the check must hear of it, and the process must end here.
+        _send(outbox, {"error": traceback.format_exc(limit=-3)})
+    finally:
+        os._exit(0)
+
+
+def _send(pipe: int, message: dict[str, Any]) -> None:
+    data = memoryview(json.dumps(message).encode() + b"\n")
+    while data:
+        data = data[os.write(pipe, data) :]

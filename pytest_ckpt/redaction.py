@@ -1,0 +1,155 @@
+"""Keeps secrets out of the files of a run: the one place that knows what a secret looks like.
+
+A secret is the value of an environment variable with a telling name, the user part of a URL, and what is given to an
+option, variable or query field with a telling name. Its value is then hidden wherever it stands, also where a
+launcher or a library repeats it in a message. What looks like nothing in particular cannot be told from other text: a
+secret belongs into an environment variable or a file, not into an option of its own invention.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+import urllib.parse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+HIDDEN = "***"
+# Shorter values cannot be hidden wherever they stand without destroying other text; only where they are given.
+_SHORTEST = 6
+
+_TELLING = re.compile(
+    r"password|passwd|passphrase|passcode|secret|credential|authorization|api_?key|access_?key|token$|key$",
+    re.IGNORECASE,
+)
+_TELLING_PARTS = frozenset({"pass", "pwd", "auth", "sig", "signature", "pin", "token", "key"})
+_NOT_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
+
+_URL = re.compile(r"(?P<before>\b[a-zA-Z][\w+.-]*://)(?P<value>[^\s/@'\"]*|[^\s/@'\"]*:(?!\d+/)[^\s@'\"]*)(?P<after>@)")
+# user:password@host without a scheme; a list of Lustre's nids (10.0.0.1@o2ib:10.0.0.2@o2ib:/fs) is none.
+_LOGIN = re.compile(r"(?P<before>(?<![^\s'\"=,;(]))(?P<value>[^\s/:@'\"=,;(]+:[^\s/@'\"]+)(?P<after>@(?=[\w\[]))")
+_OPTION = re.compile(
+    r"(?P<before>(?<![\w-])-{1,2}(?P<name>[\w-]+)(?:=|\s+))(?P<value>(?!-)'[^']*'|(?!-)\"[^\"]*\"|(?!-)[^\s'\"]+)"
+)
+_ASSIGNED = re.compile(r"(?P<before>(?<![\w-])(?P<name>[\w.-]+)(?:=|:\s))(?P<value>'[^']*'|\"[^\"]*\"|[^\s,;&'\"]+)")
+_BEARER = re.compile(r"(?P<before>\b(?:Bearer|Basic)\s+)(?P<value>[\w.~+/=-]{6,})")
+_USER = re.compile(r"(?P<before>(?<!\S)(?:-u|--user)[=\s]\s*)(?P<value>[^\s:]+:\S+)")
+_SSHPASS = re.compile(r"(?P<before>\bsshpass\s+-p\s*)(?P<value>\S+)")
+_PATTERNS = (_URL, _LOGIN, _BEARER, _OPTION, _ASSIGNED, _USER, _SSHPASS)
+
+
+@dataclass(frozen=True, slots=True)
+class Redactor:
+    """Hides these values, and whatever stands where a secret stands. The longest come first."""
+
+    secrets: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], texts: Iterable[str]) -> Redactor:
+        """Return what hides the secrets of an environment, and those that are given in ``texts`` such as commands."""
+        found = {value for name, value in environment.items() if name not in _NOT_SECRET and is_telling(name)}
+        found |= {secret for text in texts for secret in _given(text)}
+        long = {s for s in found if len(s) >= _SHORTEST and s != HIDDEN}
+        return cls(tuple(sorted(long, key=lambda s: (-len(s), s))))
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets."""
+        for secret in self.secrets:
+            if secret in text:
+                text = text.replace(secret, HIDDEN)
+        for pattern in _PATTERNS:
+            text = pattern.sub(_hide, text)
+        return text
+
+    def plain(self, value: Any) -> Any:
+        """Return plain JSON types without secrets; the word behind ``--password`` in a list is one."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {name: self.plain(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            before = [None, *value]
+            return [
+                HIDDEN if _awaits(last, item) else self.plain(item) for last, item in zip(before, value, strict=False)
+            ]
+        return value
+
+    def sweep(self, folder: Path) -> None:
+        """Hide the known secrets in every file below a folder, however they are escaped there."""
+        forms = sorted({form for secret in self.secrets for form in _forms(secret)}, key=len, reverse=True)
+        for file in sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()) if forms else ():
+            before = after = file.read_bytes()
+            for form in forms:
+                after = after.replace(form, HIDDEN.encode())
+            if after != before:
+                file.write_bytes(after)
+
+
+def is_telling(name: str) -> bool:
+    """Whether the name of a variable, option or field says that its value is a secret."""
+    return bool(_TELLING.search(name)) or bool(_TELLING_PARTS & set(re.split(r"[\W_]+", name.lower())))
+
+
+def _given(text: str) -> Iterator[str]:
+    """Yield the secrets that a command, URL or option holds, also in a quoted command within a command."""
+    for pattern in _PATTERNS:
+        for match in pattern.finditer(text):
+            if _is_secret(match):
+                value = match["value"].strip("'\"")
+                yield value
+                if pattern in (_URL, _LOGIN, _USER):
+                    yield from value.split(":", 1)[1:]
+                    yield urllib.parse.unquote(value.partition(":")[2])
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return
+    for last, word in zip(["", *words], words, strict=False):
+        if _awaits(last, word):
+            yield word
+        name, is_option, value = word.partition("=")
+        if is_option and is_telling(name.lstrip("-")):
+            yield value
+        if word != text:
+            yield from _given(word)
+
+
+def _awaits(last: Any, item: Any) -> bool:
+    """Whether a word is the value of the option before it."""
+    if not isinstance(last, str) or not isinstance(item, str) or not last.startswith("-") or "=" in last:
+        return False
+    return is_telling(last.lstrip("-")) and not item.startswith("-") and " " not in last
+
+
+def _is_secret(match: re.Match[str]) -> bool:
+    named = match.groupdict()
+    if HIDDEN in match["value"] or not match["value"]:
+        return False
+    return "name" not in named or is_telling(named["name"])
+
+
+def _hide(match: re.Match[str]) -> str:
+    if not _is_secret(match):
+        return match[0]
+    return match["before"] + HIDDEN + (match.groupdict().get("after") or "")
+
+
+def _forms(secret: str) -> set[bytes]:
+    """Return a secret as files may hold it: plain, in JSON, in HTML and XML, in a URL, quoted for a shell."""
+    written = {
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        html.escape(secret),
+        html.escape(secret, quote=False),
+        urllib.parse.quote(secret),
+        urllib.parse.quote_plus(secret),
+        shlex.quote(secret),
+    }
+    return {form.encode("utf-8", "surrogateescape") for form in written}

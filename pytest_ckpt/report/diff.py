@@ -1,0 +1,103 @@
+"""Two runs side by side for people: lines for a terminal, and one HTML page."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt import units
+from pytest_ckpt.report.quantity import NONE
+from pytest_ckpt.report.svg import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_ckpt.report.html import Section
+
+_TABLES = ("settings", "cluster", "system", "environment", "versions")
+_METHOD = (
+    "Ratio of the medians, after over before; above 1 is slower. In brackets its 95 % confidence interval (percentile "
+    "bootstrap, 4,000 resamples, fixed seed). A change is told where the interval leaves out 1. It is about these two "
+    "runs: that the next two would show it too is not said."
+)
+
+
+def diff_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the comparison as lines of text."""
+    before, after = document["before"], document["after"]
+    lines = [f"before: {_run(before)}", f"after:  {_run(after)}"]
+    for name in _TABLES:
+        if rows := document[name]:
+            lines += ["", f"{name}:", *(f"  {r['name']}: {_value(r['before'])} -> {_value(r['after'])}" for r in rows)]
+    if rows := document["verdicts"]:
+        lines += ["", "verdicts:"]
+        lines += [f"  {r['id']} {r['subject']}: {_value(r['before'])} -> {_value(r['after'])}" for r in rows]
+    same = [n for n in (*_TABLES, "verdicts") if not document[n]]
+    if same:
+        lines += ["", f"the same in both: {', '.join(same)}"]
+    if rows := document["operations"]:
+        form = "{:<22.22} {:<5}{:>12}{:>12}{:>22}  {}"
+        lines += ["", form.format("operations", "", "before", "after", "ratio", "")]
+        lines += [form.format(*_cells(row)).rstrip() for row in rows]
+        lines += ["", *textwrap.wrap(_METHOD, 100)]
+    return [printable(line) for line in lines]
+
+
+def diff_sections(document: Mapping[str, Any]) -> list[Section]:
+    """Return the comparison as the sections of a page."""
+    from pytest_ckpt.report.html import Section  # noqa: PLC0415 - jinja2 only when it is needed
+
+    sections = []
+    if document["operations"]:
+        head = ("checkpoint", "", "before (median)", "after (median)", "ratio", "change")
+        rows = tuple(_cells(row) for row in document["operations"])
+        sections.append(Section(heading="Operations", text=_METHOD, head=head, rows=rows))
+    if document["verdicts"]:
+        rows = tuple(
+            (f"{r['id']} {r['subject']}", _value(r["before"]), _value(r["after"]), r["because"])
+            for r in document["verdicts"]
+        )
+        sections.append(Section(heading="Verdicts", head=("requirement", "before", "after", "why"), rows=rows))
+    for name in _TABLES:
+        rows = tuple((r["name"], _value(r["before"]), _value(r["after"])) for r in document[name])
+        if rows:
+            sections.append(Section(heading=name.capitalize(), head=("", "before", "after"), rows=rows))
+    same = [n for n in (*_TABLES, "verdicts") if not document[n]]
+    if same:
+        sections.append(Section(heading="The same in both", text=", ".join(same)))
+    return sections
+
+
+def diff_lead(document: Mapping[str, Any]) -> list[str]:
+    """Return the sentences below the title of the page."""
+    return [f"Before: {_run(document['before'])}", f"After: {_run(document['after'])}"]
+
+
+def _run(head: Mapping[str, Any]) -> str:
+    return f"{head['id']}, {head['started']}, {head['grade']}, exit code {head['exit_code']}"
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    ratio = NONE if row["ratio"] is None else f"{row['ratio']:.3f}"
+    if row["low"] is not None:
+        ratio += f" [{row['low']:.3f}, {row['high']:.3f}]"
+    said = {"none": "no change shown"}.get(row["change"], row["change"])
+    return (
+        row["subject"],
+        row["kind"],
+        _seconds(row["before"]),
+        _seconds(row["after"]),
+        ratio.replace(NONE, "-"),
+        f"{said}; {row['note']}" if row["note"] else said,
+    )
+
+
+def _seconds(summary: Mapping[str, Any] | None) -> str:
+    return "-" if summary is None else units.format_seconds(summary["median_seconds"])
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

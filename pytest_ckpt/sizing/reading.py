@@ -1,0 +1,127 @@
+"""Who reads which files where a checkpoint is not loaded by the ranks that wrote it. Pure.
+
+One launch has as many ranks as wrote the checkpoint, so each pattern is the part of it that these ranks can be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pytest_ckpt.sizing.architectures import PARAMETERS_SHARDED
+from pytest_ckpt.sizing.models import Layout, RankLayout
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Part ``part`` of ``parts`` of every file of ``shard``, which keeps the number of the rank that wrote it."""
+
+    shard: RankLayout
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """A pattern: what each rank reads, one piece after the other. ``says`` is a sentence, ``bytes`` those of all ranks.
+
+    ``not_run`` is why these ranks cannot be it.
+    """
+
+    name: str
+    says: str = ""
+    pieces: tuple[tuple[Piece, ...], ...] = ()
+    bytes: int = 0
+    not_run: str = ""
+
+    def of(self, rank: int) -> tuple[Piece, ...]:
+        """Return what a rank reads."""
+        return self.pieces[rank]
+
+
+def storm(layout: Layout) -> Reading:
+    """All data-parallel replicas restore at once.
+
+    Where the ranks hold several replicas of whole weights (ZeRO-1), each reads the model files that the first replica
+    wrote for its position, and its own optimizer file: that is the restore as it happens. Where they hold one
+    (ZeRO-3, or the ranks of one node), each rank stands for the first rank of another replica, or of another job that
+    starts from this checkpoint: all read the files of rank 0.
+    """
+    model = layout.model
+    replicas = 1 if model.zero_stage == PARAMETERS_SHARDED else layout.processes // model.model_parallel
+    if layout.processes == 1:
+        return Reading(name="storm", not_run="One rank is no storm; two are needed.")
+    if replicas > 1:
+        says = f"{replicas} replicas read the model files of the first at once, each rank its own optimizer file too"
+        pieces = tuple(_of_replica(layout, rank) for rank in range(layout.processes))
+    else:
+        says = f"{layout.processes} ranks, each the first of a replica, read the files of rank 0 at once"
+        pieces = tuple((Piece(shard=layout.rank(0)),) for _ in range(layout.processes))
+    return Reading(name="storm", says=says, pieces=pieces, bytes=_whole(pieces))
+
+
+def _of_replica(layout: Layout, rank: int) -> tuple[Piece, ...]:
+    first = layout.rank(rank % layout.model.model_parallel)
+    own = layout.rank(rank)
+    if own == first:
+        return (Piece(shard=own),)
+    # The optimizer's file is the last one of a rank.
+    return (Piece(shard=replace(first, files=first.files[:-1])), Piece(shard=own))
+
+
+def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
+    """Each rank reads what a rank of the next host wrote: nothing of it can be in the reader's memory.
+
+    On one host it is the next rank's; that it is cold there is seen, and not a matter of course.
+    """
+    count = layout.processes
+    if count == 1:
+        return Reading(name="shifted", not_run="One rank has no other's files to read; two are needed.")
+    elsewhere = {by: sum(hosts[rank] != hosts[(rank + by) % count] for rank in range(count)) for by in range(1, count)}
+    by = max(elsewhere, key=elsewhere.__getitem__)
+    pieces = tuple((Piece(shard=layout.rank((rank + by) % count)),) for rank in range(count))
+    where = f"{elsewhere[by]} of them another host's" if elsewhere[by] else "all on the only host"
+    says = f"each of {count} ranks reads the files of the rank that is {by} further, {where}"
+    return Reading(name="shifted", says=says, pieces=pieces, bytes=layout.bytes)
+
+
+def joined(layout: Layout) -> Reading:
+    """Half as many ranks read the checkpoint, two ranks' files each, one after the other; the others wait."""
+    count = layout.processes
+    readers = math.ceil(count / 2)
+    if count == 1:
+        return Reading(name="joined", not_run="One rank cannot be halved; two are needed.")
+    pieces = tuple(
+        tuple(Piece(shard=layout.rank(shard)) for shard in (2 * rank, 2 * rank + 1) if shard < count)
+        for rank in range(count)
+    )
+    says = f"{readers} of {count} ranks read the files of two ranks each"
+    return Reading(name="joined", says=says, pieces=pieces, bytes=layout.bytes)
+
+
+def split(layout: Layout) -> Reading:
+    """Two readers share each rank's files, half of every file each.
+
+    Twice as many ranks would do so at once; these ranks do it for half of the files after the other, so that what they
+    need is more than those would.
+    """
+    count = layout.processes
+    if count == 1:
+        return Reading(name="split", not_run="One rank cannot be two readers; two are needed.")
+    pairs = count // 2
+    pieces = tuple(
+        tuple(
+            Piece(shard=layout.rank(shard), part=rank % 2, parts=2)
+            for shard in range(rank // 2, count, pairs)
+            if rank < 2 * pairs
+        )
+        for rank in range(count)
+    )
+    turns = math.ceil(count / pairs)
+    says = f"two readers share each file, half of it each; {pairs} ranks' files at a time, in {turns} turns"
+    return Reading(name="split", says=says, pieces=pieces, bytes=layout.bytes)
+
+
+def _whole(pieces: Sequence[Sequence[Piece]]) -> int:
+    return sum(piece.shard.bytes for of_rank in pieces for piece in of_rank)

@@ -1,0 +1,259 @@
+"""Whether a run folder is as its run left it: digests, schema, verdicts, pages and signature, each by itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_ckpt import __version__, resources
+from pytest_ckpt.errors import UsageError
+from pytest_ckpt.rejudge import judge_folder
+from pytest_ckpt.report.attestation import PAYLOAD_TYPE, envelope_bytes, read_envelope, statement
+from pytest_ckpt.report.html import write_certificate
+from pytest_ckpt.report.junit import write_junit
+from pytest_ckpt.report.seal import ATTESTATION, MANIFEST, compare, digests, file_digest
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS
+
+if TYPE_CHECKING:
+    from pytest_ckpt.report.signing import PublicKey
+
+Outcome = Literal["holds", "broken", "not checked"]
+
+SIGN_OPTION = "--ckpt-sign"
+# What follows from the measurements; the rest of a report says where and when they were made.
+_FOLLOWS = (
+    "cluster", "checkpoints", "gates", "requirements", "measurements", "observations", "certified_cluster", "training",
+    "grade", "grade_reasons",
+)  # fmt: skip
+_WORDING = frozenset({"because", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
+_PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
+# Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.
+_OTHER_EXITS = (1, 2, 3)
+_NAMES = ("requirement", "id", "kind", "index", "subject")
+_MOST_DETAILS = 20
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One thing that was looked at; ``details`` name each place where it does not hold."""
+
+    name: str
+    outcome: Outcome
+    says: str
+    details: tuple[str, ...] = ()
+
+
+def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
+    """Check a run folder. Raises UsageError when it is none. ``key`` is the public key its signer is known by."""
+    if not (folder / MANIFEST).is_file():
+        raise UsageError(
+            f"{folder} holds no {MANIFEST}, so it is no folder of a run that ended.",
+            "Name the folder of a run, such as ckpt-report.",
+        )
+    checks = [check_digests(folder)]
+    schema, report = _check_schema(folder)
+    checks.append(schema)
+    if report is None:
+        nothing = "report.json cannot be read as a report"
+        checks += [Check(name=name, outcome="not checked", says=nothing) for name in ("verdicts", "pages")]
+    else:
+        checks += [_check_verdicts(folder, report), _check_pages(folder, report)]
+    return (*checks, check_signature(folder, report, key))
+
+
+def check_digests(folder: Path) -> Check:
+    """Compare every file with the manifest."""
+    found = compare(folder)
+    details = (
+        *(f"changed: {name}" for name in found.changed),
+        *(f"added: {name}" for name in found.added),
+        *(f"removed: {name}" for name in found.removed),
+        *(f"ill-formed: {name}" for name in found.ill_formed),
+    )
+    if found.is_same:
+        return Check(name="digests", outcome="holds", says=f"{found.listed} files are as {MANIFEST} lists them")
+    return Check(name="digests", outcome="broken", says=f"the folder is not as {MANIFEST} lists it", details=details)
+
+
+def _check_schema(folder: Path) -> tuple[Check, dict[str, Any] | None]:
+    import jsonschema  # noqa: PLC0415 - only this command needs it
+
+    try:
+        report = json.loads((folder / "report.json").read_text(encoding="utf-8"), parse_constant=_refuse)
+    except (OSError, ValueError) as error:
+        return Check(name="schema", outcome="broken", says="report.json cannot be read", details=(str(error),)), None
+    schema = json.loads((resources.folder("templates") / "report.schema.json").read_text(encoding="utf-8"))
+    faults = [f"{e.json_path}: {e.message[:200]}" for e in jsonschema.Draft202012Validator(schema).iter_errors(report)]
+    if faults:
+        says = "report.json does not follow its schema"
+        return Check(name="schema", outcome="broken", says=says, details=_some(faults)), None
+    return Check(name="schema", outcome="holds", says=f"report.json follows {report['schema']}"), report
+
+
+def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
+    """Judge the measurements again, by the limits of the run, and compare all that follows from them."""
+    try:
+        again = judge_folder(folder, {})
+    except Exception as error:  # whatever a changed file leads to, it cannot be judged
+        says = "the measurements cannot be judged again"
+        return Check(name="verdicts", outcome="broken", says=says, details=(f"{type(error).__name__}: {error}",))
+    is_same_version = report["run"]["version"] == __version__
+    found = [
+        f"{place}: report.json says {_short(said)}, the measurements say {_short(follows)}"
+        for name in _FOLLOWS
+        for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
+    ]
+    measured = {m["subject"] for m in again["measurements"]}
+    observed = {(o["requirement"], o["subject"]) for o in again["observations"]}
+    found += [
+        f"requirements[{v['id']} {v['subject']}]: {v['outcome']}, and there is no measurement of it"
+        for v in again["requirements"]
+        if v["id"] in REQUIREMENTS and v["outcome"] in ("met", "failed")
+        if v["subject"] not in measured and (v["id"], v["subject"]) not in observed
+    ]
+    code = report.get("exit_code")
+    if code != again["exit_code"] and code not in _OTHER_EXITS:
+        found.append(f"exit_code: report.json says {code}, the measurements say {again['exit_code']}")
+    if found:
+        says = "the report does not follow from the measurements"
+        return Check(name="verdicts", outcome="broken", says=says, details=_some(found))
+    count = len(report["requirements"])
+    beside = (
+        "" if is_same_version else f" (of version {report['run']['version']}; the wording of sentences is not compared)"
+    )
+    return Check(name="verdicts", outcome="holds", says=f"{count} verdicts follow from the measurements{beside}")
+
+
+def _check_pages(folder: Path, report: dict[str, Any]) -> Check:
+    """Write certificate and JUnit again and compare them: people read these, and not report.json."""
+    if report["run"]["version"] != __version__:
+        says = f"version {report['run']['version']} wrote the certificate, this is {__version__}"
+        return Check(name="pages", outcome="not checked", says=says)
+    with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
+        for name, write in _PAGES.items():
+            write(report, Path(home, name))
+        other = [n for n in _PAGES if not _is_same(folder / n, Path(home, n))]
+    if other:
+        says = "what people read is not what report.json says"
+        return Check(name="pages", outcome="broken", says=says, details=tuple(f"changed: {name}" for name in other))
+    return Check(name="pages", outcome="holds", says=f"{' and '.join(_PAGES)} say what report.json says")
+
+
+def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
+    """Check the envelope's form, what it states, and with ``key`` who signed it."""
+    file = folder / ATTESTATION
+    if not file.exists():
+        return _unsigned(report, key)
+    try:
+        data = file.read_bytes()
+        envelope = read_envelope(data)
+    except (OSError, ValueError) as error:
+        return Check(name="signature", outcome="broken", says=f"{ATTESTATION} cannot be read", details=(str(error),))
+    faults = []
+    if envelope_bytes(envelope) != data:
+        faults.append(f"{ATTESTATION} is not byte for byte as it was written")
+    if envelope.payload_type != PAYLOAD_TYPE:
+        faults.append(f"the payload type is {envelope.payload_type!r}, not {PAYLOAD_TYPE!r}")
+    sha256 = digests(folder) | {MANIFEST: file_digest(folder / MANIFEST)}
+    if report is None or "report.json" not in sha256:
+        faults.append("there is no report that can be read to hold the statement against")
+    elif envelope.payload != statement(report, sha256):
+        faults.append(f"what was signed is not what the folder holds ({_stated(envelope.payload, sha256)})")
+    if key is not None:
+        from pytest_ckpt.report.signing import is_signed_by, key_id  # noqa: PLC0415
+
+        if not is_signed_by(envelope, key):
+            faults.append("no signature in it was made with the private key that belongs to --key")
+        elif key_id(key) not in {s.keyid for s in envelope.signatures}:
+            faults.append("the key's id in it, which nothing protects, was changed")
+    if faults:
+        return Check(name="signature", outcome="broken", says="the signature does not hold", details=tuple(faults))
+    if key is None:
+        says = f"{ATTESTATION} fits the folder; who signed it cannot be known without --key"
+        return Check(name="signature", outcome="not checked", says=says)
+    return Check(name="signature", outcome="holds", says="report.json and manifest were signed with the key of --key")
+
+
+def _unsigned(report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
+    was_signed = report is not None and any(
+        s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
+    )
+    if was_signed or key is not None:
+        says = f"{ATTESTATION} is not there" + (": the run was signed, so it was removed" if was_signed else "")
+        return Check(name="signature", outcome="broken", says=says, details=(f"removed: {ATTESTATION}",))
+    says = (
+        "the run was not signed: who changes a file and the manifest and all that follows from it alike is not found "
+        f"({SIGN_OPTION} signs a run)"
+    )
+    return Check(name="signature", outcome="not checked", says=says)
+
+
+def differences(said: Any, follows: Any, place: str, *, wording: bool = True) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (place, one value, other value) wherever two plain documents differ.
+
+    Items of lists are known by id, subject, kind and index where they have them. Without ``wording`` sentences for
+    people are passed over.
+    """
+    if isinstance(said, Mapping) and isinstance(follows, Mapping):
+        for name in dict.fromkeys([*said, *follows]):
+            if wording or name not in _WORDING:
+                yield from differences(said.get(name), follows.get(name), f"{place}.{name}", wording=wording)
+    elif isinstance(said, list) and isinstance(follows, list):
+        ones, others = _named(said), _named(follows)
+        for name in dict.fromkeys([*ones, *others]):
+            yield from differences(ones.get(name), others.get(name), f"{place}[{name}]", wording=wording)
+    elif not _is_equal(said, follows):
+        yield place, said, follows
+
+
+def _named(items: Sequence[Any]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for number, item in enumerate(items):
+        known = item if isinstance(item, dict) else {}
+        name = " ".join(str(known[n]) for n in _NAMES if n in known) or str(number)
+        named[name if name not in named else f"{name} {number}"] = item
+    return named
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    numbers = (int, float)
+    if isinstance(one, numbers) and isinstance(other, numbers) and isinstance(one, bool) == isinstance(other, bool):
+        return math.isclose(one, other, rel_tol=_CLOSE)
+    return type(one) is type(other) and bool(one == other)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
+
+
+def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
+    """Name the files whose digests are not those that were signed."""
+    try:
+        signed = {s["name"]: s["digest"]["sha256"] for s in json.loads(payload)["subject"]}
+    except (ValueError, KeyError, TypeError):
+        return "it is no statement"
+    other = [name for name, digest in signed.items() if sha256.get(name) != digest]
+    return f"changed since: {', '.join(other)}" if other else "other results are stated"
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _some(found: Sequence[str]) -> tuple[str, ...]:
+    more = len(found) - _MOST_DETAILS
+    return (*found[:_MOST_DETAILS], *([f"and {more} more"] if more > 0 else []))
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,411 @@
+"""DIRECT, MMAP, SPARSE, TRUNCATE, LARGE, UNLINK, CAPABILITIES: honest storage passes, each fails when it should."""
+
+from __future__ import annotations
+
+import pytest
+from machine import file_system_of
+from made_check import kinds, made
+
+HERE = [
+    "DIRECT.aligned",
+    "DIRECT.coherent",
+    "MMAP.private",
+    "MMAP.shared",
+    "SPARSE.tail-first",
+    "SPARSE.disjoint-writers",
+    "TRUNCATE.concurrent",
+    "LARGE.offsets",
+    "UNLINK.open-reader",
+    "CAPABILITIES.flock",
+    "CAPABILITIES.links",
+    "CAPABILITIES.mtime",
+    "CAPABILITIES.statfs",
+    "CAPABILITIES.names",
+    "CAPABILITIES.extras",
+]
+ON_TWO = [
+    "SPARSE.disjoint-writers-second-client",
+    "UNLINK.second-client",
+    "CAPABILITIES.flock-second-client",
+    "CAPABILITIES.mtime",
+]
+
+
+@pytest.mark.parametrize("check", HERE)
+def test_a_local_disk_passes(check, make_home):
+    seen = made(check, make_home("disk"))
+    assert not seen.not_run
+    assert seen.anomalies == ()
+    assert seen.trials > 0
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4", "xfs", "btrfs"])
+def test_honest_file_systems_pass(kind, mount):
+    # Large enough for mkfs.xfs, and for 6 x 64 MiB to be free.
+    point = mount(kind, 640)
+    for check in HERE:
+        folder = point / check
+        folder.mkdir()
+        seen = made(check, folder)
+        assert (seen.anomalies, seen.not_run) == ((), ""), check
+        assert seen.trials > 0
+
+
+@pytest.mark.parametrize("check", ON_TWO)
+def test_two_clients_of_one_disk_pass(check, make_home):
+    home = make_home("two")
+    seen = made(check, home, f"--second-folder={home}")
+    assert (seen.anomalies, seen.not_run) == ((), "")
+    assert seen.trials > 0
+
+
+# What a process is told by a library that misbehaves: each names the check, what it is told, and what must be found.
+LIES = {
+    "no O_DIRECT": (
+        "DIRECT.aligned",
+        "import os, errno\n"
+        "real = os.open\n"
+        "def lie(path, flags, *mode, **more):\n"
+        "    if flags & os.O_DIRECT: raise OSError(errno.EINVAL, 'Invalid argument', path)\n"
+        "    return real(path, flags, *mode, **more)\n"
+        "os.open = lie",
+        "O_DIRECT refused",
+    ),
+    "a torn direct write": (
+        "DIRECT.aligned",
+        "import os\n"
+        "real = os.pwritev\n"
+        "def lie(descriptor, views, offset):\n"
+        "    if len(views[0]) < 4096 or offset != 7 * len(views[0]): return real(descriptor, views, offset)\n"
+        "    real(descriptor, [views[0][:2048]], offset)\n"
+        "    return len(views[0])\n"
+        "os.pwritev = lie",
+        "torn write",
+    ),
+    "a direct write that is lost": (
+        "DIRECT.aligned",
+        "import os\n"
+        "real, lost = os.pwritev, []\n"
+        "def lie(descriptor, views, offset):\n"
+        "    if lost or offset != 2 * len(views[0]): return real(descriptor, views, offset)\n"
+        "    lost.append(offset)\n"
+        "    return len(views[0])\n"
+        "os.pwritev = lie",
+        "zeros instead of data",
+    ),
+    "buffered bytes that direct reads do not see": (
+        "DIRECT.coherent",
+        "import os\nreal = os.pwrite\nos.pwrite = lambda descriptor, data, offset: len(data)",
+        "bytes of an older version",
+    ),
+    "direct reads that are moved by a block": (
+        "DIRECT.coherent",
+        "import os\n"
+        "real = os.preadv\n"
+        "os.preadv = lambda descriptor, views, offset: real(descriptor, views, offset + 4096)",
+        "misplaced bytes",
+    ),
+    "no mmap": (
+        "MMAP.private",
+        "import mmap, errno\n"
+        "real = mmap.mmap\n"
+        "def lie(descriptor, *a, **k):\n"
+        "    if descriptor >= 0: raise OSError(errno.ENODEV, 'No such device')\n"
+        "    return real(descriptor, *a, **k)\n"
+        "mmap.mmap = lie",
+        "mmap refused",
+    ),
+    "a file that is cut while it is mapped": (
+        "MMAP.shared",
+        "import mmap, os\n"
+        "real = mmap.mmap\n"
+        "def lie(descriptor, *a, **k):\n"
+        "    mapped = real(descriptor, *a, **k)\n"
+        "    if descriptor >= 0: os.truncate(f'/proc/self/fd/{descriptor}', 4096)\n"
+        "    return mapped\n"
+        "mmap.mmap = lie",
+        "SIGBUS while reading a mapping",
+    ),
+    "a private mapping that is shared": (
+        "MMAP.private",
+        "import mmap\n"
+        "real, copy = mmap.mmap, mmap.ACCESS_COPY\n"
+        "from pathlib import Path\n"
+        "was = Path.open\n"
+        "Path.open = lambda path, mode='r', *a, **k: was(path, 'r+b' if mode == 'rb' else mode, *a, **k)\n"
+        "def lie(descriptor, size, access=0):\n"
+        "    return real(descriptor, size, access=mmap.ACCESS_WRITE if access == copy else access)\n"
+        "mmap.mmap = lie",
+        "private mapping reached the file",
+    ),
+    "a hole that is not empty": (
+        "SPARSE.tail-first",
+        "import os\n"
+        "real = os.fsync\n"
+        "def lie(descriptor):\n"
+        "    with open(f'/proc/self/fd/{descriptor}', 'r+b') as file:\n"
+        "        if file.read(1) == b'\\0': os.pwrite(file.fileno(), b'garbage', 0)\n"
+        "    real(descriptor)\n"
+        "os.fsync = lie",
+        "bytes in a hole",
+    ),
+    "a stripe that is lost": (
+        "SPARSE.disjoint-writers",
+        "import os\n"
+        "real = os.pwrite\n"
+        "os.pwrite = lambda f, data, offset: real(f, data, offset) if offset != 3 * len(data) else len(data)",
+        "zeros instead of data",
+    ),
+    "offsets of 32 bits": (
+        "LARGE.offsets",
+        "import os\nreal = os.pwrite\nos.pwrite = lambda f, data, offset: real(f, data, offset & 0xFFFFFFFF)",
+        "wrapped offset",
+    ),
+    "offsets that are refused although so large a file is not": (
+        "LARGE.offsets",
+        "import os, errno\n"
+        "real = os.pwrite\n"
+        "def lie(f, data, offset):\n"
+        "    if offset > 1 << 41: raise OSError(errno.EFBIG, 'File too large')\n"
+        "    return real(f, data, offset)\n"
+        "os.pwrite = lie",
+        "large offset refused",
+    ),
+    "a size of 32 bits": (
+        "LARGE.offsets",
+        "from pathlib import Path\n"
+        "from types import SimpleNamespace\n"
+        "real = Path.stat\n"
+        "def lie(path, **k):\n"
+        "    seen = real(path, **k)\n"
+        "    if not path.name.startswith('large'): return seen\n"
+        "    return SimpleNamespace(st_size=seen.st_size & 0xFFFFFFFF, st_blocks=seen.st_blocks)\n"
+        "Path.stat = lie",
+        "wrong size",
+    ),
+    "a removed file that is gone for its reader": (
+        "UNLINK.open-reader",
+        "from pathlib import Path\n"
+        "real = Path.unlink\n"
+        "def lie(path, **k):\n"
+        "    with open(path, 'r+b') as file: file.truncate(0)\n"
+        "    real(path, **k)\n"
+        "Path.unlink = lie",
+        "file cut short",
+    ),
+    "a removed file whose space is given to another": (
+        "UNLINK.open-reader",
+        "from pathlib import Path\n"
+        "real = Path.replace\n"
+        "def lie(path, to):\n"
+        "    with open(to, 'r+b') as file: file.write(path.read_bytes())\n"
+        "    real(path, to)\n"
+        "Path.replace = lie",
+        "wrong bytes",
+    ),
+    "locks that lock nobody out": (
+        "CAPABILITIES.flock",
+        "import fcntl\nfcntl.flock = lambda descriptor, mode: None",
+        "exclusive lock given twice",
+    ),
+    "no locks": (
+        "CAPABILITIES.flock",
+        "import fcntl, errno\n"
+        "def lie(descriptor, mode): raise OSError(errno.ENOSYS, 'Function not implemented')\n"
+        "fcntl.flock = lie",
+        "flock refused",
+    ),
+    "no hard links": (
+        "CAPABILITIES.links",
+        "from pathlib import Path\n"
+        "import errno\n"
+        "def lie(path, to): raise OSError(errno.EPERM, 'Operation not permitted')\n"
+        "Path.hardlink_to = lie",
+        "hard links refused",
+    ),
+    "hard links that are copies": (
+        "CAPABILITIES.links",
+        "from pathlib import Path\nPath.hardlink_to = lambda path, to: path.write_bytes(to.read_bytes())",
+        "link leads elsewhere",
+    ),
+    "times that run backwards": (
+        "CAPABILITIES.mtime",
+        "import os\n"
+        "real, at = os.fsync, [10**18]\n"
+        "def lie(descriptor):\n"
+        "    real(descriptor); at[0] -= 1; os.utime(descriptor, ns=(at[0], at[0]))\n"
+        "os.fsync = lie",
+        "modification times in wrong order",
+    ),
+    "times of whole seconds": (
+        "CAPABILITIES.mtime",
+        "import os\n"
+        "real = os.fsync\n"
+        "def lie(descriptor):\n"
+        "    real(descriptor); at = int(os.fstat(descriptor).st_mtime); os.utime(descriptor, (at, at))\n"
+        "os.fsync = lie",
+        "modification times are equal",
+    ),
+    "a clock that is two seconds late": (
+        "CAPABILITIES.mtime",
+        "import os\n"
+        "real = os.fsync\n"
+        "def lie(descriptor):\n"
+        "    real(descriptor); at = os.fstat(descriptor).st_mtime_ns - 2 * 10**9; os.utime(descriptor, ns=(at, at))\n"
+        "os.fsync = lie",
+        "modification time is off",
+    ),
+    "names without case": (
+        "CAPABILITIES.names",
+        "from pathlib import Path\n"
+        "real = Path.open\n"
+        "Path.open = lambda path, *a, **k: real(path.with_name(path.name.lower()), *a, **k)",
+        "names folded or cut",
+    ),
+    "names that are cut": (
+        "CAPABILITIES.names",
+        "from pathlib import Path\n"
+        "real = Path.open\n"
+        "Path.open = lambda path, *a, **k: real(path.with_name(path.name[:200]), *a, **k)",
+        "names folded or cut",
+    ),
+    "names of at most 143 bytes": (
+        "CAPABILITIES.names",
+        "from pathlib import Path\n"
+        "import errno\n"
+        "real = Path.open\n"
+        "def lie(path, *a, **k):\n"
+        "    if len(path.name.encode()) > 143: raise OSError(errno.ENAMETOOLONG, 'File name too long')\n"
+        "    return real(path, *a, **k)\n"
+        "Path.open = lie",
+        "name refused",
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_misbehaves_is_named(lie, make_home):
+    check, code, kind = LIES[lie]
+    seen = made(check, make_home("lie"), sabotage=code)
+    assert kind in kinds(seen), seen.anomalies
+    assert all(anomaly.where and anomaly.seen and anomaly.expected for anomaly in seen.anomalies)
+
+
+def test_free_space_that_never_changes_is_told(make_home):
+    code = (
+        "import os, pytest_ckpt.conformance.checks.accounts as accounts, dataclasses\n"
+        "real = os.statvfs\n"
+        "first = real('/')\n"
+        "os.statvfs = lambda path: first\n"
+        "name = 'CAPABILITIES.statfs'\n"
+        "accounts.BY_NAME[name] = dataclasses.replace(accounts.BY_NAME[name], limit=1.0)"
+    )
+    seen = made("CAPABILITIES.statfs", make_home("space"), sabotage=code)
+    assert kinds(seen) == {"free space does not fall"}
+    assert seen.measured is not None
+    assert seen.measured > 1
+
+
+def test_a_volume_that_is_nearly_full_is_no_place_to_measure_free_space(mount):
+    seen = made("CAPABILITIES.statfs", mount("tmpfs", 16))
+    assert "bytes are free" in seen.not_run
+
+
+def test_a_truncating_open_that_hangs_is_named_with_what_the_kernel_says(make_home):
+    """The file has become a pipe that nobody reads: open waits in the kernel, for ever."""
+    code = (
+        "import os\n"
+        "real, calls = os.open, []\n"
+        "def lie(path, flags, *mode, **more):\n"
+        "    if flags & os.O_TRUNC and len(calls) == 5:\n"
+        "        os.mkfifo(f'{path}.pipe'); path = f'{path}.pipe'\n"
+        "    calls.append(path)\n"
+        "    return real(path, flags, *mode, **more)\n"
+        "os.open = lie\n"
+        "os.mkfifo = lambda path, real=os.mkfifo: os.path.exists(path) or real(path)"
+    )
+    seen = made("TRUNCATE.concurrent", make_home("hang"), "--patience=1", sabotage=code)
+    assert kinds(seen) == {"a call hangs"}
+    assert seen.anomaly_count == 8
+    assert seen.anomalies[0].where.startswith("open with O_TRUNC: ")
+    assert "state S" in seen.anomalies[0].seen
+    assert "wait_for_partner" in seen.anomalies[0].seen or "fifo_open" in seen.anomalies[0].seen
+    assert seen.measured is not None
+    assert seen.measured >= 1
+
+
+def test_direct_io_that_is_refused_is_no_reason_to_call_it_incoherent(make_home):
+    _, code, _ = LIES["no O_DIRECT"]
+    assert "O_DIRECT is refused" in made("DIRECT.coherent", make_home("refused"), sabotage=code).not_run
+
+
+def test_a_file_system_that_ends_below_an_offset_says_so(mount):
+    """ext4 with blocks of 1 KiB ends at 4 TiB: a limit that is told is no fault."""
+    point = mount("ext4", 100)
+    assert file_system_of(point) == "ext2/ext3"
+    (point / "folder").mkdir()
+    seen = made("LARGE.offsets", point / "folder")
+    assert seen.anomalies == ()
+    assert any(name.startswith("declared limit below 8 TiB") for name in seen.facts), seen.facts
+
+
+# Two clients that do not see the same storage in the same way.
+SECOND_LIES = {
+    "the other client's stripes are lost": (
+        "SPARSE.disjoint-writers-second-client",
+        "import pytest_ckpt.conformance.checks.sparse as sparse\nsparse.write_odd_stripes = lambda path, **k: None",
+        "zeros instead of data",
+    ),
+    "locks are each client's own": (
+        "CAPABILITIES.flock-second-client",
+        "import fcntl\nfcntl.flock = lambda descriptor, mode: None",
+        "exclusive lock given twice",
+    ),
+    "a removed file reads as another": (
+        "UNLINK.second-client",
+        "import pytest_ckpt.conformance.actions as actions, os\n"
+        "real = actions.read_at\n"
+        "def lie(path, *, descriptor, **k):\n"
+        "    if not os.path.exists(path): return real(path, descriptor=descriptor, **k)\n"
+        "    with open(path, 'rb') as file: return real(path, descriptor=file.fileno(), **k)\n"
+        "actions.read_at = lie",
+        "wrong bytes",
+    ),
+    "a removed file fails in another way than ESTALE": (
+        "UNLINK.second-client",
+        "import pytest_ckpt.conformance.actions as actions, os, errno\n"
+        "real = actions.read_at\n"
+        "def lie(path, **k):\n"
+        "    if not os.path.exists(path): raise OSError(errno.EIO, 'Input/output error', path)\n"
+        "    return real(path, **k)\n"
+        "actions.read_at = lie",
+        "a call failed",
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", SECOND_LIES)
+def test_what_misbehaves_between_two_clients_is_named(lie, make_home, tmp_path):
+    check, code, kind = SECOND_LIES[lie]
+    agent = tmp_path / "agent.py"
+    agent.write_text(f"{code}\nfrom pytest_ckpt.conformance.agent import main\nmain()\n")
+    home = make_home("two")
+    seen = made(check, home, f"--second-folder={home}", f"--second-command=python {agent}")
+    assert kind in kinds(seen), seen.anomalies
+
+
+def test_a_stale_handle_is_allowed_and_reported(make_home, tmp_path):
+    agent = tmp_path / "agent.py"
+    agent.write_text(
+        "import pytest_ckpt.conformance.actions as actions, os, errno\n"
+        "real = actions.read_at\n"
+        "def stale(path, *, offset, length, **k):\n"
+        "    if length > 1 << 17: raise OSError(errno.ESTALE, 'Stale file handle', path)\n"
+        "    return real(path, offset=offset, length=length, **k)\n"
+        "actions.read_at = stale\n"
+        "from pytest_ckpt.conformance.agent import main\nmain()\n"
+    )
+    home = make_home("stale")
+    seen = made("UNLINK.second-client", home, f"--second-folder={home}", f"--second-command=python {agent}")
+    assert seen.anomalies == ()
+    assert seen.facts == {"reads answered with ESTALE": "27 of 27"}

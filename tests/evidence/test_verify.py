@@ -1,0 +1,266 @@
+"""``pytest-ckpt verify``: whatever is changed in a run folder is found and named."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import made_up_run
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pytest_ckpt.cli import main
+from pytest_ckpt.report.seal import ATTESTATION, MANIFEST, compare, write_manifest
+from pytest_ckpt.report.signing import Signer
+from pytest_ckpt.session import write_report
+from pytest_ckpt.verification import verify_folder
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+CERTIFICATE, REPORT, FACTS = "certificate.html", "report.json", f"measurements/{made_up_run.SUBJECT}.json"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Two folders of the same run: one that was signed, one that was not."""
+    home = tmp_path_factory.mktemp("runs")
+    options = {"ckpt_sign": "/keys/key.pem"}
+    made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options=options)
+    made_up_run.make_run(home / "plain")
+    return home
+
+
+@pytest.fixture
+def plain(finished, tmp_path):
+    return shutil.copytree(finished / "plain", tmp_path / "run")
+
+
+@pytest.fixture
+def signed(finished, tmp_path):
+    return shutil.copytree(finished / "signed", tmp_path / "run")
+
+
+def outcomes(folder, key=None):
+    return {c.name: c.outcome for c in verify_folder(folder, key)}
+
+
+def details(folder, key=None):
+    return [d for c in verify_folder(folder, key) for d in c.details]
+
+
+def files_of(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def edit(file, change):
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def test_a_folder_that_nobody_touched_is_unchanged(plain):
+    assert outcomes(plain) == {
+        "digests": "holds", "schema": "holds", "verdicts": "holds", "pages": "holds", "signature": "not checked"
+    }  # fmt: skip
+
+
+def test_a_signed_folder_that_nobody_touched_is_unchanged(signed):
+    assert set(outcomes(signed, KEY.public_key()).values()) == {"holds"}
+    assert outcomes(signed)["signature"] == "not checked"
+
+
+def test_sha256sum_agrees(plain):
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", MANIFEST], cwd=plain, check=True)
+
+
+def test_a_changed_byte_in_any_file_is_found_and_the_file_is_named(signed):
+    """In every file, the attestation too: the first byte, the last, and some between."""
+    rng = random.Random(7)
+    tried = 0
+    for name in files_of(signed):
+        file = signed / name
+        data = file.read_bytes()
+        places = {0, len(data) - 1, *(rng.randrange(len(data)) for _ in range(3))} if data else set()
+        for place in sorted(places):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << rng.randrange(8)
+            file.write_bytes(flipped)
+            found = verify_folder(signed, KEY.public_key())
+            assert "broken" in {c.outcome for c in found}, f"{name}, byte {place}"
+            if name not in (MANIFEST, ATTESTATION):
+                assert f"changed: {name}" in found[0].details
+            tried += 1
+        file.write_bytes(data)
+    assert tried > 40
+    assert "broken" not in outcomes(signed, KEY.public_key()).values()
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_changed_bit_anywhere_in_the_manifest_is_found_without_a_signature_too(plain, bit):
+    """As long as only the manifest was changed: each of its bytes."""
+    data = (plain / MANIFEST).read_bytes()
+    for place in range(bit, len(data), 8):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << bit
+        (plain / MANIFEST).write_bytes(flipped)
+        assert not compare(plain).is_same, f"byte {place}"
+
+
+@pytest.mark.parametrize("change", [b"\n", b" ", b"x"])
+def test_a_byte_put_at_the_end_or_taken_from_it_is_found(signed, change):
+    for name in files_of(signed):
+        data = (signed / name).read_bytes()
+        for other in (data + change, data[:-1]):
+            if other == data:
+                continue
+            (signed / name).write_bytes(other)
+            assert "broken" in outcomes(signed, KEY.public_key()).values(), name
+        (signed / name).write_bytes(data)
+
+
+def test_what_was_added_and_removed_is_named(plain):
+    (plain / "launches" / "1" / "rank-0.log").unlink()
+    (plain / "launches" / "1" / "rank-7.log").write_text("later")
+    (plain / "link").symlink_to("/etc")
+    assert details(plain)[:3] == ["added: launches/1/rank-7.log", "added: link", "removed: launches/1/rank-0.log"]
+
+
+def test_a_link_in_the_place_of_a_file_is_found(plain, tmp_path):
+    (plain / "plan.json").rename(tmp_path / "plan.json")
+    (plain / "plan.json").symlink_to(tmp_path / "plan.json")
+    assert details(plain) == ["changed: plan.json"]
+
+
+def test_names_that_need_escapes_are_listed_as_sha256sum_lists_them(plain):
+    (plain / "a\\b\nc").write_text("odd")
+    write_manifest(plain)
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", MANIFEST], cwd=plain, check=True)
+    assert compare(plain).is_same
+
+
+def test_a_better_verdict_with_a_new_manifest_does_not_follow_from_the_measurements(plain):
+    def better(report):
+        for verdict in report["requirements"]:
+            if verdict["id"] == "SAVE":
+                verdict["measured"] /= 2
+
+    edit(plain / REPORT, better)
+    write_manifest(plain)
+    assert outcomes(plain) | {"pages": ""} == {
+        "digests": "holds", "schema": "holds", "verdicts": "broken", "pages": "", "signature": "not checked"
+    }  # fmt: skip
+    assert any(
+        d.startswith(f"requirements[SAVE {made_up_run.SUBJECT}].measured: report.json says") for d in details(plain)
+    )
+
+
+def test_better_times_with_a_new_manifest_do_not_fit_the_report(plain):
+    def better(measurement):
+        for operation in measurement["operations"]:
+            operation["seconds"] /= 2
+
+    edit(plain / FACTS, better)
+    write_manifest(plain)
+    assert outcomes(plain)["verdicts"] == "broken"
+
+
+def test_a_verdict_without_its_measurement_is_found(plain):
+    (plain / FACTS).unlink()
+    edit(plain / REPORT, lambda report: report["measurements"].clear())
+    write_manifest(plain)
+    assert any("there is no measurement of it" in d for d in details(plain))
+
+
+def test_a_better_grade_with_a_new_manifest_is_found(plain):
+    edit(plain / REPORT, lambda report: report.update(grade="certified"))
+    write_manifest(plain)
+    assert 'grade: report.json says "certified", the measurements say "rehearsal"' in details(plain)
+
+
+def test_a_better_certificate_with_a_new_manifest_is_found(plain):
+    page = plain / CERTIFICATE
+    page.write_text(page.read_text().replace("rehearsal", "certified"))
+    write_manifest(plain)
+    assert details(plain) == ["changed: certificate.html"]
+
+
+def test_a_report_against_its_schema_is_found_and_not_judged(plain):
+    edit(plain / REPORT, lambda report: report.update(grade="splendid"))
+    write_manifest(plain)
+    assert outcomes(plain) | {"signature": ""} == {
+        "digests": "holds", "schema": "broken", "verdicts": "not checked", "pages": "not checked", "signature": ""
+    }  # fmt: skip
+    assert any("splendid" in d for d in details(plain))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": NaN}', "\xff"])
+def test_a_report_that_cannot_be_read_is_found(plain, text):
+    (plain / REPORT).write_bytes(text.encode("latin-1"))
+    assert {"digests": "broken", "schema": "broken"}.items() <= outcomes(plain).items()
+
+
+def test_all_changed_alike_is_found_by_the_signature_alone(signed):
+    """Times, report, certificate and manifest forged together: only the key tells."""
+    forged = signed.with_name("forged")
+    made_up_run.make_run(forged, save=0.01, options={"ckpt_sign": "/keys/key.pem"})
+    assert outcomes(forged) == {
+        "digests": "holds", "schema": "holds", "verdicts": "holds", "pages": "holds", "signature": "broken"
+    }  # fmt: skip
+    shutil.copy(signed / ATTESTATION, forged)
+    assert outcomes(forged, KEY.public_key())["signature"] == "broken"
+    assert any("changed since: manifest.sha256, report.json" in d for d in details(forged))
+    other = Ed25519PrivateKey.generate()
+    write_report(json.loads((forged / REPORT).read_text()), forged, Signer(key=other))
+    assert set(outcomes(forged, other.public_key()).values()) == {"holds"}
+    assert details(forged, KEY.public_key()) == [
+        "no signature in it was made with the private key that belongs to --key"
+    ]
+
+
+def test_a_signature_that_was_taken_away_is_missed(signed):
+    (signed / ATTESTATION).unlink()
+    assert outcomes(signed)["signature"] == "broken"
+
+
+def test_with_a_key_a_folder_without_a_signature_does_not_hold(plain):
+    assert outcomes(plain, KEY.public_key())["signature"] == "broken"
+
+
+def test_the_command_says_what_holds_and_what_an_unsigned_folder_cannot_show(plain, capsys):
+    assert main(["verify", str(plain)]) == 0
+    said = capsys.readouterr().out
+    assert "the run was not signed" in said
+    assert said.splitlines()[-1] == "UNCHANGED, as far as a folder can show whose signature was not checked"
+    (plain / REPORT).write_text("{}")
+    assert main(["verify", str(plain)]) == 1
+    said = capsys.readouterr().out
+    assert "changed: report.json" in said
+    assert said.splitlines()[-1].startswith("CHANGED")
+
+
+def test_the_command_prints_json(plain, capsys):
+    assert main(["verify", str(plain), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["schema"], said["outcome"]) == ("pytest-ckpt/verify/1", "unchanged")
+    assert [c["name"] for c in said["checks"]] == ["digests", "schema", "verdicts", "pages", "signature"]
+
+
+@pytest.mark.parametrize("words", [["nowhere"], ["."], [".", "--key=nowhere"]])
+def test_what_cannot_be_verified_is_a_usage_error(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    assert main(["verify", *words]) == 4
+    assert "pytest-ckpt: error:" in capsys.readouterr().err
+
+
+def test_it_imports_nothing_that_only_a_run_needs(plain):
+    code = (
+        f"import sys; from pytest_ckpt.cli import main; main(['verify', {str(plain)!r}]); "
+        "print([m for m in ('torch', 'mpi4py', 'numpy', 'psutil', 'cryptography') if m in sys.modules])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    assert said.stdout.splitlines()[-1] == "[]"
