@@ -80,6 +80,7 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
         environment=report["environment"],
         stages=report["stages"],
         left_behind=report["left_behind"],
+        system=report.get("system"),
     )
 
 

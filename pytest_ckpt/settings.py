@@ -86,6 +86,7 @@ class Settings:
     power_cuts: int
     effort: float
     report: str
+    system: str | None
     sign: str | None
     history: str | None
     origins: tuple[Origin, ...]
