@@ -300,7 +300,15 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
     """Name every setting that is not the default of an acceptance run, where it came from, and what gates relax."""
-    own = {"--ckpt-target", "--ckpt-cluster", "--ckpt-report", "--ckpt-config", "--ckpt-sign", "--ckpt-history"}
+    own = {
+        "--ckpt-target",
+        "--ckpt-cluster",
+        "--ckpt-report",
+        "--ckpt-config",
+        "--ckpt-sign",
+        "--ckpt-history",
+        "--ckpt-system",
+    }
     return [
         f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
         for o in settings.origins
@@ -322,8 +330,9 @@ def make_document(
     environment: Mapping[str, Any],
     stages: Mapping[str, float],
     left_behind: Sequence[str],
+    system: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the report as ``report.json`` holds it, in plain types."""
+    """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it."""
     plain_plan = plan.to_plain()
     sizes = cluster_sizes(plan, measurements)
     document = {
@@ -345,6 +354,7 @@ def make_document(
         "observations": observations,
         "certified_cluster": sizes,
         "training": training_rows(plan, measurements),
+        "system": system,
         "environment": environment,
         "settings": settings.origins,
         "disclosures": disclosures(settings, gates),

@@ -170,6 +170,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
         plan=plan,
         settings=settings,
         gates=replace(gates, certifies=False),
+        waivers=(),
         judgement=judgement,
         exit_code=judgement.exit_code,
         measurements=[measurement],

@@ -34,6 +34,7 @@ from pytest_ckpt.requirements.catalogue import REQUIREMENTS
 from pytest_ckpt.requirements.gates import Gates
 from pytest_ckpt.requirements.waivers import Waiver, waive
 from pytest_ckpt.sizing.plan import Plan, plan_run
+from pytest_ckpt.system_description import read_system
 from pytest_ckpt.targets.posix import RunFolder, leftovers, remove
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Session:
         self.last_words = ""
         self.preflight_seconds = 0.0
         self._signer: Signer | None = None
+        self._system: dict[str, Any] | None = None
         self._began = time.monotonic()
         self._redactor = Redactor.of(os.environ, [*(o.value for o in settings.origins), *facts.command])
         target = facts.environment["target"]
@@ -88,6 +90,7 @@ class Session:
         run_id = _new_id()
         signer = _signer(settings)
         _check_history(settings)
+        system = read_system(Path(settings.system)) if settings.system else None
         checked = preflight.check(settings, run_id)
         folder = Path(settings.report).expanduser().absolute()
         notices = []
@@ -123,6 +126,7 @@ class Session:
         write_atomically(folder / "plan.json", json.dumps(hide(session.plan.to_plain(ranks=True))) + "\n")
         session.notices = notices
         session._signer = signer
+        session._system = system
         session._began = began
         session.preflight_seconds = time.monotonic() - began
         return session
@@ -245,6 +249,7 @@ class Session:
             environment=self.facts.environment,
             stages=stages,
             left_behind=left_behind,
+            system=self._system,
         )
         public: dict[str, Any] = self._redactor.plain(document)
         self._redactor.sweep(self.folder)

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pytest_ckpt"
 
 # From the ground up. A module may import from its own layer and from those below. A folder stands for all in it.
 LAYERS = [
-    {"__init__", "blocked", "errors", "units", "records", "redaction", "resources", "statistics"},
+    {"__init__", "blocked", "errors", "units", "records", "redaction", "resources", "statistics", "system_description"},
     {"settings"},
     {"sizing"},
     {"targets"},

@@ -17,10 +17,15 @@ def test_a_run_signs_itself_and_is_kept(front_door, pytester):
     for words in (["genpkey", "-algorithm", "ed25519", "-out", "key.pem"],
                   ["pkey", "-in", "key.pem", "-pubout", "-out", "key.pub"]):  # fmt: skip
         subprocess.run(["openssl", *words], check=True, cwd=pytester.path)
-    result = front_door("--ckpt-target=target", *SMALLEST, "--ckpt-sign=key.pem", "--ckpt-history=kept/here")
+    (pytester.path / "system.toml").write_text('[system]\nvendor = "Example Storage Inc."\n')
+    result = front_door("--ckpt-target=target", *SMALLEST, "--ckpt-sign=key.pem", "--ckpt-history=kept/here",
+                        "--ckpt-system=system.toml")  # fmt: skip
     assert result.ret in (0, 8), result.stdout.str()
     result.stdout.fnmatch_lines(["history: kept/here holds 1 runs"])
     (line,) = (json.loads(text) for text in (pytester.path / "kept/here/history.jsonl").read_text().splitlines())
+    report = json.loads((pytester.path / "ckpt-report/report.json").read_text())
+    assert report["system"] == {"system": {"vendor": "Example Storage Inc."}}
+    assert "Example Storage Inc." in (pytester.path / "ckpt-report/certificate.html").read_text()
     for folder in ("ckpt-report", f"kept/here/{line['folder']}"):
         said = pytester.run(sys.executable, "-m", "pytest_ckpt.cli", "verify", folder, "--key=key.pub")
         assert said.ret == 0, said.stdout.str()
