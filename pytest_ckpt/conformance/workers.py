@@ -42,7 +42,8 @@ class Talk:
 
     def at(self, call: str, where: object) -> None:
         """Say which call is about to be made, on what; costs a microsecond, so that it can stand before each."""
-        _SLOT.pack_into(self._slot, 0, time.monotonic(), call.encode(), str(where).encode())
+        # Packed first: pack_into begins by filling the place with zeros, and to who looks then the call began at boot.
+        self._slot[: _SLOT.size] = _SLOT.pack(time.monotonic(), call.encode(), str(where).encode())
 
     def say(self, word: str) -> None:
         """Send a word to the check."""
