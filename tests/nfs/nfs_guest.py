@@ -1,0 +1,202 @@
+"""The init process of the Linux that ``nfs_machine`` boots: an NFS server, two clients of it, and the checks.
+
+It needs the standard library alone and sees the host's files through hostfs, read-only; it may write only the folder
+that it is given, and there it leaves what it saw, a line of JSON each. The server is this kernel's nfsd with an ext4
+volume on a virtual disk. For NFS 4 each client has a network namespace and a host name of its own: to the server they
+are two hosts, with a client id, a connection and delegations each. NFS 3 knows no clients but their locks; there they
+are two mounts of one host that share no cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+MOUNTS = "/run/mnt"
+EXPORT = f"{MOUNTS}/export"
+OUT = Path(f"{MOUNTS}/out")
+SERVER = "10.0.0.1"
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_RB_POWER_OFF = 0x4321FEDC
+_MS_BIND = 4096
+
+
+def main() -> None:
+    """Set everything up, make the checks, and power off whatever happens."""
+    try:
+        os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
+        mount("proc", "/proc", "proc")
+        mount("sysfs", "/sys", "sysfs")
+        mount("tmpfs", "/run", "tmpfs")
+        make(str(OUT))
+        mount("none", str(OUT), "hostfs", sys.argv[1])
+        job = json.loads((OUT / "job.json").read_text())
+        set_up_machine()
+        set_up_server()
+        tell(kind="machine", kernel=os.uname().release, seconds=uptime())
+        for name, options in job["configurations"].items():
+            run_configuration(name, options, job)
+    except BaseException:
+        tell(kind="error", text=traceback.format_exc())
+    finally:
+        tell(kind="end", seconds=uptime())
+        os.sync()
+        _LIBC.reboot(_RB_POWER_OFF)
+
+
+def set_up_machine() -> None:
+    """Give user space what it expects: devices, temporary folders, modules, the network of this machine alone."""
+    for folder in ("/var/lib/nfs", "/dev/shm"):
+        make(folder)
+        mount("tmpfs", folder, "tmpfs")
+    for folder in (
+        "/run/tmp",
+        "/run/lock",
+        "/run/netns",
+        "/var/lib/nfs/sm",
+        "/var/lib/nfs/sm.bak",
+        "/var/lib/nfs/v4recovery",
+    ):
+        make(folder)
+    for name in ("etab", "rmtab", "state"):
+        Path("/var/lib/nfs", name).touch()
+    # Nobody outside is asked for the clients' names.
+    Path("/run/hosts").write_text("127.0.0.1 localhost\n10.0.0.1 server\n10.0.0.2 first\n10.0.1.2 second\n")
+    _mount("/run/hosts", "/etc/hosts", None, _MS_BIND, None)
+    _LIBC.sethostname(b"server", 6)
+    run("ip", "link", "set", "lo", "up")
+    make("/run/modules/lib")
+    Path("/run/modules/lib/modules").symlink_to("/usr/lib/uml/modules")
+    for module in ("veth", "nfsd", "nfsv3", "nfsv4"):
+        run("modprobe", "-d", "/run/modules", module)
+    for number, name in enumerate(("first", "second")):
+        run("ip", "netns", "add", name)
+        run("ip", "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", name)
+        run("ip", "addr", "add", f"10.0.{number}.1/24", "dev", f"to-{name}")
+        run("ip", "link", "set", f"to-{name}", "up")
+        run("ip", "-n", name, "link", "set", "lo", "up")
+        run("ip", "-n", name, "addr", "add", f"10.0.{number}.2/24", "dev", "eth0")
+        run("ip", "-n", name, "link", "set", "eth0", "up")
+        run("ip", "-n", name, "route", "add", "default", "via", f"10.0.{number}.1")
+
+
+def set_up_server() -> None:
+    """Export an ext4 volume and a small one; clients may lock and open at once, since no earlier ones are awaited."""
+    for disk, folder, number in (("/dev/ubda", EXPORT, 0), ("/dev/ubdb", f"{EXPORT}/small", 2)):
+        make(folder)
+        mount(disk, folder, "ext4")
+        run("exportfs", "-i", "-o", f"rw,sync,no_root_squash,no_subtree_check,fsid={number}", f"*:{folder}")
+    run("rpcbind", "-w")
+    mount("nfsd", "/proc/fs/nfsd", "nfsd")
+    Path("/sys/module/lockd/parameters/nlm_timeout").write_text("3")
+    Path("/sys/module/lockd/parameters/nlm_grace_period").write_text("1")
+    Path("/proc/fs/nfsd/nfsv4gracetime").write_text("10")
+    run("rpc.statd", "--no-notify")
+    run("rpc.mountd")
+    run("rpc.nfsd", "8")
+    Path("/proc/fs/nfsd/v4_end_grace").write_text("Y")
+
+
+def run_configuration(name: str, options: str, job: dict[str, Any]) -> None:
+    """Mount the export on two clients with these options, make the checks, unmount."""
+    points = {"first": f"{MOUNTS}/nfs-a", "second": f"{MOUNTS}/nfs-b", "small": f"{MOUNTS}/nfs-small"}
+    for client, point in points.items():
+        make(point)
+        root = EXPORT if options.startswith("vers=3") else ""
+        export = f"{SERVER}:{root}/small" if client == "small" else f"{SERVER}:{root}/"
+        command = ["mount.nfs", export, point, "-o", f"{options},nosharecache"]
+        if not options.startswith("vers=3"):
+            host = "second" if client == "second" else "first"
+            as_host = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"]
+            command = ["nsenter", f"--net=/run/netns/{host}", *as_host, *command]
+        run(*command)
+    mounted = [line for line in Path("/proc/mounts").read_text().splitlines() if line.split()[2].startswith("nfs")]
+    tell(kind="mounts", configuration=name, options=options, mounts=mounted)
+    folder = f"{points['first']}/checks"
+    make(folder)
+    for check in job["checks"]:
+        tell(
+            kind="check",
+            configuration=name,
+            **make_check(check, folder, f"{points['second']}/checks", points["small"], job),
+        )
+    for point in points.values():
+        run("umount", point)
+
+
+def make_check(check: str, folder: str, second: str, small: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Make one check as its command line does, and return what came of it."""
+    command = [sys.executable, "-m", "pytest_ckpt.conformance", check, "--json", f"--folder={folder}"]
+    command += [f"--second-folder={second}", f"--small-folder={small}", f"--share={job['share']}"]
+    command += [f"--patience={job['patience']}"]
+    environment = os.environ | {"PYTHONPATH": job["checkout"], "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": "/run/tmp"}
+    began = time.monotonic()
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            said, told = process.communicate(timeout=job["check_seconds"])
+            code: int | None = process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, told = process.communicate()
+            code = None
+    try:
+        observation = json.loads(said)
+    except ValueError:
+        observation = None
+    return {
+        "check": check,
+        "seconds": round(time.monotonic() - began, 2),
+        "exit_code": code,
+        "observation": observation,
+        "last_words": [] if observation else told.splitlines()[-12:],
+    }
+
+
+def tell(**facts: Any) -> None:
+    """Leave a line for the host."""
+    with (OUT / "lines").open("a") as file:
+        file.write(json.dumps(facts) + "\n")
+
+
+def uptime() -> float:
+    """Return the seconds since the kernel began."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def make(folder: str) -> None:
+    """Make a folder where there is none."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+
+
+def run(*words: str) -> None:
+    """Run a command; what it says goes into the error when it fails."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"exit code {done.returncode} of {' '.join(words)}: {done.stderr.strip()}")
+
+
+def mount(source: str, point: str, kind: str, data: str | None = None) -> None:
+    """Mount a file system, by the system call: there is no /proc yet for the command."""
+    _mount(source, point, kind, 0, data)
+
+
+def _mount(source: str, point: str, kind: str | None, flags: int, data: str | None) -> None:
+    encoded = [None if word is None else word.encode() for word in (source, point, kind, data)]
+    if _LIBC.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]):
+        error = ctypes.get_errno()
+        raise OSError(error, f"mount of {source} on {point}: {os.strerror(error)}")
+
+
+if __name__ == "__main__":
+    main()
