@@ -23,6 +23,7 @@ from pytest_ckpt.sizing.plan import plan_run
 _RECORDED = (
     "cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "model", "mode", "processes",
     "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible",
+    "duration", "near_full",
     "suite", "second_mount", "power_cut", "full_target",
 )  # fmt: skip
 
