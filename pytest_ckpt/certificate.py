@@ -9,6 +9,7 @@ from pytest_ckpt.conformance.table import CHECKS
 from pytest_ckpt.records import Grade, Measurement, Observation, Verdict, to_plain
 from pytest_ckpt.requirements.behaviour import missing_need
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, not_run
+from pytest_ckpt.requirements.waivers import expired, waive
 from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import ACCEPTANCE, SUITES
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.conformance.table import Check
     from pytest_ckpt.requirements.gates import Gates
+    from pytest_ckpt.requirements.waivers import Waiver
     from pytest_ckpt.settings import Settings
     from pytest_ckpt.sizing.plan import Plan
 
@@ -39,12 +41,19 @@ class Judgement:
 
 
 def judge_run(
-    plan: Plan, settings: Settings, gates: Gates, book: Iterable[Verdict], measurements: Sequence[Measurement] = ()
+    plan: Plan,
+    settings: Settings,
+    gates: Gates,
+    book: Iterable[Verdict],
+    measurements: Sequence[Measurement] = (),
+    waivers: Sequence[Waiver] = (),
+    day: str = "",
 ) -> Judgement:
     """Complete the verdicts by what did not run and give the grade.
 
     ``book`` holds the verdicts of the tests that ran. Certified needs every required requirement met at full
-    scale and every test run; a run at reduced scale can only ever be a rehearsal.
+    scale and every test run; a run at reduced scale can only ever be a rehearsal. ``waivers`` count where they have not
+    ended before the run's ``day``.
     """
     known = {(v.id, v.subject): v for v in book}
     chosen = chosen_suites(settings, gates)
@@ -56,6 +65,7 @@ def judge_run(
         for subject, reason in _subjects(requirement, plan, settings, gates):
             verdict = known.get((requirement.id, subject))
             verdicts.append(verdict or not_run(requirement, subject, unchosen or reason or NO_TEST, gates))
+    verdicts = waive(verdicts, waivers, day)
     order = {c.subject: number for number, c in enumerate(plan.checkpoints)}
     # Subject by subject; what is asked of the target as a whole stands last.
     verdicts.sort(key=lambda v: order.get(v.subject, len(order)))
@@ -63,6 +73,7 @@ def judge_run(
     missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.because == NO_TEST)]
     waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
     rehearsals = _rehearsal_reasons(plan, settings, gates) + _reread_reasons(settings, measurements)
+    rehearsals += _basis_reasons(measurements)
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
     reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
     reasons += _missing_reasons(missing)
@@ -74,6 +85,7 @@ def judge_run(
     ]
     reasons += unfinished
     reasons += rehearsals
+    reasons += expired(waivers, day)
     reasons += [f"Relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
     grade: Grade
     if rehearsals:
@@ -145,6 +157,12 @@ def _subjects(requirement: Requirement, plan: Plan, settings: Settings, gates: G
     return [(c.subject, "" if is_given(c, settings) else missing_need(c)) for c in checks]
 
 
+def known_subjects(plan: Plan, settings: Settings, gates: Gates) -> dict[str, list[str]]:
+    """Return every requirement of a run with what it is judged on."""
+    asked = asked_requirements(settings, gates)
+    return {r.id: [subject for subject, _ in _subjects(r, plan, settings, gates)] for r in asked}
+
+
 def possible_grade(plan: Plan, settings: Settings, gates: Gates) -> str:
     """Say before a run which grade it can reach at best."""
     if reasons := _rehearsal_reasons(plan, settings, gates):
@@ -202,6 +220,25 @@ def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> 
         for o in m.of_kind("load")
         if o.resident_bytes != 0
     ][:1]
+
+
+def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
+    """A time that no rank recorded certifies nothing, however right it is."""
+    reasons = []
+    for m in measurements:
+        inferred = [o for o in m.operations if o.basis == "inferred from rank 0"]
+        unknown = [o for o in m.operations if o.basis == "rank 0 only"]
+        if inferred:
+            reasons.append(
+                f"The slowest process in {len(inferred)} of {len(m.operations)} operations of {m.subject} was inferred "
+                "from rank 0's times, not recorded."
+            )
+        if unknown:
+            reasons.append(
+                f"Of {len(unknown)} of {len(m.operations)} operations of {m.subject} the slowest process is not known, "
+                "only rank 0's own time."
+            )
+    return reasons
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -263,7 +300,15 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
     """Name every setting that is not the default of an acceptance run, where it came from, and what gates relax."""
-    own = {"--ckpt-target", "--ckpt-cluster", "--ckpt-report", "--ckpt-config", "--ckpt-sign"}
+    own = {
+        "--ckpt-target",
+        "--ckpt-cluster",
+        "--ckpt-report",
+        "--ckpt-config",
+        "--ckpt-sign",
+        "--ckpt-history",
+        "--ckpt-system",
+    }
     return [
         f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
         for o in settings.origins
@@ -277,6 +322,7 @@ def make_document(
     plan: Plan,
     settings: Settings,
     gates: Gates,
+    waivers: Sequence[Waiver],
     judgement: Judgement,
     exit_code: int,
     measurements: Sequence[Measurement],
@@ -284,8 +330,9 @@ def make_document(
     environment: Mapping[str, Any],
     stages: Mapping[str, float],
     left_behind: Sequence[str],
+    system: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the report as ``report.json`` holds it, in plain types."""
+    """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it."""
     plain_plan = plan.to_plain()
     sizes = cluster_sizes(plan, measurements)
     document = {
@@ -302,10 +349,12 @@ def make_document(
             for r in asked_requirements(settings, gates)
         ],
         "gates": gates,
+        "waivers": waivers,
         "measurements": measurements,
         "observations": observations,
         "certified_cluster": sizes,
         "training": training_rows(plan, measurements),
+        "system": system,
         "environment": environment,
         "settings": settings.origins,
         "disclosures": disclosures(settings, gates),

@@ -8,14 +8,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
-from pytest_ckpt.commands import diff, judge, plan, verify
+from pytest_ckpt.commands import diff, doctor, judge, plan, trend, verify
 from pytest_ckpt.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXIT_USAGE = 4
-COMMANDS = {"plan": plan, "judge": judge, "verify": verify, "diff": diff}
+COMMANDS = {"plan": plan, "judge": judge, "verify": verify, "diff": diff, "trend": trend, "doctor": doctor}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

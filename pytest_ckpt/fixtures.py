@@ -124,11 +124,12 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
         else:
             verdict, carried = _judge(requirement, subject, session, request.getfixturevalue("bench"))
             raw = f"measurements/{subject}.json"
+        verdict = session.waived(verdict)
         request.node.stash[_CARRIED] = {"verdict": json.dumps(to_plain(verdict)), **carried}
         names = ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
         properties = [("requirement", verdict.id), *((name, getattr(verdict, name)) for name in names)]
         request.node.user_properties.extend((name, value) for name, value in properties if value is not None)
-        if verdict.outcome == "not run":
+        if verdict.outcome in ("not run", "waived"):
             pytest.skip(verdict.because)
         if verdict.outcome == "failed" and verdict.severity == "required":
             explain = ""

@@ -1,4 +1,4 @@
-"""The tables of gates as files: those that ship, and a vendor's own."""
+"""The tables of gates as files, those that ship and a vendor's own, and the files of waivers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pytest_ckpt.certificate import chosen_suites
 from pytest_ckpt.errors import UsageError, nearest
 from pytest_ckpt.requirements.catalogue import known_names
 from pytest_ckpt.requirements.gates import BUILT_IN, Gates, gates_for, read_gates
+from pytest_ckpt.requirements.waivers import Waiver, read_waivers
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from pytest_ckpt.settings import Settings
 
 
@@ -20,6 +23,20 @@ def settle(settings: Settings, file_system: str, *, is_local: bool) -> tuple[Set
     """Return the gates of a run on a file system, and its settings with the suites that they choose for ``auto``."""
     gates = load_gates(settings.gates, file_system, is_local=is_local)
     return dataclasses.replace(settings, suites=chosen_suites(settings, gates)), gates
+
+
+def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
+    """Return the waivers of a file; ``known`` goes from the run's requirements to their subjects. Raises UsageError."""
+    if path is None:
+        return ()
+    try:
+        return read_waivers(Path(path).expanduser().read_text(), known)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--ckpt-waive {path}: it cannot be read: {error}.", "Name a TOML file.") from None
+    except ValueError as error:
+        raise UsageError(
+            f"--ckpt-waive {path}: {error}.", "How a waiver is written: docs/contract.md, waivers."
+        ) from None
 
 
 def built_in(name: str) -> Gates:

@@ -15,6 +15,7 @@ from pytest_ckpt.options import OPTIONS, resolve
 from pytest_ckpt.records import Measurement, Observation, Verdict, from_plain
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide, decide_observed, severity_of
 from pytest_ckpt.requirements.gates import Gates
+from pytest_ckpt.requirements.waivers import Waiver
 from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.plan import plan_run
 
@@ -22,6 +23,7 @@ from pytest_ckpt.sizing.plan import plan_run
 _RECORDED = (
     "cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "model", "mode", "processes",
     "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible",
+    "duration", "near_full",
     "suite", "second_mount", "power_cut", "full_target",
 )  # fmt: skip
 
@@ -53,7 +55,7 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
     book = []
     for recorded in (from_plain(Verdict, v) for v in report["requirements"]):
         # A test that did not run then does not run now.
-        if recorded.because == NO_TEST or recorded.id not in REQUIREMENTS:
+        if recorded.because.endswith(NO_TEST) or recorded.id not in REQUIREMENTS:
             continue
         requirement, subject = REQUIREMENTS[recorded.id], recorded.subject
         if measurement := by_subject.get(subject):
@@ -62,13 +64,15 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
             book.append(decide_observed(requirement, observation, gates))
         else:
             book.append(dataclasses.replace(recorded, severity=severity_of(requirement, subject, gates)))
-    judgement = judge_run(plan, settings, gates, book, measurements)
+    waivers = tuple(from_plain(Waiver, w) for w in report.get("waivers", []))
+    judgement = judge_run(plan, settings, gates, book, measurements, waivers, report["run"]["started"])
     return make_document(
         # The certificate in that folder is another judgement's.
         run={**report["run"], "folder": ""},
         plan=plan,
         settings=settings,
         gates=gates,
+        waivers=waivers,
         judgement=judgement,
         exit_code=judgement.exit_code,
         measurements=measurements,
@@ -76,6 +80,7 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
         environment=report["environment"],
         stages=report["stages"],
         left_behind=report["left_behind"],
+        system=report.get("system"),
     )
 
 
@@ -106,7 +111,8 @@ def _read(file: Path) -> Any:
         return json.loads(file.read_text())
     except OSError as error:
         raise UsageError(
-            f"{file} cannot be read: {error.strerror}.", "Name the folder of a run, such as ckpt-report."
+            f"{file} cannot be read: {error.strerror}.",
+            "Name the folder of a run, such as ckpt-report, or of results of DLIO.",
         ) from None
     except ValueError as error:
         raise UsageError(f"{file} is not JSON: {error}.", "Name the folder of a run that ended.") from None

@@ -32,7 +32,9 @@ from pytest_ckpt.records import Measurement, Observation, Verdict, from_plain, t
 from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS
 from pytest_ckpt.requirements.gates import Gates
+from pytest_ckpt.requirements.waivers import Waiver, waive
 from pytest_ckpt.sizing.plan import Plan, plan_run
+from pytest_ckpt.system_description import read_system
 from pytest_ckpt.targets.posix import RunFolder, leftovers, remove
 
 if TYPE_CHECKING:
@@ -57,21 +59,24 @@ class SessionFacts:
     launcher: Launcher
     environment: dict[str, Any]
     gates: Gates
+    waivers: tuple[Waiver, ...] = ()
     second_client: SecondClient | None = None
     small_folder: str | None = None
     small_identity: tuple[int, ...] = ()
 
 
 class Session:
-    """A run. ``notices`` are sentences for the person who started it."""
+    """A run. ``notices`` are sentences for the person who started it, ``last_words`` one for the end."""
 
     def __init__(self, settings: Settings, facts: SessionFacts, folder: Path) -> None:
         self.settings = dataclasses.replace(settings, suites=chosen_suites(settings, facts.gates))
         self.facts = facts
         self.folder = folder
         self.notices: list[str] = []
+        self.last_words = ""
         self.preflight_seconds = 0.0
         self._signer: Signer | None = None
+        self._system: dict[str, Any] | None = None
         self._began = time.monotonic()
         self._redactor = Redactor.of(os.environ, [*(o.value for o in settings.origins), *facts.command])
         target = facts.environment["target"]
@@ -84,6 +89,8 @@ class Session:
         began = time.monotonic()
         run_id = _new_id()
         signer = _signer(settings)
+        _check_history(settings)
+        system = read_system(Path(settings.system)) if settings.system else None
         checked = preflight.check(settings, run_id)
         folder = Path(settings.report).expanduser().absolute()
         notices = []
@@ -119,6 +126,7 @@ class Session:
         write_atomically(folder / "plan.json", json.dumps(hide(session.plan.to_plain(ranks=True))) + "\n")
         session.notices = notices
         session._signer = signer
+        session._system = system
         session._began = began
         session.preflight_seconds = time.monotonic() - began
         return session
@@ -128,6 +136,7 @@ class Session:
         """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
         run_id = _new_id()
         _signer(settings)
+        _check_history(settings)
         checked = preflight.check(settings, run_id, launch=False)
         facts = _facts(settings, command, checked, RunFolder(checked.target, run_id), checked.gates)
         return cls(settings, facts, Path(settings.report).expanduser().absolute())
@@ -173,6 +182,10 @@ class Session:
         asked = {r.id for r in asked_requirements(self.settings, self.gates) if r.suite in self.settings.suites}
         return requirement in asked and bool(self.subjects(requirement))
 
+    def waived(self, verdict: Verdict) -> Verdict:
+        """Return a verdict, waived where the run's waivers cover it."""
+        return waive([verdict], self.facts.waivers, self.facts.started)[0]
+
     def subjects(self, requirement: str) -> list[str]:
         """Return what a requirement is judged on: the checkpoints of the plan, or its checks of the target."""
         row = REQUIREMENTS[requirement]
@@ -200,7 +213,9 @@ class Session:
         left_behind = self._clean()
         measurements = self.measurements()
         observations = self.observations()
-        judgement = judge_run(self.plan, self.settings, self.gates, book, measurements)
+        judgement = judge_run(
+            self.plan, self.settings, self.gates, book, measurements, self.facts.waivers, self.facts.started
+        )
         code = exit_code if final or (exit_code == 1 and judgement.exit_code != 1) else judgement.exit_code
         stages = {"preflight": self.preflight_seconds}
         for measurement in measurements:
@@ -226,6 +241,7 @@ class Session:
             plan=self.plan,
             settings=self.settings,
             gates=self.gates,
+            waivers=self.facts.waivers,
             judgement=judgement,
             exit_code=code,
             measurements=measurements,
@@ -233,11 +249,26 @@ class Session:
             environment=self.facts.environment,
             stages=stages,
             left_behind=left_behind,
+            system=self._system,
         )
         public: dict[str, Any] = self._redactor.plain(document)
         self._redactor.sweep(self.folder)
         write_report(public, self.folder, self._signer)
+        self._keep(public)
         return public
+
+    def _keep(self, document: dict[str, Any]) -> None:
+        """Append the run to its history; what goes wrong there must not cost the run its report."""
+        if not self.settings.history:
+            return
+        from pytest_ckpt.report.history import append_run  # noqa: PLC0415
+
+        try:
+            count = append_run(Path(self.settings.history), document, self.folder)
+        except (OSError, shutil.Error) as error:
+            self.last_words = f"THE RUN IS NOT IN THE HISTORY: {self.settings.history}: {error}"
+        else:
+            self.last_words = f"history: {self.settings.history} holds {count} runs"
 
     def _clean(self) -> list[str]:
         target = Path(self.facts.target_folder)
@@ -296,10 +327,18 @@ def _facts(
             **({"second_client": second.description} if second else {}),
         },
         gates=gates,
+        waivers=checked.waivers,
         second_client=second,
         small_folder=str(small.path) if small else None,
         small_identity=small.identity if small else (),
     )
+
+
+def _check_history(settings: Settings) -> None:
+    if settings.history and settings.target:
+        from pytest_ckpt.report.history import check_place  # noqa: PLC0415
+
+        check_place(Path(settings.history), Path(settings.target), Path(settings.report))
 
 
 def _signer(settings: Settings) -> Signer | None:

@@ -75,18 +75,28 @@ class Settings:
     retain: int
     data_pairs: int
     compressible: float
+    duration_seconds: float
+    near_full: bool
     suites: tuple[str, ...]
     gates: str
+    waive: str | None
     second_mount: str | None
     full_target: str | None
     power_cut: str | None
     power_cuts: int
     effort: float
     report: str
+    system: str | None
     sign: str | None
+    history: str | None
     origins: tuple[Origin, ...]
 
     @property
     def asks_contention(self) -> bool:
         """Whether loads and saves that are not alone are measured too."""
         return "contention" in self.suites
+
+    @property
+    def asks_endurance(self) -> bool:
+        """Whether saves for long, and on a full volume, are measured too; they are where their suite is named."""
+        return "endurance" in self.suites

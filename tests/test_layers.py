@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pytest_ckpt"
 
 # From the ground up. A module may import from its own layer and from those below. A folder stands for all in it.
 LAYERS = [
-    {"__init__", "blocked", "errors", "units", "records", "redaction", "resources", "statistics"},
+    {"__init__", "blocked", "errors", "units", "records", "redaction", "resources", "statistics", "system_description"},
     {"settings"},
     {"sizing"},
     {"targets"},
@@ -20,11 +20,12 @@ LAYERS = [
     {"conformance"},
     # Both are pure; the controller's checks use their words for a failure.
     {"requirements", "certificate", "gate_tables"},
+    {"dlio"},
     {"measure"},
     {"report"},
     {"session"},
     {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"}
-    | {"verification", "comparison"},
+    | {"verification", "judge_dlio", "comparison", "trend"},
 ]
 FACES = LAYERS[-1]
 
@@ -41,6 +42,7 @@ OWNERS = {
     "markupsafe": ("report/html.py",),
     "jsonschema": ("verification.py",),
     "cryptography": ("report/signing.py",),
+    "yaml": ("dlio/folder.py",),
     "psutil": ("measure/environment.py", "targets/"),
 }
 

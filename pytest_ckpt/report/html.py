@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from pytest_ckpt import resources, units
 from pytest_ckpt.report import charts, overview, view
+from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
     NONE,
     margin_text,
@@ -53,6 +54,14 @@ def write_certificate(document: dict[str, Any], path: Path) -> None:
     made.replace(path)
 
 
+def write_results_table(document: dict[str, Any], path: Path) -> None:
+    """Write the page of a tree of published results: one table. The file appears whole or not at all."""
+    made = path.with_name(path.name + ".part")
+    template = _environment().get_template("results.html.j2")
+    made.write_text(template.render(document=document, messages=group_messages(document["messages"])), encoding="utf-8")
+    made.replace(path)
+
+
 def render(document: dict[str, Any]) -> str:
     """Return the certificate of a report document as one HTML page."""
     subjects = view.subjects(document)
@@ -71,6 +80,7 @@ def render(document: dict[str, Any]) -> str:
         stages=_stages(document.get("stages") or {}),
         hosts=_alike((document.get("environment") or {}).get("hosts") or []),
         heat_levels=_heat_legend(),
+        messages=group_messages((document.get("published") or {}).get("messages") or []),
     )
 
 
@@ -119,6 +129,7 @@ def _environment() -> jinja2.Environment:
         "rough_percent": _or_dash(_rough_percent),
         "commas": _or_dash(lambda value: f"{value:,}"),
         "margin": _or_dash(margin_text),
+        "overstated": _or_dash(share),
         "moment": _or_dash(moment_text),
         "dash": _or_dash(str),
         "in_short": view.names_in_short,

@@ -43,12 +43,13 @@ def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float
             f"{format_rate(needed)}, is that of the full size"
         )
     seconds = [o.seconds for o in operations]
+    rank0 = [o.rank0_seconds for o in operations if o.rank0_seconds is not None]
     detail = (
-        f"slowest {kind} {slowest.index}: rank {slowest.slowest_rank}, "
-        + ", ".join(f"{name} {format_seconds(value)}" for name, value in slowest.phases.items()),
+        f"slowest {kind} {slowest.index}: "
+        + ", ".join([_rank(slowest), *(f"{name} {format_seconds(value)}" for name, value in slowest.phases.items())]),
         f"{kind}s: mean {format_seconds(statistics.fmean(seconds))}, "
-        f"median {format_seconds(statistics.median(seconds))}, maximum {format_seconds(max(seconds))}; "
-        f"rank 0 by itself at most {format_seconds(max(o.rank0_seconds for o in operations))}",
+        f"median {format_seconds(statistics.median(seconds))}, maximum {format_seconds(max(seconds))}"
+        + (f"; rank 0 by itself at most {format_seconds(max(rank0))}" if rank0 else ""),
         f"{format_rate(slowest.bytes_per_second)} where {format_rate(needed)} are needed",
         *origin,
     )
@@ -64,12 +65,18 @@ def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float
         because = (
             f"{len(over)} of {planned} {kind}s took longer than {format_seconds(limit)}; the slowest, {kind} "
             f"{slowest.index}, took {format_seconds(slowest.seconds)} ({slowest.seconds / limit:.2f} x the limit), "
-            f"most of it in {_longest_phase(slowest)} on rank {slowest.slowest_rank}."
+            f"{_where(slowest)}."
         )
         return measured_as("failed", slowest.seconds, limit, "s", because, detail)
     because = f"The slowest of {planned} {kind}s took {format_seconds(slowest.seconds)} of {format_seconds(limit)}."
     return measured_as("met", slowest.seconds, limit, "s", because, detail)
 
 
-def _longest_phase(operation: Operation) -> str:
-    return max(operation.phases, key=operation.phases.__getitem__, default="no phase")
+def _where(operation: Operation) -> str:
+    if not operation.phases:
+        return f"on {_rank(operation)}"
+    return f"most of it in {max(operation.phases, key=operation.phases.__getitem__)} on {_rank(operation)}"
+
+
+def _rank(operation: Operation) -> str:
+    return "a rank that is not recorded" if operation.slowest_rank is None else f"rank {operation.slowest_rank}"

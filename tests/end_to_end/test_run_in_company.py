@@ -25,7 +25,7 @@ OPTIONS = (
     "--ckpt-scale=1/10000",
     "--ckpt-operations=2",
     "--ckpt-suite=performance,contention",
-    "--ckpt-gates=speed-only",
+    "--ckpt-gates=posix-shared",
 )
 
 

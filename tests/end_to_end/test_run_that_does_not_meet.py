@@ -182,3 +182,21 @@ def _failure(run: Run, requirement: str) -> str:
         run.text.partition(f"{requirement} failed for ")[1]
         + run.text.partition(f"{requirement} failed for ")[2].partition("\n__")[0]
     )
+
+
+def test_a_waiver_turns_a_failure_into_what_it_is_and_certifies_nothing(door: FrontDoor) -> None:
+    (door.home / "waive.toml").write_text(
+        '[[waive]]\nrequirement = "SAVE"\nsubject = "*"\nreason = "A trial"\nexpires = 2999-12-31\n'
+        '[[waive]]\nrequirement = "LOAD"\nsubject = "*"\nreason = "Long ago"\nexpires = 2001-01-01\n'
+    )
+    run = door.run(*SMALLEST, "--ckpt-waive=waive.toml", cluster=HUGE)
+    assert run.code == 1
+    assert run.verdict("SAVE")["outcome"] == "waived"
+    assert "A trial" in run.verdict("SAVE")["because"]
+    assert run.verdict("LOAD")["outcome"] == "failed"
+    assert any("ended on 2001-01-01" in reason for reason in run.document["grade_reasons"])
+    page = (run.report / "certificate.html").read_text()
+    assert "A trial" in page
+    wrong = door.run(*SMALLEST, "--ckpt-waive=nowhere.toml", report=door.home / "other")
+    assert wrong.code == 4
+    assert "--ckpt-waive nowhere.toml: it cannot be read" in wrong.text

@@ -67,6 +67,7 @@ def make_run(
         plan=plan,
         settings=settings,
         gates=gates,
+        waivers=(),
         judgement=judgement,
         exit_code=2 if fails else judgement.exit_code,
         measurements=measurements,

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_judges import FULL, LIMITS, failed_in, judged, measurement
 
+from pytest_ckpt.gate_tables import settle
 from pytest_ckpt.options import resolve
 from pytest_ckpt.records import BesideNeighbour, BesideReads, Patterns
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, severity_of
 
 SAVE_LIMIT = LIMITS.save_limit_seconds
 NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "alone_seconds": (1.0, 1.0, 1.0),
@@ -39,9 +40,10 @@ class TestBoth:
         assert verdict.detail
         assert len(REQUIREMENTS[requirement].text) > 200
 
-    def test_it_is_part_of_a_run_that_names_its_suite(self, requirement, name, of):
-        assert not REQUIREMENTS[requirement].is_asked(resolve({}, {}))
-        assert REQUIREMENTS[requirement].is_asked(resolve({"ckpt_suite": "all"}, {}))
+    def test_it_is_required_of_shared_storage_and_reported_of_a_local_disk(self, requirement, name, of):
+        for file_system, is_local, severity in (("nfs4", False, "required"), ("ext4", True, "advisory")):
+            _, gates = settle(resolve({}, {}), file_system, is_local=is_local)
+            assert severity_of(REQUIREMENTS[requirement], "llama3-8b-full", gates) == severity
 
     def test_what_was_not_measured_is_not_run(self, requirement, name, of):
         assert judged(requirement, measurement()).outcome == "not run"

@@ -1,0 +1,71 @@
+"""``pytest-ckpt doctor``: what this machine can measure and what not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.errors import UsageError
+from pytest_ckpt.options import OPTIONS, add_options, resolve
+
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "say what this machine can and cannot measure, and what to do about it"
+DESCRIPTION = (
+    "Look at libraries, MPI, memory, space, privileges, caches and clock. On the target a file of 4 MiB is written and "
+    "removed again. Exit code 0 when a run is possible, 4 when not."
+)
+SCHEMA = "pytest-ckpt/doctor/1"
+_EXIT_CANNOT = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    add_options(parser.add_argument)
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "--write-system",
+        metavar="FILE",
+        help="write a template of the system description that --ckpt-system reads, and do nothing else",
+    )
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print the findings as they come."""
+    if asked.write_system:
+        return _write_template(Path(asked.write_system))
+    from pytest_ckpt.measure.doctor import examine  # noqa: PLC0415
+    from pytest_ckpt.records import to_plain  # noqa: PLC0415
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
+
+    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {})
+    findings = []
+    for finding in examine(settings):
+        findings.append(finding)
+        if not asked.json:
+            word = "ok" if finding.can else "cannot" if finding.needed else "limited"
+            print(f"{finding.name:<13} {word:<8} {printable(finding.says)}", flush=True)
+            if finding.remedy:
+                print(f"{'':<22} {finding.remedy}", flush=True)
+    can_run = all(f.can for f in findings if f.needed)
+    if asked.json:
+        print(json.dumps({"schema": SCHEMA, "can_run": can_run, "findings": to_plain(findings)}, indent=1))
+    else:
+        print("a run is possible" if can_run else "NO RUN IS POSSIBLE: mend what says cannot")
+    return 0 if can_run else _EXIT_CANNOT
+
+
+def _write_template(file: Path) -> int:
+    from pytest_ckpt.system_description import OPTION, template  # noqa: PLC0415
+
+    try:
+        with file.open("x", encoding="utf-8") as made:
+            made.write(template())
+    except OSError as error:
+        raise UsageError(
+            f"--write-system {file}: {error.strerror}.", "Name a file that does not exist, in a folder that does."
+        ) from None
+    print(f"fill in {file} and give it to a run: {OPTION}={file}")
+    return 0

@@ -1,0 +1,339 @@
+"""Puts runs together to results: one system and layout, what was published of it and what was found. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_ckpt.dlio.cached import signs_of_cached_reads
+from pytest_ckpt.dlio.facts import Facts
+from pytest_ckpt.dlio.folder import Message, RunFiles
+from pytest_ckpt.dlio.layouts import recognize
+from pytest_ckpt.dlio.slowest import (
+    ALL_RANKS,
+    INFERRED,
+    RANK_0,
+    USUAL_SECONDS_BETWEEN,
+    Slowest,
+    clock_skew_seconds,
+    inference_error_seconds,
+    slowest_of_each,
+    strangers,
+)
+from pytest_ckpt.records import Measurement, Operation, OperationKind
+from pytest_ckpt.sizing.models import Layout
+from pytest_ckpt.units import format_count, format_seconds
+
+KINDS: tuple[OperationKind, ...] = ("save", "load")
+# Two ways to the same mean; more apart, and the files are not of one run.
+_SAME_MEAN = 0.01
+_WORTH_A_WORD_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One run whose layout is known."""
+
+    folder: Path
+    files: RunFiles
+    layout: Layout
+    operations: tuple[Slowest, ...]
+    inference_error_seconds: float | None
+    rank_count: int
+    started: str
+    ended: str
+
+    def of_kind(self, kind: OperationKind) -> tuple[Slowest, ...]:
+        """Return the saves, or the loads."""
+        return tuple(o for o in self.operations if o.kind == kind)
+
+    def planned(self, kind: OperationKind) -> int:
+        """Return how many there should be: as configured, and never fewer than there are."""
+        return max(self.files.facts.planned.get(kind, 0), len(self.of_kind(kind)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """The saves, or the loads, of a result: as published, and as found. Seconds; rates in GiB/s.
+
+    ``published_seconds`` is the mean of rank 0's own times. ``slowest_mean_seconds`` is the same mean with the slowest
+    process in its place, over the operations of which it is known; ``overstatement`` is by how much longer that is
+    than the mean of rank 0's over just these. ``judged_seconds`` is the slowest operation: what a cluster waits for.
+    """
+
+    kind: OperationKind
+    operations: int
+    planned: int
+    bases: Mapping[str, int]
+    published_seconds: float | None
+    published_gib_per_second: float | None
+    published_in: str
+    slowest_mean_seconds: float | None
+    overstatement: float | None
+    judged_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """All runs of one system and layout."""
+
+    system: str
+    layout: Layout
+    runs: tuple[Run, ...]
+    measurement: Measurement
+    figures: Mapping[OperationKind, Figures]
+    planned: Mapping[OperationKind, int]
+    signs: tuple[str, ...]
+    messages: tuple[Message, ...]
+
+
+def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
+    """Return the run, or None where nothing can be judged, and what there is to say about it."""
+    folder = files.place.folder
+    messages = list(files.messages)
+
+    def say(text: str, path: Path = folder) -> None:
+        messages.append(Message(path=str(path), text=text))
+
+    if not files.ranks:
+        say("no rank's times could be read, so nothing can be judged. A summary holds only means of rank 0.")
+        return None, messages
+    ranks = dict(files.ranks)
+    for rank in [r for r in ranks if r >= (files.facts.processes or r + 1)]:
+        why = f"left out: there is no rank {rank} of {format_count(files.facts.processes or 0)}."
+        say(why, folder / f"{rank}_per_epoch_stats.json")
+        del ranks[rank]
+    for rank, why in strangers(ranks).items():
+        say(f"left out: {why}.", folder / f"{rank}_per_epoch_stats.json")
+        del ranks[rank]
+    moved = [t.bytes for t in ranks.values() if t.bytes]
+    found = recognize(
+        files.facts, round(statistics.median(moved)) if moved else None, max(ranks), files.place.model_folder
+    )
+    if found.layout is None:
+        say(f"not judged. {found.because}")
+        return None, messages
+    if 0 not in ranks:
+        say(f"rank 0's times are missing, so what was published is not known; rank {min(ranks)}'s starts are used.")
+    processes = found.layout.processes
+    if len(ranks) < processes:
+        say(
+            f"holds the times of {format_count(len(ranks))} of {format_count(processes)} ranks: the slowest process "
+            "is inferred from when the next operation started."
+        )
+    between = files.facts.seconds_between
+    seconds_between = USUAL_SECONDS_BETWEEN if between is None else between
+    operations = slowest_of_each(ranks, processes, seconds_between)
+    if against := [f"{o.kind} {o.number}" for o in operations if o.contradicted]:
+        say(
+            f"the starts of {', '.join(against)} and the next do not leave room for what a rank recorded with "
+            f"{format_seconds(seconds_between)} between checkpoints: nothing is inferred from them."
+        )
+    skew = clock_skew_seconds(ranks)
+    if skew > _WORTH_A_WORD_SECONDS:
+        say(f"the ranks' clocks differ by {format_seconds(skew)}; only durations on one clock are used.")
+    for kind in KINDS:
+        if text := _disagreement(kind, files.facts, operations):
+            say(text, folder / "summary.json")
+    times = ranks[min(ranks)]
+    run = Run(
+        folder=folder,
+        # Of a large tree, what every rank said is not kept twice.
+        files=replace(files, ranks={}, messages=()),
+        layout=found.layout,
+        operations=operations,
+        inference_error_seconds=inference_error_seconds(ranks, processes, seconds_between),
+        rank_count=len(ranks),
+        started=times.started,
+        ended=times.ended,
+    )
+    return run, messages
+
+
+def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
+    """Return one result for each system and layout; runs that saved and runs that loaded belong together."""
+    groups: dict[tuple[str, str, str], list[tuple[Run, list[Message]]]] = {}
+    for run, messages in runs:
+        groups.setdefault((*_origin(run), run.layout.subject), []).append((run, messages))
+    results = []
+    for group in groups.values():
+        ordered = sorted((run for run, _ in group), key=lambda r: (r.started, str(r.folder)))
+        results.append(_result(ordered, tuple(m for _, messages in group for m in messages), top))
+    return sorted(results, key=lambda r: (r.system, r.layout.full_bytes, r.layout.subject))
+
+
+def _origin(run: Run) -> tuple[str, str]:
+    """Return what two runs share when they are the phases of one result."""
+    place, checkpoints = run.files.place, run.files.facts.checkpoint_folder
+    if place.is_published_tree:
+        return place.submitter, place.system
+    return ("checkpoints", checkpoints) if checkpoints else ("folder", str(run.folder.parent))
+
+
+def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Result:
+    shards = runs[0].layout
+    operations: list[Operation] = []
+    figures: dict[OperationKind, Figures] = {}
+    planned: dict[OperationKind, int] = {}
+    for kind in KINDS:
+        slowest = [o for run in runs for o in run.of_kind(kind)]
+        planned[kind] = sum(run.planned(kind) for run in runs)
+        figures[kind] = _figures(kind, runs, slowest, planned[kind])
+        operations += [_operation(o, index, shards) for index, o in enumerate(slowest, start=1)]
+    done = {kind: sum(o.kind == kind for o in operations) for kind in KINDS}
+    whole = [done[kind] for kind in KINDS if done[kind] and done[kind] == planned[kind]]
+    cut_off = any(done[kind] < planned[kind] for kind in KINDS)
+    hosts = max((run.files.facts.hosts for run in runs), key=len)
+    count = max(run.files.facts.host_count or 0 for run in runs)
+    measurement = Measurement(
+        subject=shards.subject,
+        model=shards.model.name,
+        mode=shards.mode,
+        processes=shards.processes,
+        hosts=hosts if len(hosts) >= count else (*hosts, *(f"host {n + 1}" for n in range(len(hosts), count))),
+        engine="DLIO",
+        scale=1.0,
+        seed=0,
+        bytes=shards.bytes,
+        full_bytes=shards.full_bytes,
+        rank_bytes=tuple(rank.bytes for rank in shards.ranks()),
+        basis=_weakest(operations),
+        operations_planned=max(planned.values()) if cut_off else min(whole),
+        operations=tuple(operations),
+        cache=None,
+        integrity=None,
+        durability=None,
+        engine_facts=_engine_facts(runs),
+    )
+    loads = [(o.index, o.seconds) for o in comparable(measurement.of_kind("load"))]
+    return Result(
+        system=_system(runs, top),
+        layout=shards,
+        runs=tuple(runs),
+        measurement=measurement,
+        figures=figures,
+        planned=planned,
+        signs=signs_of_cached_reads(loads),
+        messages=messages,
+    )
+
+
+def comparable(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Return the operations whose times say the same: those of the slowest process, where any is known."""
+    return tuple(o for o in operations if o.basis != RANK_0) or tuple(operations)
+
+
+def _operation(found: Slowest, index: int, shards: Layout) -> Operation:
+    everyone = found.basis == ALL_RANKS
+    return Operation(
+        kind=found.kind,
+        index=index,
+        seconds=found.seconds,
+        slowest_rank=found.slowest_rank,
+        rank0_seconds=found.rank0_seconds,
+        rank_seconds=tuple(found.rank_seconds[rank] for rank in range(shards.processes)) if everyone else (),
+        phases={},
+        bytes=shards.bytes,
+        checkpoint=found.number,
+        basis=found.basis,
+    )
+
+
+def _figures(kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest], planned: int) -> Figures:
+    known = [o for o in slowest if o.basis != RANK_0 and o.rank0_seconds is not None]
+    mean = statistics.fmean(o.seconds for o in known) if known else None
+    own = statistics.fmean(o.rank0_seconds or 0.0 for o in known) if known else None
+    published_seconds, rate, where = _as_published(kind, runs, slowest)
+    return Figures(
+        kind=kind,
+        operations=len(slowest),
+        planned=planned,
+        bases={basis: n for basis in (ALL_RANKS, INFERRED, RANK_0) if (n := sum(o.basis == basis for o in slowest))},
+        published_seconds=published_seconds,
+        published_gib_per_second=rate,
+        published_in=where,
+        slowest_mean_seconds=mean,
+        overstatement=mean / own - 1 if mean and own else None,
+        judged_seconds=max((o.seconds for o in slowest), default=None),
+    )
+
+
+def _as_published(
+    kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest]
+) -> tuple[float | None, float | None, str]:
+    """Return the published seconds and GiB/s: from the summaries, or computed as a summary is, from rank 0's times."""
+    ran = [run for run in runs if run.of_kind(kind)]
+    summaries = [(run.files.facts.published.get(kind), len(run.of_kind(kind))) for run in ran]
+    seconds = [(p.seconds, n) for p, n in summaries if p and p.seconds]
+    rates = [(p.gib_per_second, n) for p, n in summaries if p and p.gib_per_second]
+    if ran and len(seconds) == len(rates) == len(ran):
+        count = sum(n for _, n in seconds)
+        return sum(s * n for s, n in seconds) / count, sum(r * n for r, n in rates) / count, "summary.json"
+    own = [o.rank0_seconds for o in slowest if o.rank0_seconds is not None]
+    if not own:
+        return None, None, ""
+    gib = runs[0].layout.bytes / 2**30
+    return statistics.fmean(own), statistics.fmean(gib / s for s in own), "rank 0's times, no summary.json"
+
+
+def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowest]) -> str:
+    """Say where the summary's mean is not that of rank 0's times; empty when it is, or cannot be compared."""
+    published = facts.published.get(kind)
+    own = [o.rank0_seconds for o in operations if o.kind == kind and o.rank0_seconds is not None]
+    if published is None or published.seconds is None or not own:
+        return ""
+    mean = statistics.fmean(own)
+    if abs(mean - published.seconds) <= _SAME_MEAN * mean:
+        return ""
+    return (
+        f"it says that a {kind} took {format_seconds(published.seconds)} on average, and rank 0's times give "
+        f"{format_seconds(mean)}: it is of another run, or was changed. Judged are the times."
+    )
+
+
+def _weakest(operations: Sequence[Operation]) -> str:
+    """Return the basis of the whole: all ranks only where that is true of every operation."""
+    bases = {o.basis for o in operations}
+    if bases == {ALL_RANKS}:
+        return ALL_RANKS
+    return RANK_0 if bases == {RANK_0} else INFERRED
+
+
+def _engine_facts(runs: Sequence[Run]) -> dict[str, str]:
+    every = [run.files.facts for run in runs]
+    between = next((f.seconds_between for f in every if f.seconds_between is not None), None)
+    errors = [run.inference_error_seconds for run in runs if run.inference_error_seconds is not None]
+    found = {
+        "runs": ", ".join(run.folder.name for run in runs),
+        "checkpoint folder": next((f.checkpoint_folder for f in every if f.checkpoint_folder), ""),
+        "between checkpoints": f"{format_seconds(USUAL_SECONDS_BETWEEN)} (usual; not recorded)"
+        if between is None
+        else format_seconds(between),
+    }
+    if errors:
+        found["inference from rank 0, held against all ranks"] = f"at most {format_seconds(max(errors))} off"
+    return {name: value for name, value in found.items() if value}
+
+
+def _system(runs: Sequence[Run], top: Path) -> str:
+    place = runs[0].files.place
+    if place.is_published_tree:
+        return f"{place.submitter} {place.system}".strip()
+    folders = {run.folder.absolute() for run in runs}
+    shared = folders.pop() if len(folders) == 1 else Path(*_common(folders))
+    try:
+        inside = shared.relative_to(top.absolute())
+    except ValueError:
+        return shared.name
+    return str(inside) if inside.parts else shared.name
+
+
+def _common(folders: Iterable[Path]) -> list[str]:
+    shared: list[str] = []
+    for parts in zip(*(folder.parts for folder in folders), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return shared

@@ -1,0 +1,35 @@
+"""A progress bar for reading many files: one live line on a terminal, nothing elsewhere."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+_WIDTH = 30
+
+
+class Bar:
+    """Draws ``reading [#####.....] 12 of 100 runs, 12,288 files`` on a stream, and takes it away again."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live = stream.isatty()
+        self._shown = ""
+
+    def show(self, done: int, of: int, files: int) -> None:
+        """Bring the line up to date."""
+        if not self._live or not of:
+            return
+        filled = _WIDTH * done // of
+        self._write(f"reading [{'#' * filled}{'.' * (_WIDTH - filled)}] {done:,} of {of:,} runs, {files:,} files")
+
+    def end(self) -> None:
+        """Remove the line."""
+        if self._shown:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        if text != self._shown:
+            blank = " " * max(0, len(self._shown) - len(text))
+            self._stream.write("\r" + text + blank + ("" if text else "\r"))
+            self._stream.flush()
+            self._shown = text

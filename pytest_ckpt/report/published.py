@@ -1,0 +1,121 @@
+"""The terminal's view of published results: what was published beside what was judged, for one result or for a tree."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pytest_ckpt import units
+from pytest_ckpt.report.quantity import NONE
+from pytest_ckpt.report.svg import printable
+
+WIDTH = 100
+_MOST_MESSAGES = 30
+_SYSTEM_WIDTH = 30
+_ONE = "{:<6}{:>11}{:>15}{:>12}{:>10}  {}"
+_MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>14}  {}"
+
+
+def result_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return what was published beside what was found, and what there is to say about the files."""
+    published = document["published"]
+    lines = [
+        f"published with {published['tool']}: {published['system']}",
+        _ONE.format("", "published", "slowest rank", "overstated", "judged", "basis"),
+    ]
+    for figure in published["figures"]:
+        if not figure["operations"]:
+            lines.append(_ONE.format(figure["kind"], NONE, NONE, NONE, NONE, "none in this result"))
+            continue
+        lines.append(
+            _ONE.format(
+                figure["kind"],
+                _seconds(figure["published_seconds"]),
+                _seconds(figure["slowest_mean_seconds"]),
+                share(figure["overstatement"]),
+                _seconds(figure["judged_seconds"]),
+                figure["basis"],
+            )
+        )
+    lines.append("published and slowest rank are means over the operations; judged is the slowest of them")
+    return [_plain(line) for line in [*lines, "", *message_lines(published["messages"])]]
+
+
+def table_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the table of a tree: one row a system and checkpoint. Times in pairs: as published, as judged."""
+    accelerators = document["cluster"]["accelerators"]
+    lines = [
+        _MANY.format("", "", "save:", "", "load:", "", "", "").rstrip(),
+        _MANY.format(
+            "system", "checkpoint", "published", "judged", "published", "judged", "serves up to", f"at {accelerators:,}"
+        ),
+    ]
+    for row in document["results"]:
+        cells = [_seconds(f[name]) for f in row["figures"] for name in ("published_seconds", "judged_seconds")]
+        overall = row["certified_cluster"]["overall"]
+        flags = row["verdict"] + (", signs of cached loads" if row["signs"] else "")
+        lines.append(
+            _MANY.format(
+                _shortened(row["system"]), row["subject"], *cells, NONE if overall is None else f"{overall:,}", flags
+            )
+        )
+    results = len(document["results"])
+    lines += [
+        "",
+        *textwrap.wrap(
+            f"{results} results of {document['runs']} runs for a cluster of {accelerators:,} accelerators: a save "
+            f"within {units.format_seconds(document['cluster']['save_limit_seconds'])}, a load within "
+            f"{units.format_seconds(document['cluster']['load_limit_seconds'])}. Published: mean of rank 0's own "
+            "times. Judged: the slowest process of the slowest operation. None is certified: DLIO shows neither that "
+            "saves are durable, nor that loads are cold, nor that bytes are right.",
+            WIDTH,
+        ),
+    ]
+    if document["passed_over"]:
+        lines.append(f"{document['passed_over']} runs of other benchmarks were passed over.")
+    return [_plain(line) for line in [*lines, "", *message_lines(document["messages"])]]
+
+
+def message_lines(messages: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the messages; files of which the same is said stand together."""
+    lines = []
+    grouped = group_messages(messages)
+    for text, paths in grouped[:_MOST_MESSAGES]:
+        more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+        lines += textwrap.wrap(
+            f"note: {paths[0]}{more}: {text}", WIDTH, subsequent_indent="  ", break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+    if len(grouped) > _MOST_MESSAGES:
+        lines.append(f"and {len(grouped) - _MOST_MESSAGES:,} more notes: --json has all of them")
+    return lines
+
+
+def group_messages(messages: Iterable[Mapping[str, str]]) -> list[tuple[str, list[str]]]:
+    """Return (text, paths) with each text once, in the order of their first appearance."""
+    grouped: dict[str, list[str]] = {}
+    for message in messages:
+        grouped.setdefault(message["text"], []).append(message["path"])
+    return list(grouped.items())
+
+
+def share(overstatement: float | None) -> str:
+    """Return by how much longer the slowest process took, with a sign."""
+    if overstatement is None:
+        return NONE
+    return ("+" if overstatement >= 0 else "-") + units.format_percent(abs(overstatement), digits=2)
+
+
+def _seconds(value: float | None) -> str:
+    return NONE if value is None else units.format_seconds(value)
+
+
+def _shortened(name: str) -> str:
+    if len(name) <= _SYSTEM_WIDTH:
+        return name
+    return f"{name[: _SYSTEM_WIDTH - 13]}...{name[-10:]}"
+
+
+def _plain(line: str) -> str:
+    return printable(line).replace("\n", " ").replace("\N{EN DASH}", "-").rstrip()

@@ -1,0 +1,138 @@
+"""The trend of many runs for people: lines with sparklines for a terminal, and one HTML page with a chart a series."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt import units
+from pytest_ckpt.report.svg import Axis, escape, label, line, picture, printable, tag
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ckpt.report.html import Section
+
+_METHOD = (
+    "A point is a run: the median of its operations. A change is told when the newest 3, 5, 8, 13 or 21 runs differ "
+    "from the up to 40 before them in an exact rank test (Mann and Whitney), at 0.1 % each: below 0.5 % false alarms "
+    "for a series whose runs come in no particular order. A change that is older than 21 runs has become what the "
+    "newest are compared with."
+)
+_BARS = {True: "▁▂▃▄▅▆▇█", False: "_.-=+*#@"}
+_COLUMNS = ("median", "slowest", "limit")
+_SHOWN = 40
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 78.0, 1040.0, 34.0, 190.0, 222
+
+
+def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
+    """Return the trend as lines of text, with sparklines of block characters or of ASCII."""
+    form = "{:<22.22} {:<5}{:>5}{:>12}{:>12}{:>12}{:>8}  {}"
+    lines = [f"{document['runs']} runs", ""]
+    lines.append(form.format("checkpoint", "", "runs", "newest", "slowest", "limit", "late", "median of each run"))
+    for series in document["series"]:
+        points = series["points"]
+        newest = points[-1] if points else None
+        cells = [series["subject"], series["kind"], len(points)]
+        if newest:
+            cells += [units.format_seconds(newest[f"{n}_seconds"]) for n in _COLUMNS]
+            cells += [_late(points), sparkline([p["median_seconds"] for p in points[-_SHOWN:]], unicode=unicode)]
+        else:
+            cells += ["-", "-", "-", "-", ""]
+        lines.append(form.format(*cells).rstrip())
+    lines.append("")
+    lines += [f"{s['subject']} {s['kind']}: {_change(s)}" for s in document["series"] if s["change"]]
+    if not any(s["change"] for s in document["series"]):
+        lines.append("no change shows")
+    lines += [f"{s['subject']} {s['kind']}: left out: {text}" for s in document["series"] if (text := _left_out(s))]
+    lines += document["notices"]
+    if document["regression"] is not None:
+        threshold = units.format_percent(document["regression"])
+        named = ", ".join(document["regressions"])
+        lines.append(f"REGRESSION of at least {threshold}: {named}" if named else f"no regression of {threshold}")
+    lines += ["", *textwrap.wrap(_METHOD, 100)]
+    return [printable(text) for text in lines]
+
+
+def trend_sections(document: Mapping[str, Any]) -> list[Section]:
+    """Return the trend as the sections of a page."""
+    from pytest_ckpt.report.html import Section  # noqa: PLC0415 - jinja2 only when it is needed
+
+    sections = []
+    for number, series in enumerate(document["series"]):
+        text = " ".join(filter(None, [_change(series), _left_out(series)]))
+        chart = (_chart(f"trend-{number}", series),) if series["points"] else ()
+        heading = f"{series['subject']}, {series['kind']}s"
+        sections.append(Section(heading=heading, text=text, pictures=chart))
+    rows = tuple(
+        (s["subject"], s["kind"], p["started"], p["id"], *(units.format_seconds(p[f"{n}_seconds"]) for n in _COLUMNS))
+        for s in document["series"]
+        for p in reversed(s["points"])
+    )
+    head = ("checkpoint", "", "started", "run", *_COLUMNS)
+    sections.append(Section(heading="Every run", text=_METHOD, head=head, rows=rows))
+    return sections
+
+
+def sparkline(values: Sequence[float], *, unicode: bool) -> str:
+    """Return one character a value, from the lowest to the highest of them."""
+    bars = _BARS[unicode]
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(bars[round((value - low) / span * (len(bars) - 1))] for value in values)
+
+
+def _late(points: Sequence[Mapping[str, Any]]) -> str:
+    return str(sum(p["slowest_seconds"] > p["limit_seconds"] for p in points))
+
+
+def _change(series: Mapping[str, Any]) -> str:
+    change = series["change"]
+    if change is None:
+        return "No change shows."
+    word = "slower" if change["ratio"] > 1 else "faster"
+    return (
+        f"{word} since {change['since']}: the newest {change['runs']} runs take {change['ratio']:.3f} times what the "
+        f"{change['before']} before took (chance of that without a change: {change['probability']:.1g})."
+    )
+
+
+def _left_out(series: Mapping[str, Any]) -> str:
+    return ", ".join(f"{count} runs: {why}" for why, count in series["left_out"].items() if count)
+
+
+def _chart(key: str, series: Mapping[str, Any]) -> str:
+    """Draw the median of every run, its slowest operation above it, and the limit, as far as it lies near."""
+    points, kind = series["points"], series["kind"]
+    slowest = max(p["slowest_seconds"] for p in points)
+    limit = points[-1]["limit_seconds"]
+    near = limit <= 2 * slowest
+    axis = Axis(low=0.0, high=max(slowest, limit if near else 0.0) * 1.08, start=_BOTTOM, end=_TOP)
+    step = (_RIGHT - _LEFT) / len(points)
+    parts = []
+    for value in axis.ticks(4):
+        parts.append(line(_LEFT, axis.at(value), _RIGHT, axis.at(value), "grid"))
+        parts.append(label(_LEFT - 6, axis.at(value) + 4, units.format_seconds(value) if value else "0", "t", "end"))
+    for number, point in enumerate(points):
+        x = _LEFT + (number + 0.5) * step
+        late = point["slowest_seconds"] > point["limit_seconds"]
+        top, middle = axis.at(point["slowest_seconds"]), axis.at(point["median_seconds"])
+        parts.append(line(x, top, x, middle, "late" if late else f"whisker {kind}-line"))
+        hint = (
+            f"{point['started']}: median {units.format_seconds(point['median_seconds'])}, "
+            f"slowest {units.format_seconds(point['slowest_seconds'])}"
+        )
+        parts.append(tag("circle", tag("title", escape(hint)), cx=x, cy=middle, r=3.2, class_=f"mark {kind}-mark"))
+    if series["change"]:
+        x = _LEFT + (len(points) - series["change"]["runs"]) * step
+        parts.append(line(x, _TOP, x, _BOTTOM, "span"))
+        parts.append(label(x, _TOP - 4, "change", "t small", "middle"))
+    if near:
+        parts.append(line(_LEFT, axis.at(limit), _RIGHT, axis.at(limit), "limit"))
+    parts.append(line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"))
+    parts.append(label(_LEFT, _BOTTOM + 18, points[0]["started"][:10], "t quiet"))
+    parts.append(label(_RIGHT, _BOTTOM + 18, points[-1]["started"][:10], "t quiet", "end"))
+    shown = units.format_seconds(limit)
+    parts.append(label(0, 16, f"{kind}s; limit {shown}" + ("" if near else ", beyond the chart"), f"t {kind}-text"))
+    described = f"{len(points)} runs. {_change(series)} {_late(points)} runs with a {kind} above the limit of {shown}."
+    return picture(key, _WIDTH, _HEIGHT, f"Time of {kind}s of {series['subject']} over runs", described, parts)

@@ -1,0 +1,211 @@
+"""Made-up result folders of DLIO and mlpstorage, in the shapes in which they are published.
+
+A run is simulated as the tool runs: a barrier, every rank's own time, the pause, the next barrier. So what is inferred
+from one rank's starts can be held against what all ranks took.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+GIB = 2**30
+BYTES = {
+    ("llama3-8b", 8): 112_425_623_552,
+    ("llama3-70b", 64): 978_406_572_032,
+    ("llama3-70b", 8): 122_300_821_504,
+    ("llama3-405b", 512): 5_682_508_791_808,
+    ("llama3-405b", 8): 105_811_532_800,
+    ("llama3-1t", 1024): 16_564_174_094_592,
+}
+ARCHITECTURES = {
+    "llama3-8b": ("llama_8b", 32, 4096, 14336, 32, 8, 1, 1, 3),
+    "llama3-70b": ("llama_70b", 80, 8192, 28672, 128, 8, 8, 1, 3),
+    "llama3-405b": ("llama_405b", 126, 16384, 53248, 128, 8, 8, 32, 1),
+    "llama3-1t": ("llama_1t", 128, 25872, 98304, 192, 32, 8, 64, 1),
+}
+Seconds = Callable[[str, int, int], float]
+
+
+def steady(save: float = 5.0, load: float = 4.0) -> Seconds:
+    """Every rank takes nearly the same; the slowest is another one each time, never rank 0."""
+    return lambda kind, number, rank: (
+        (save if kind == "save" else load) + (0.3 if rank == 1 + number % 3 else 0.001 * rank)
+    )
+
+
+@dataclass(kw_only=True)
+class MadeRun:
+    """One run. ``seconds`` is called with kind, number and rank; ``offsets`` are clocks that are set apart, by rank."""
+
+    model: str = "llama3-8b"
+    processes: int = 8
+    saves: int = 10
+    loads: int = 10
+    seconds: Seconds = field(default_factory=steady)
+    between: float = 5.0
+    started: datetime = datetime(2026, 3, 1, 12, 0, 0)
+    offsets: Mapping[int, float] = field(default_factory=dict)
+    jitter: float = 0.0005
+    seed: int = 1
+    size: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.size or BYTES[self.model, self.processes]
+
+    def stats(self, ranks: Sequence[int] | None = None) -> dict[int, dict[str, Any]]:
+        """Return the statistics of every rank that was asked for; the others took part all the same."""
+        rng = random.Random(self.seed)
+        at = 0.0
+        wanted = range(self.processes) if ranks is None else ranks
+        epochs: dict[int, dict[str, Any]] = {r: {"start": self._moment(r, at)} for r in wanted}
+        for kind, count in (("save", self.saves), ("load", self.loads)):
+            for number in range(1, count + 1):
+                barrier = at + self.between
+                last = barrier
+                for rank in range(self.processes):
+                    start = round(barrier + rng.random() * self.jitter, 6)
+                    took = round(self.seconds(kind, number, rank), 6)
+                    last = max(last, start + took)
+                    if rank in epochs:
+                        epochs[rank][f"{kind}_ckpt{number}"] = {
+                            "start": self._moment(rank, start),
+                            "end": self._moment(rank, start + took),
+                            "duration": took,
+                            "throughput": self.bytes / GIB / took,
+                        }
+                at = last + rng.random() * self.jitter
+        for rank, epoch in epochs.items():
+            epoch["end"] = self._moment(rank, at)
+        return {rank: {"1": epoch} for rank, epoch in epochs.items()}
+
+    def slowest(self, kind: str) -> list[float]:
+        """Return what the slowest rank took in every operation."""
+        count = self.saves if kind == "save" else self.loads
+        return [
+            round(max(self.seconds(kind, n, rank) for rank in range(self.processes)), 6) for n in range(1, count + 1)
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the summary that rank 0 writes: means over its own times, in "GB" that are GiB."""
+        metric: dict[str, Any] = {}
+        for kind, count in (("save", self.saves), ("load", self.loads)):
+            own = [round(self.seconds(kind, n, 0), 6) for n in range(1, count + 1)]
+            # A mean over nothing is NaN, and so is written.
+            mean = sum(own) / count if count else float("nan")
+            rate = sum(self.bytes / GIB / s for s in own) / count if count else float("nan")
+            if count or kind == "save":
+                metric[f"{kind}_checkpoint_io_mean_GB_per_second"] = rate
+                metric[f"{kind}_checkpoint_duration_mean_seconds"] = mean
+        metric["checkpoint_size_GB"] = self.bytes / GIB
+        return {
+            "start": self._moment(0, -0.02),
+            "num_accelerators": self.processes,
+            "num_hosts": max(1, self.processes // 8),
+            "hostname": "client-1",
+            "metric": metric,
+            "host_memory_GB": [256.0] * max(1, self.processes // 8),
+        }
+
+    def workload(self, folder: str = "/mnt/array/checkpoints") -> dict[str, Any]:
+        """Return the workload part of the configuration."""
+        name, layers, hidden, forward, heads, kv, tensor, pipeline, zero = ARCHITECTURES[self.model]
+        return {
+            "model": {
+                "name": name,
+                "type": "transformer",
+                "num_layers": layers,
+                "model_datatype": "fp16",
+                "optimizer_datatype": "fp32",
+                "parallelism": {"tensor": tensor, "pipeline": pipeline, "zero_stage": zero},
+                "transformer": {
+                    "vocab_size": 128256,
+                    "hidden_size": hidden,
+                    "ffn_hidden_size": forward,
+                    "num_attention_heads": heads,
+                    "num_kv_heads": kv,
+                },
+            },
+            "framework": "pytorch",
+            "workflow": {"generate_data": False, "train": False, "checkpoint": True},
+            "checkpoint": {
+                "checkpoint_folder": folder,
+                "time_between_checkpoints": self.between,
+                "num_checkpoints_write": self.saves,
+                "num_checkpoints_read": self.loads,
+                "fsync": True,
+            },
+        }
+
+    def metadata(self, folder: str = "/mnt/array/checkpoints") -> dict[str, Any]:
+        """Return mlpstorage's metadata."""
+        return {
+            "benchmark_type": "checkpointing",
+            "model": self.model,
+            "command": "run",
+            "num_processes": self.processes,
+            "parameters": self.workload(folder),
+            "system_info": {"hosts": [{"hostname": "client-1", "memory": {"total": 256 * GIB}}]},
+        }
+
+    def log(self) -> str:
+        """Return the log that rank 0 writes."""
+        lines = [f"[OUTPUT] {self._moment(0, 0)} Running DLIO [Checkpointing] with {self.processes} process(es)"]
+        for name, entry in self.stats([0])[0]["1"].items():
+            if isinstance(entry, str):
+                continue
+            verb, number = ("saving" if name.startswith("save") else "loading"), name.partition("_ckpt")[2]
+            lines.append(
+                f"[OUTPUT] {entry['start']} Starting {verb} checkpoint {number} after total step {number} for epoch 1"
+            )
+            lines.append(
+                f"[OUTPUT] {entry['end']} Finished {verb} checkpoint {number} for epoch 1 in "
+                f"{entry['duration']:.4f} s; Throughput: {entry['throughput']:.4f} GB/s"
+            )
+        return "\n".join(lines) + "\n"
+
+    def write(
+        self, folder: Path, *, ranks: Sequence[int] | None = None, parts: Sequence[str] = ("summary", "config")
+    ) -> Path:
+        """Write the folder with these ranks (None: all) and parts: summary, config, metadata, log."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for rank, content in self.stats(ranks).items():
+            (folder / f"{rank}_per_epoch_stats.json").write_text(json.dumps(content, indent=4))
+        if "summary" in parts:
+            (folder / "summary.json").write_text(json.dumps(self.summary(), indent=4))
+        if "config" in parts:
+            (folder / "dlio_config").mkdir(exist_ok=True)
+            (folder / "dlio_config" / "config.yaml").write_text(as_yaml({"workload": self.workload()}))
+        if "metadata" in parts:
+            (folder / f"checkpointing_{folder.name}_metadata.json").write_text(json.dumps(self.metadata(), indent=2))
+        if "log" in parts:
+            (folder / "dlio.log").write_text(self.log())
+        return folder
+
+    def _moment(self, rank: int, seconds: float) -> str:
+        return (self.started + timedelta(seconds=seconds + self.offsets.get(rank, 0.0))).isoformat(
+            timespec="microseconds"
+        )
+
+
+def as_yaml(content: Mapping[str, Any], indent: str = "") -> str:
+    """Return nested tables as YAML, as the tool's configuration library writes them."""
+    text = ""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            text += f"{indent}{name}:\n{as_yaml(value, indent + '  ')}"
+        else:
+            shown = str(value).lower() if isinstance(value, bool) else value
+            text += f"{indent}{name}: {shown}\n"
+    return text
+
+
+def published(top: Path, submitter: str, system: str, model: str, time: str) -> Path:
+    """Return the folder of a run in a tree of published results."""
+    return top / "closed" / submitter / "results" / system / "checkpointing" / model / time

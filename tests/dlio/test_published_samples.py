@@ -1,0 +1,42 @@
+"""Results that others published, read from the folder that PYTEST_CKPT_PUBLISHED names: skipped where it names none.
+
+The project holds none of them. The folder is a tree of closed/SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt import cli
+from pytest_ckpt.dlio.folder import find_runs, read_run
+from pytest_ckpt.dlio.results import examine
+
+FOLDER = os.environ.get("PYTEST_CKPT_PUBLISHED", "")
+pytestmark = pytest.mark.skipif(not FOLDER, reason="PYTEST_CKPT_PUBLISHED names no folder of published results")
+
+
+def test_every_result_is_judged(capsys):
+    code = cli.main(["judge", FOLDER, "--cluster=16000", "--json"])
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert code in (1, 8)
+    for row in document["results"]:
+        assert row["grade"] in ("rehearsal", "incomplete", "not certified")
+        for figure in row["figures"]:
+            if figure["operations"]:
+                assert figure["judged_seconds"] >= figure["published_seconds"]
+                assert math.isfinite(figure["judged_seconds"])
+
+
+def test_where_all_ranks_are_known_the_inference_is_right_to_2_ms():
+    errors = []
+    for folder in find_runs(Path(FOLDER)):
+        run, _ = examine(read_run(folder))
+        if run and run.inference_error_seconds is not None:
+            errors.append(run.inference_error_seconds)
+    assert errors, "no run in the folder has all ranks"
+    assert max(errors) <= 0.002

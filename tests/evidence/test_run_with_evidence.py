@@ -1,0 +1,44 @@
+"""A real run that signs itself and is kept in a history: as the documentation tells it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+SMALLEST = (
+    "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke",
+    "--ckpt-operations=2", "--ckpt-scale=1/10000", "--ckpt-engine=stream", "--ckpt-gates=speed-only",
+)  # fmt: skip
+
+
+def test_a_run_signs_itself_and_is_kept(front_door, pytester):
+    (pytester.path / "target").mkdir()
+    for words in (["genpkey", "-algorithm", "ed25519", "-out", "key.pem"],
+                  ["pkey", "-in", "key.pem", "-pubout", "-out", "key.pub"]):  # fmt: skip
+        subprocess.run(["openssl", *words], check=True, cwd=pytester.path)
+    (pytester.path / "system.toml").write_text('[system]\nvendor = "Example Storage Inc."\n')
+    result = front_door("--ckpt-target=target", *SMALLEST, "--ckpt-sign=key.pem", "--ckpt-history=kept/here",
+                        "--ckpt-system=system.toml")  # fmt: skip
+    assert result.ret in (0, 8), result.stdout.str()
+    result.stdout.fnmatch_lines(["history: kept/here holds 1 runs"])
+    (line,) = (json.loads(text) for text in (pytester.path / "kept/here/history.jsonl").read_text().splitlines())
+    report = json.loads((pytester.path / "ckpt-report/report.json").read_text())
+    assert report["system"] == {"system": {"vendor": "Example Storage Inc."}}
+    assert "Example Storage Inc." in (pytester.path / "ckpt-report/certificate.html").read_text()
+    for folder in ("ckpt-report", f"kept/here/{line['folder']}"):
+        said = pytester.run(sys.executable, "-m", "pytest_ckpt.cli", "verify", folder, "--key=key.pub")
+        assert said.ret == 0, said.stdout.str()
+        said.stdout.fnmatch_lines(["UNCHANGED since it was signed"])
+    said = pytester.run(sys.executable, "-m", "pytest_ckpt.cli", "trend", "kept/here", "--fail-on-regression=10%")
+    assert said.ret == 0
+    said.stdout.fnmatch_lines(["1 runs", "no change shows", "no regression of 10 %"])
+
+
+def test_a_history_on_the_target_is_refused_before_anything_is_written(front_door, pytester):
+    (pytester.path / "target").mkdir()
+    result = front_door("--ckpt-target=target", *SMALLEST, "--ckpt-history=target/kept")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*--ckpt-history target/kept lies in --ckpt-target target.*"])
+    assert not list((pytester.path / "target").iterdir())
+    assert not (pytester.path / "ckpt-report").exists()

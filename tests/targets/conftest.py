@@ -1,0 +1,27 @@
+"""What the tests of the misbehaving targets share: one target with two mounts for each module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from machine import need
+from misbehaving import Target, misbehaving
+
+
+@pytest.fixture(scope="module")
+def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
+    """A target with a second mount, shared by the tests of a module."""
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    with misbehaving(make_home("misbehaving"), second=True) as target:
+        yield target
+
+
+@pytest.fixture
+def target(mounted: Target) -> Iterator[Target]:
+    """The target, honest and empty."""
+    yield mounted
+    mounted.clear()
+    mounted.empty()

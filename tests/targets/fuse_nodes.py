@@ -1,0 +1,189 @@
+"""Which files of the backing folder the kernel knows: one node for each inode.
+
+An inode is named by its file handle (name_to_handle_at(2)), which holds its generation and so is never given to another
+file, and which costs no descriptor: there may be more files than descriptors. Needs CAP_DAC_READ_SEARCH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_HANDLE_BYTES = 128
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Attributes(NamedTuple):
+    """What stat tells of a file, as the protocol wants it."""
+
+    ino: int
+    size: int
+    blocks: int
+    atime_ns: int
+    mtime_ns: int
+    ctime_ns: int
+    mode: int
+    nlink: int
+    uid: int
+    gid: int
+    rdev: int
+    blksize: int
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """An inode of the backing folder, wherever it is renamed to."""
+
+    id: int
+    key: bytes  # its file handle
+    fd: int | None  # of folders, which are few and in which names are looked up
+    pins: int = 0
+    # Of a file whose last name has gone while the kernel still knows it: its inode has to stay.
+    alive: int | None = None
+    # What a power cut would do to it, kept by the volatile layer.
+    before: Any = None
+    born: int = -1
+    kept_links: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(slots=True, eq=False)
+class Handle:
+    """An open file or folder."""
+
+    node: Node
+    fd: int
+    flags: int
+    is_folder: bool = False
+    bypasses_cache: bool = False
+    listing: list[bytes] | None = None
+    closing: list[Any] = field(default_factory=list)
+
+    def close(self) -> None:
+        os.close(self.fd)
+        for work in self.closing:
+            work()
+
+
+class Nodes:
+    """The table of nodes; a node lives as long as somebody has pinned it."""
+
+    def __init__(self, root: Path) -> None:
+        self._lock = threading.Lock()
+        self._by_key: dict[bytes, Node] = {}
+        self._numbers = itertools.count(1)  # the root is 1; no number is ever given again
+        self._mount = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.path = root
+        self.root = self.find(None, os.fsencode(root))
+
+    def close(self) -> None:
+        self.unpin(self.root)
+        os.close(self._mount)
+
+    def find(self, parent: Node | None, name: bytes) -> Node:
+        """Return the node of a name, pinned; OSError when there is none."""
+        key = _handle_of(-1 if parent is None else parent.fd, name)
+        with self._lock:
+            if (node := self._by_key.get(key)) is None:
+                fd = self._open(key, _PATH_ONLY)
+                if not stat.S_ISDIR(os.fstat(fd).st_mode):
+                    os.close(fd)
+                    fd = None
+                node = self._by_key[key] = Node(next(self._numbers), key, fd)
+            node.pins += 1
+            return node
+
+    def pin(self, node: Node) -> Node:
+        with self._lock:
+            node.pins += 1
+        return node
+
+    def unpin(self, node: Node) -> None:
+        with self._lock:
+            node.pins -= 1
+            if not node.pins:
+                del self._by_key[node.key]
+                for fd in (node.fd, node.alive):
+                    if fd is not None:
+                        os.close(fd)
+
+    def keep_alive(self, node: Node) -> None:
+        """Before a name goes: if it is the last one, hold the inode for as long as the node is pinned."""
+        fd = self.open(node, _PATH_ONLY)
+        with self._lock:
+            if node.alive is None and os.fstat(fd).st_nlink - node.kept_links == 1:
+                node.alive, fd = fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def open(self, node: Node, flags: int) -> int:
+        """Return a new descriptor of a node, also when it has no name any more."""
+        return self._open(node.key, flags | os.O_CLOEXEC)
+
+    def _open(self, key: bytes, flags: int) -> int:
+        fd: int = _libc.open_by_handle_at(self._mount, key, flags)
+        if fd < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return fd
+
+    @contextlib.contextmanager
+    def at(self, node: Node) -> Iterator[str]:
+        """Yield a path that leads to a node and nowhere else, for calls that take no descriptor."""
+        fd = self.open(node, _PATH_ONLY)
+        try:
+            yield f"/proc/self/fd/{fd}"
+        finally:
+            os.close(fd)
+
+    def stat(self, node: Node) -> os.stat_result:
+        if node.fd is not None:
+            return os.fstat(node.fd)
+        fd = self.open(node, _PATH_ONLY)
+        try:
+            return os.fstat(fd)
+        finally:
+            os.close(fd)
+
+    def replace(self, node: Node, parent: Node, name: bytes) -> None:
+        """Let the node of a folder that is gone stand for the one of a name."""
+        key = _handle_of(parent.fd, name)
+        fd = self._open(key, _PATH_ONLY)
+        with self._lock:
+            os.dup2(fd, node.fd, inheritable=False)
+            self._by_key[key] = self._by_key.pop(node.key)
+            node.key = key
+        os.close(fd)
+
+    def path_of(self, node: Node, name: bytes | None = None) -> str:
+        """Return where a node, or a name in it, lies now, from the root; what has no name ends in `` (deleted)``."""
+        with self.at(node) as link:
+            path = os.path.relpath(os.readlink(link), self.path)
+        return os.path.join(path, os.fsdecode(name)).removeprefix("./") if name is not None else path
+
+    def is_here(self, parent: Node, name: bytes, node: Node) -> bool:
+        """Whether a name leads to this node and no other."""
+        try:
+            return _handle_of(parent.fd, name) == node.key
+        except OSError:
+            return False
+
+
+def _handle_of(at: int | None, name: bytes) -> bytes:
+    buffer, mount = ctypes.create_string_buffer(8 + _MOST_HANDLE_BYTES), ctypes.c_int()
+    ctypes.c_uint.from_buffer(buffer).value = _MOST_HANDLE_BYTES
+    if at is None:
+        raise NotADirectoryError(20, "not a folder")
+    if _libc.name_to_handle_at(at, name, buffer, ctypes.byref(mount), 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return buffer.raw[: 8 + ctypes.c_uint.from_buffer(buffer).value]

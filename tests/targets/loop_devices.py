@@ -1,0 +1,169 @@
+"""Real file systems to break: on loop devices, in memory, too small, over quota, read-only, slow, cut from their power.
+
+All are context managers that leave nothing behind. They need root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# FS_IOC_SHUTDOWN of linux/fs.h, with the word not to write the journal out: as if the power went.
+_SHUTDOWN, _NO_LOG_FLUSH = 0x8004587D, b"\x02\0\0\0"
+_MKFS = {
+    "ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+    "xfs": ["mkfs.xfs", "-q", "-f"],
+    "btrfs": ["mkfs.btrfs", "-q", "-f"],
+}
+_MNT_DETACH = "--lazy"
+
+
+@dataclass(slots=True)
+class LoopMount:
+    """A file system on a loop device whose bytes lie in a file of our choice."""
+
+    path: Path  # where it is mounted
+    image: Path
+    kind: str
+    device: str = ""
+
+    def attach(self) -> None:
+        """Make the device of the image and mount it; the file system's journal is replayed."""
+        self.device = _run("losetup", "--find", "--show", str(self.image))
+        try:
+            _run("mount", "-t", self.kind, self.device, str(self.path))
+        except OSError:
+            self._detach_device()
+            raise
+
+    def detach(self) -> None:
+        """Unmount and let go of the device, whoever still uses the mount."""
+        with contextlib.suppress(OSError):
+            _run("umount", _MNT_DETACH, str(self.path))
+        self._detach_device()
+
+    def _detach_device(self) -> None:
+        with contextlib.suppress(OSError):
+            _run("losetup", "--detach", self.device)
+        self.device = ""
+
+    def shut_down(self) -> None:
+        """Stop the file system as a power cut does: nothing gets to the device any more, not even the journal."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(fd, _SHUTDOWN, _NO_LOG_FLUSH)
+        finally:
+            os.close(fd)
+
+    def power_cut(self) -> None:
+        """Cut the power and come back: what was fsynced is there. ext4 and XFS only."""
+        self.shut_down()
+        _run("umount", str(self.path))
+        _run("mount", "-t", self.kind, self.device, str(self.path))
+
+    def read_only(self) -> None:
+        """Let nothing be changed any more: EROFS."""
+        _run("mount", "-o", "remount,ro", str(self.path))
+
+    def limit(self, count: int) -> None:
+        """Let no more than so many bytes be written to a btrfs: EDQUOT."""
+        _run("btrfs", "quota", "enable", str(self.path))
+        _run("btrfs", "qgroup", "limit", str(count), str(self.path))
+
+
+@contextlib.contextmanager
+def loop_mount(
+    folder: Path, kind: str = "ext4", mebibytes: int = 512, image: Path | None = None
+) -> Iterator[LoopMount]:
+    """Mount a new file system of a kind at ``folder/loop``; ``image`` says where its bytes lie, a sparse file."""
+    folder.mkdir(exist_ok=True)
+    image = image or folder / "image"
+    point = folder / "loop"
+    point.mkdir()
+    with image.open("wb") as file:
+        file.truncate(mebibytes << 20)
+    _run(*_MKFS[kind], str(image))
+    made = LoopMount(point, image, kind)
+    made.attach()
+    try:
+        yield made
+    finally:
+        made.detach()
+        point.rmdir()
+        image.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def memory_mount(folder: Path, mebibytes: int) -> Iterator[Path]:
+    """Mount a tmpfs of a size at ``folder/memory``."""
+    point = folder / "memory"
+    point.mkdir()
+    _run("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "memory", str(point))
+    try:
+        yield point
+    finally:
+        _run("umount", _MNT_DETACH, str(point))
+        point.rmdir()
+
+
+class Throttle:
+    """A cgroup whose processes move so many bytes a second, at most, to and from the device of a path."""
+
+    def __init__(self, home: Path, is_unified: bool) -> None:
+        self._home, self._is_unified = home, is_unified
+
+    def add(self, pid: int) -> None:
+        """Put a process under the limit; its children follow."""
+        (self._home / "cgroup.procs").write_text(str(pid))
+
+    def limit(self, path: Path, bytes_per_second: int) -> None:
+        """Set the limit of the device that a path is on."""
+        number = os.stat(path).st_dev
+        device = f"{os.major(number)}:{os.minor(number)}"
+        if self._is_unified:
+            (self._home / "io.max").write_text(f"{device} rbps={bytes_per_second} wbps={bytes_per_second}")
+            return
+        for direction in ("read", "write"):
+            (self._home / f"blkio.throttle.{direction}_bps_device").write_text(f"{device} {bytes_per_second}")
+
+
+@contextlib.contextmanager
+def throttle() -> Iterator[Throttle]:
+    """Make a cgroup of our own, of version 2 where its io controller is, else of version 1.
+
+    In version 1 only what a process itself waits for is held back: reads and O_DIRECT, not write-back. A process must
+    leave the cgroup, or end, before this ends.
+    """
+    root, is_unified = _io_controller()
+    home = root / f"ckpt-test-{uuid.uuid4().hex[:8]}"
+    home.mkdir()
+    try:
+        yield Throttle(home, is_unified)
+    finally:
+        for pid in (home / "cgroup.procs").read_text().split():
+            (root / "cgroup.procs").write_text(pid)
+        home.rmdir()
+
+
+def _io_controller() -> tuple[Path, bool]:
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, point, kind, options, *_ = line.split()
+        if kind == "cgroup2" and "io" in (Path(point) / "cgroup.controllers").read_text().split():
+            (Path(point) / "cgroup.subtree_control").write_text("+io")
+            return Path(point), True
+        if kind == "cgroup" and "blkio" in options.split(","):
+            return Path(point), False
+    raise OSError("there is no cgroup controller for input and output: mount cgroup2 with io, or cgroup with blkio")
+
+
+def _run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{' '.join(words)} failed: {done.stderr.strip()}")
+    return done.stdout.strip()
