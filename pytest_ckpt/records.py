@@ -192,12 +192,48 @@ class BesideReads:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Endurance:
+    """Saves one after the other, the newest ``kept`` staying; when each began, and its seconds.
+
+    They went on for ``seconds``; ``asked_seconds`` is 0 where they only had to become steady.
+    """
+
+    asked_seconds: float
+    seconds: float
+    kept: int
+    began_seconds: tuple[float, ...]
+    save_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FillLevel:
+    """Seconds of saves with the share ``used`` of the volume in use; ``asked`` was wanted (0: the volume as it was).
+
+    ``ballast_bytes`` were written in this step.
+    """
+
+    asked: float
+    used: float
+    ballast_bytes: int
+    save_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearFull:
+    """Saves on a volume as it was, and filled level by level."""
+
+    capacity_bytes: int
+    levels: tuple[FillLevel, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Patterns:
     """What happens to a load or a save when it is not alone, or not of the ranks that wrote it.
 
     ``storm``: all replicas read the same files at once. ``shifted``: each rank reads another's files. ``joined`` and
     ``split``: half as many readers, and twice as many for each file. ``neighbour``: a second job saves meanwhile.
-    ``mixed``: samples are read meanwhile. ``not_run`` holds, by the requirement's id, why
+    ``mixed``: samples are read meanwhile. ``endurance``: saves for long. ``near_full``: on a full volume. ``not_run``
+    holds, by the name of one of these, why
     something could not be measured.
     """
 
@@ -207,6 +243,8 @@ class Patterns:
     split: LoadPattern | None = None
     neighbour: BesideNeighbour | None = None
     mixed: BesideReads | None = None
+    endurance: Endurance | None = None
+    near_full: NearFull | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 

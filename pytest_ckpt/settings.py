@@ -75,6 +75,8 @@ class Settings:
     retain: int
     data_pairs: int
     compressible: float
+    duration_seconds: float
+    near_full: bool
     suites: tuple[str, ...]
     gates: str
     waive: str | None
@@ -93,3 +95,8 @@ class Settings:
     def asks_contention(self) -> bool:
         """Whether loads and saves that are not alone are measured too."""
         return "contention" in self.suites
+
+    @property
+    def asks_endurance(self) -> bool:
+        """Whether saves for long, and on a full volume, are measured too; they are where their suite is named."""
+        return "endurance" in self.suites

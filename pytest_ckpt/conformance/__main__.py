@@ -36,7 +36,9 @@ def main() -> int:
         folder = base / f"{check.name}-{os.getpid()}"
         _tell("mkdir", str(folder))
         folder.mkdir()
-        small = Path(asked.small_folder).absolute() / f"{check.name}-{os.getpid()}" if asked.small_folder else None
+        small = (
+            Path(asked.small_folder).absolute() / f"{check.name}-small-{os.getpid()}" if asked.small_folder else None
+        )
         if small:
             _tell("mkdir", str(small))
             small.mkdir()

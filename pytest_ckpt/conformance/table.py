@@ -278,7 +278,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         requirement="DURABLE",
         subject="power-cut",
-        code="durable:power_cut",
+        code="power:power_cut",
         needs="power cut",
         relies="torch DCP, Megatron-Core, NVRx, DeepSpeed; Orbax for names",
         how="Saves are acknowledged to a witness elsewhere, then the power is cut: every acknowledged save "

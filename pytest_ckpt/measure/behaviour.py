@@ -52,8 +52,8 @@ class Checks:
     def observation(self, check: Check) -> Observation:
         """Return what a check saw; make it when nobody has yet."""
         file = self._folder / "observations" / f"{check.name}.json"
-        # What takes the target away from others, and what is timed, runs alone; the rest beside each other.
-        with self._lock(alone=check.needs == "power cut" or check.is_timed):
+        # What takes the target or its space from others, and what is timed, runs alone; the rest beside each other.
+        with self._lock(alone=check.needs in ("power cut", "small folder") or check.is_timed):
             if not file.exists():
                 self._make(check, file)
         return read_observation(file)

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from pytest_ckpt.ranks.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task, c
 from pytest_ckpt.records import Failure, Measurement, from_plain
 from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.settings import Settings
+from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
 Listener = Callable[[dict[str, Any]], None]
@@ -115,6 +116,9 @@ class Bench:
                     data_pairs=settings.data_pairs,
                     compressible=settings.compressible,
                     contention=settings.asks_contention,
+                    endurance=settings.asks_endurance,
+                    duration_seconds=settings.duration_seconds,
+                    near_full_bytes=c.checkpoint_bytes if settings.near_full else 0,
                 )
                 for c in planned
             ),
@@ -147,9 +151,15 @@ def read_measurement(file: Path) -> Measurement:
     return from_plain(Measurement, json.loads(file.read_text()))
 
 
-def file_names(checkpoints: Iterable[PlannedCheckpoint]) -> set[str]:
+def file_names(checkpoints: Collection[PlannedCheckpoint]) -> set[str]:
     """Return the path, below the run's folder on the target, of every file that ranks may make."""
-    return {
+    ballast = {
+        f"{c.subject}/{ballast_name(level, rank)}"
+        for c in checkpoints
+        for level in LEVELS
+        for rank in range(c.layout.processes)
+    }
+    return ballast | {
         f"{c.subject}/{folder(index)}/{file.name}"
         for c in checkpoints
         for index in range(1, c.operations + EXTRA_CHECKPOINTS + 1)

@@ -21,9 +21,11 @@ from pytest_ckpt.ranks.job import Job
 from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import PROFILES
+from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.targets.mounts import Mount, mount_of
 from pytest_ckpt.targets.posix import check_small_folder, check_target
+from pytest_ckpt.targets.volume import volume_of
 from pytest_ckpt.units import format_bytes
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
             "Name a folder on shared storage, or one host.",
         )
     facts = target_facts(target, mount)
+    check_endurance(settings, plan, volume_of(target))
     check_space(plan, settings, facts["free_bytes"])
     launcher = find_launcher(settings.launcher, settings.hosts)
     hosts: tuple[dict[str, Any], ...] = ()
@@ -107,6 +110,24 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
         target_facts=facts,
         probe=probe,
     )
+
+
+def check_endurance(settings: Settings, plan: Plan, volume: Volume) -> None:
+    """Refuse options of a suite that is not run, and to fill a volume that others use or that is too small for it."""
+    for option, said in (("--ckpt-duration", settings.duration_seconds), ("--ckpt-near-full", settings.near_full)):
+        if said and not settings.asks_endurance:
+            raise UsageError(
+                f"{option} belongs to the suite endurance, which is not chosen.",
+                f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, 'endurance'))}.",
+            )
+    if not settings.near_full:
+        return
+    for planned in plan.runnable:
+        if reason := why_not(volume, planned.checkpoint_bytes):
+            raise UsageError(
+                f"--ckpt-near-full cannot be done on {settings.target} for {planned.subject}: {reason}.",
+                "Name a folder on an empty volume that is large enough, choose a smaller --ckpt-scale, or do without.",
+            )
 
 
 def check_report_place(report: Path, target: Path) -> None:

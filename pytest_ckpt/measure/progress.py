@@ -52,7 +52,8 @@ class Progress:
         """Bring the live line up to date."""
         if self._live:
             seconds = format_seconds(round(time.monotonic() - self._started))
-            self._show(f"operation {self._done + 1} of {self._total}: {self._doing}, {seconds}{self._left()}")
+            place = f"operation {self._done + 1} of {self._total}: " if self._done < self._total else ""
+            self._show(f"{place}{self._doing}, {seconds}{self._left()}")
 
     def end(self) -> None:
         """Remove the live line."""

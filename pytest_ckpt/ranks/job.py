@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pytest_ckpt.ranks.container import Container
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
-# compares kinds of data, one that is saved beside other work, and what a second job saves.
-BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR = 1, 2, 3, 4
-EXTRA_CHECKPOINTS = 4
+# compares kinds of data, one that is saved beside other work, what a second job saves, and three that endurance takes
+# in turns.
+BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE = 1, 2, 3, 4, 5
+EXTRA_CHECKPOINTS = 7
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +36,8 @@ class EngineOptions:
 class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
-    With ``contention`` the patterns of records.Patterns are measured too.
+    With ``contention`` and ``endurance`` the patterns of records.Patterns are measured too; the volume is filled where
+    ``near_full_bytes`` says what a checkpoint needs of it.
     """
 
     subject: str
@@ -52,6 +54,9 @@ class Task:
     data_pairs: int = 0
     compressible: float = 0.0
     contention: bool = False
+    endurance: bool = False
+    duration_seconds: float = 0.0
+    near_full_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.ranks.cache import HostCache, cache_facts
 from pytest_ckpt.ranks.content import Content, content_seed
+from pytest_ckpt.ranks.endurance import LongRun
 from pytest_ckpt.ranks.engines import Engine, Loader, engine_class
 from pytest_ckpt.ranks.job import BESIDE_DELETION, OF_DATA, EngineOptions
 from pytest_ckpt.ranks.operations import Loaded, Operations, make_folder
@@ -109,6 +110,8 @@ class MeasurementLoop:
                 after=task.operations,
                 drop=lambda files: self._drop(cache, files, again=True),
             ).measure(self._kept, statistics.median([o.seconds for o in self._found.saves] or [0.0]))
+        if task.endurance:
+            self._last_long()
         gauges = self._group.gather(cache.gauge)
         ranks = self._group.gather(self._rank_facts())
         if not task.keep:
@@ -134,6 +137,25 @@ class MeasurementLoop:
         seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else task.subject)
         content = Content(seed, compressible=task.compressible, constant=constant)
         return engine_class(task.engine)(self._shard, content, self._activity, self._options)
+
+    def _last_long(self) -> None:
+        """Measure what takes hours and space; what is not to be kept makes room for it."""
+        task, do = self._task, self._do
+        if not task.keep:
+            with do.stage("remove", "remove"):
+                for checkpoint in self._kept:
+                    do.unlink(checkpoint)
+                do.remove_folders(self._kept, also_own=False)
+            self._kept = []
+        engine = self._engine(constant=False, aside="endurance")
+        run = LongRun(self._group, self._activity, do, engine=engine, folder=self._folder, after=task.operations)
+        run.endure(task.duration_seconds)
+        if task.near_full_bytes:
+            run.near_full(Content(content_seed(task.seed, f"{task.subject}/ballast")), task.near_full_bytes)
+        else:
+            reason = "The volume was not to be filled: that is asked for with --ckpt-near-full."
+            do.tell("pattern", name="near_full", not_run=reason)
+        engine.release()
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
         """Return what loads a shard that this or another rank wrote."""

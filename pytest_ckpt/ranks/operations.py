@@ -67,11 +67,12 @@ class Operations:
         name: str = "",
         content: int = 0,
         takes_part: bool = True,
+        stage: str = "probes",
     ) -> Operation | None:
         """Save a checkpoint: every rank that takes part its files, then rank 0 commits.
 
         ``meanwhile`` runs beside it on this rank; its event is set when the save is over. ``content`` is the number of
-        the content where it is not the checkpoint's.
+        the content where it is not the checkpoint's. The time of a save that is not counted belongs to ``stage``.
         """
         name = name or f"save {checkpoint}"
         with self.stage("content", f"{name}: content"):
@@ -80,7 +81,7 @@ class Operations:
         partial, final = self._folder / partial_name(checkpoint), self._folder / checkpoint_name(checkpoint)
         clock = Clock(activity=self._activity)
         beside = _Beside(meanwhile) if meanwhile else None
-        self._start(name, tell=counted)
+        self._start(name, tell=counted or stage == "endurance")
         start = time.perf_counter()
         if beside:
             beside.start()
@@ -117,7 +118,7 @@ class Operations:
         )
         if counted:
             self._saved.append(own)
-        return self._finish("save", checkpoint, checkpoint, own, counted=counted)
+        return self._finish("save", checkpoint, checkpoint, own, counted=counted, stage=stage)
 
     def load(
         self,
@@ -236,13 +237,15 @@ class Operations:
         with self.stage("wait", ""):
             self._group.start_together()
 
-    def _finish(self, kind: OperationKind, index: int, checkpoint: int, own: Own, *, counted: bool) -> Operation | None:
+    def _finish(
+        self, kind: OperationKind, index: int, checkpoint: int, own: Own, *, counted: bool, stage: str = "probes"
+    ) -> Operation | None:
         """Gather the operation's times; on rank 0, tell and return it."""
         all_own = self._group.gather(own)
         if self._group.rank != 0:
             return None
         operation = combine(kind, index, checkpoint, all_own)
-        self._spent(f"{kind}s" if counted else "probes", operation.seconds)
+        self._spent(f"{kind}s" if counted else stage, operation.seconds)
         if counted:
             self.tell("operation", operation=to_plain(operation))
         return operation

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pytest_ckpt import resources
 from pytest_ckpt.conformance.table import CHECKS
 from pytest_ckpt.records import Measurement, Observation, Severity, Verdict
-from pytest_ckpt.requirements import company, evenness, proof, sharing, speed
+from pytest_ckpt.requirements import company, evenness, lasting, proof, sharing, speed
 from pytest_ckpt.requirements.behaviour import BEHAVIOURS, judge_observation
 from pytest_ckpt.requirements.decision import Decision
 from pytest_ckpt.requirements.gates import Gates
@@ -160,6 +160,34 @@ REQUIREMENTS = {
             judge=company.judge_mixed,
             source="our proposal: the loader's p99 at most 2 x, a save at most 1.25 x the save limit",
             suite="contention",
+        ),
+        Requirement(
+            id="ENDURE",
+            title="Hours later saves are as fast",
+            severity="required",
+            most=lasting.MOST_LOSS,
+            judge=lasting.judge_endure,
+            source="our proposal: the rate of the last quarter at least 90 % of that of the first",
+            suite="endurance",
+            is_asked=lambda settings: settings.asks_endurance,
+        ),
+        Requirement(
+            id="STEADY",
+            title="Saves reach a steady state",
+            severity="required",
+            judge=lasting.judge_steady,
+            source="SNIA Performance Test Specification: of five rounds, range at most 20 %, slope at most 10 %",
+            suite="endurance",
+            is_asked=lambda settings: settings.asks_endurance,
+        ),
+        Requirement(
+            id="NEARFULL",
+            title="A volume that is nearly full is nearly as fast",
+            severity="required",
+            judge=lasting.judge_near_full,
+            source="our proposal: at 80 % full at least 90 %, at 90 % at least 80 % of the rate on the empty volume",
+            suite="endurance",
+            is_asked=lambda settings: settings.asks_endurance,
         ),
         *(
             Requirement(id=b.id, title=b.title, severity=b.severity, source=b.source, suite="conformance")

@@ -9,8 +9,11 @@ from pytest_ckpt.errors import UsageError
 from pytest_ckpt.records import to_plain
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, layout
+from pytest_ckpt.sizing.near_full import LEVELS
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.reliability import parse_failure_model
+from pytest_ckpt.sizing.steadiness import MOST_ROUNDS, WINDOW_ROUNDS
+from pytest_ckpt.units import format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.settings import Settings
@@ -33,13 +36,16 @@ _CANARY_BYTES = 4 << 20
 class PlannedCheckpoint:
     """One measurement: a layout, what it asks of the storage, and what it needs. Bytes.
 
+    ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` that of all that are there at once.
     ``rank_memory_bytes`` is what each rank needs in all, ``state_bytes`` the part of it that grows with the model.
-    ``not_run`` says why it cannot run as asked; ``rehearsal`` why it can, but never for a certificate.
+    ``not_run`` says why it cannot run as asked; ``rehearsal`` why it can, but never for a certificate; ``beside`` what
+    is measured beside its saves and loads.
     """
 
     layout: Layout
     demand: Demand
     operations: int
+    checkpoint_bytes: int
     space_bytes: int
     largest_rank_memory_bytes: int
     rank_memory_bytes: tuple[int, ...]
@@ -47,6 +53,7 @@ class PlannedCheckpoint:
     host_memory_bytes: tuple[int, ...]
     not_run: str
     rehearsal: str
+    beside: tuple[str, ...]
 
     @property
     def subject(self) -> str:
@@ -167,6 +174,7 @@ def _plan_checkpoint(
         layout=shards,
         demand=demand(shards, limits),
         operations=settings.operations,
+        checkpoint_bytes=one,
         space_bytes=one * checkpoints_at_once(settings) + _CANARY_BYTES,
         largest_rank_memory_bytes=max(memory),
         rank_memory_bytes=tuple(memory),
@@ -174,13 +182,36 @@ def _plan_checkpoint(
         host_memory_bytes=_over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
+        beside=_beside(settings),
     )
+
+
+def _beside(settings: Settings) -> tuple[str, ...]:
+    """Say what is measured beside the saves and loads, and how long it takes or how much it writes."""
+    said = []
+    if settings.asks_contention:
+        said.append(
+            "12 loads by other ranks than those that wrote; 6 saves of half of the ranks, 3 of them beside the other "
+            "half; 6 turns of 1 to 30 s in which samples are read, 3 of them beside saves"
+        )
+    if settings.asks_endurance:
+        seconds = settings.duration_seconds
+        said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MOST_ROUNDS} saves")
+    if settings.asks_endurance and settings.near_full:
+        said.append(
+            f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"
+        )
+    return tuple(said)
 
 
 def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
     kept = min(settings.retain or settings.operations, settings.operations)
-    return kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
+    at_once = kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
+    if not settings.asks_endurance:
+        return at_once
+    # Endurance has two and the one that is written, where the others are not to be kept in their place.
+    return max(at_once, 3 + (kept if settings.keep else 0))
 
 
 def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
@@ -220,6 +251,7 @@ def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str
         "demand": to_plain(planned.demand),
         "not_run": planned.not_run or None,
         "rehearsal": planned.rehearsal or None,
+        "beside": list(planned.beside),
     }
     if ranks:
         plain["ranks"] = [

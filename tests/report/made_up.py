@@ -512,7 +512,17 @@ def _patterns(done: list[Document], processes: int, size: int, text: str) -> Doc
         "beside_reads": [2_900, 2_870, 2_880],
         "save_seconds": [13.0, 13.2, 13.4],
     }
-    beside = {"neighbour": neighbour, "mixed": mixed}
+    endurance = {
+        "asked_seconds": 14_400.0,
+        "seconds": 14_412.0,
+        "kept": 2,
+        "began_seconds": [40.0 * n for n in range(360)],
+        "save_seconds": [13.0 + n % 3 for n in range(360)],
+    }
+    levels = [{"asked": a, "used": a or 0.01, "ballast_bytes": int(a * 1e12), "save_seconds": [13.0, 13.1, 13.2]}
+              for a in (0.0, 0.8, 0.9)]  # fmt: skip
+    near_full = {"capacity_bytes": 10**12, "levels": levels}
+    beside = {"neighbour": neighbour, "mixed": mixed, "endurance": endurance, "near_full": near_full}
     return beside | {
         "storm": load,
         "shifted": load,

@@ -1,0 +1,54 @@
+"""How much ballast brings a volume to a level, and whether a run may fill it. Pure; all sizes in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_ckpt.units import format_bytes, format_percent
+
+LEVELS = (0.8, 0.9)
+# A volume that is in use by more than this holds somebody's data. What a new file system needs for itself is less.
+_MOST_USED, _OWN_BYTES = 0.05, 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Volume:
+    """A file system as df shows it: what is in use, and what an ordinary user may still write."""
+
+    used_bytes: int
+    free_bytes: int
+
+    @property
+    def capacity_bytes(self) -> int:
+        """All that can be in use."""
+        return self.used_bytes + self.free_bytes
+
+    @property
+    def used(self) -> float:
+        """The share that is in use."""
+        return self.used_bytes / self.capacity_bytes
+
+    def ballast_bytes(self, level: float) -> int:
+        """Return what has to be written until a share ``level`` is in use; none where it is already."""
+        return max(0, int(level * self.capacity_bytes) - self.used_bytes)
+
+
+def why_not(volume: Volume, one_checkpoint_bytes: int) -> str:
+    """Say why a volume may not be filled; empty when it may."""
+    if volume.used_bytes > _MOST_USED * volume.capacity_bytes + _OWN_BYTES:
+        return (
+            f"{format_bytes(volume.used_bytes)} ({format_percent(volume.used)}) of the volume are in use: it is filled "
+            "only where it holds nobody's data"
+        )
+    room = volume.capacity_bytes - int(LEVELS[-1] * volume.capacity_bytes)
+    if room < one_checkpoint_bytes:
+        return (
+            f"at {LEVELS[-1]:.0%} the volume has {format_bytes(room)} left, and a checkpoint needs "
+            f"{format_bytes(one_checkpoint_bytes)}"
+        )
+    return ""
+
+
+def ballast_name(level: float, rank: int) -> str:
+    """Return the name of the file with which a rank fills the volume to a level."""
+    return f"ballast-{level * 100:.0f}-{rank:05d}"
