@@ -9,9 +9,13 @@ import errno
 import fcntl
 import os
 import signal
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.client import decoded, encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def stat(path: str) -> dict[str, int]:
@@ -147,6 +151,33 @@ def kill(path: str, *, process: int) -> None:
     """Kill a child of this agent and wait until it is gone."""
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
+
+
+def wait_until(path: str, *, look: str, wanted: Any, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any]:
+    """Look at a path again and again until it shows what is wanted, or for so long; return what the last look saw.
+
+    ``look`` is a key of ``LOOKS``. What a look sees where a call fails is the name of its error.
+    """
+    until = time.monotonic() + seconds
+    looks = 0
+    while True:
+        looks += 1
+        try:
+            seen = LOOKS[look](path)
+        except OSError as error:
+            seen = errno.errorcode.get(error.errno or 0, str(error.errno))
+        if seen == wanted or time.monotonic() > until or stopped():
+            return {"agreed": seen == wanted, "looks": looks, "last": seen}
+        time.sleep(0.0005)
+
+
+LOOKS: dict[str, Callable[[str], Any]] = {
+    "exists": exists,
+    "size": lambda path: os.lstat(path).st_size,
+    "mtime": lambda path: os.lstat(path).st_mtime_ns // 10**9,
+    "names": lambda path: sorted(names(path)),
+    "data": read,
+}
 
 
 def _read(descriptor: int, length: int | None, offset: int) -> bytes:

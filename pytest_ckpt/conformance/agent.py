@@ -61,8 +61,8 @@ def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)
     requests = _Input()
-    while line := requests.line():
-        request = json.loads(line)
+    # A launcher may not pass the end of the input on: "end" says it.
+    while (line := requests.line()) and (request := json.loads(line))["action"] != "end":
         # "stop" is for a loop; one that has ended by itself has answered already.
         if request["action"] != "stop":
             answer = json.dumps({"id": request["id"], **_done(request, requests.more)}).encode() + b"\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import json
 import os
@@ -99,6 +100,11 @@ class Client:
         """Open, write and close a file on the other client; details as in ``actions.write``."""
         self.ask("write", path, data=encoded(data), **details)
 
+    def sees(self, path: str, *, seconds: float = 10.0) -> bool:
+        """Return whether the other client finds a name, waiting so long for it: what a check begins with."""
+        answer = self.ask("wait_until", path, look="exists", wanted=True, seconds=seconds, patience=seconds + 60)
+        return bool(answer["agreed"])
+
     def close(self) -> None:
         """End the agent: by closing its input, by force where it does not end then."""
         process, self._process = self._process, None
@@ -106,6 +112,8 @@ class Client:
             return
         assert process.stdin is not None
         assert process.stdout is not None
+        with contextlib.suppress(NotRun):  # It may have ended already.
+            self._send(process, {"action": "end"})
         process.stdin.close()
         try:
             process.wait(_ENDS_IN_SECONDS)

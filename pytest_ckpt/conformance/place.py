@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.records import Anomaly, Observation
+from pytest_ckpt.records import Anomaly, Observation, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # Anomalies that are kept with all their words; more are only counted.
 _NAMED = 20
+# So that a frequent one does not hide the others.
+_NAMED_OF_A_KIND = 5
 
 
 class NotRun(Exception):  # noqa: N818 - it is no error
@@ -50,6 +53,16 @@ class Place:
         """Return how many of ``full`` trials this run makes."""
         return max(least, round(full * self.share))
 
+    def second(self) -> tuple[Client, str]:
+        """Return the second client and what it calls the folder, once it sees it. Raises NotRun where there is none."""
+        if self.other is None or self.other_folder is None:
+            raise NotRun("there is no second client (--ckpt-second-mount, or a second host in --ckpt-hosts)")
+        if not self.other.sees(self.other_folder):
+            raise OSError(
+                errno.ENOENT, "a folder that this client has made is not found by the other for 10 s", self.other_folder
+            )
+        return self.other, self.other_folder
+
 
 @dataclass(slots=True)
 class Book:
@@ -70,8 +83,19 @@ class Book:
         rename"); ``where`` is the file and offset or the moment.
         """
         self.anomaly_count += 1
-        if len(self.anomalies) < _NAMED:
+        same = sum(anomaly.kind == kind for anomaly in self.anomalies)
+        if len(self.anomalies) < _NAMED and same < _NAMED_OF_A_KIND:
             self.anomalies.append(Anomaly(kind=kind, where=where, seen=seen, expected=expected))
+
+    def plain(self) -> dict[str, Any]:
+        """Return what was wrong as plain data, for a part of a check that runs on another client."""
+        return {"count": self.anomaly_count, "named": [to_plain(anomaly) for anomaly in self.anomalies]}
+
+    def take(self, plain: dict[str, Any]) -> None:
+        """Note what was wrong in a part of the check that ran on another client."""
+        for words in plain["named"]:
+            self.wrong(words["kind"], where=words["where"], seen=words["seen"], expected=words["expected"])
+        self.anomaly_count += plain["count"] - len(plain["named"])
 
     def observation(self, requirement: str, subject: str, *, not_run: str = "") -> Observation:
         """Return what was seen."""

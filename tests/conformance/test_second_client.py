@@ -86,8 +86,7 @@ def test_a_request_that_takes_too_long_is_named_and_its_late_answer_is_not_taken
     with pytest.raises(TimeoutError, match=r"has not ended 'read' within 0.05 s; the call may hang") as caught:
         client.ask("read", str(tmp_path / "blocks"), patience=0.05)
     assert caught.value.filename == str(tmp_path / "blocks")
-    with open(tmp_path / "blocks", "wb") as fifo:  # noqa: PTH123 - opening is what lets the agent's open return
-        fifo.write(b"late")
+    os.close(os.open(tmp_path / "blocks", os.O_WRONLY))  # Now the agent's open returns, and its answer comes.
     assert client.ask("names", str(tmp_path)) == ["blocks"]
 
 

@@ -1,0 +1,284 @@
+"""Renames, visibility, staleness, races and names: each check is quiet on honest storage, and names what is not."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import pytest
+from made_check import kinds, made
+
+from pytest_ckpt.conformance import pages
+from pytest_ckpt.conformance.table import BY_NAME
+
+OURS = [name for name in BY_NAME if name.split(".")[0] in
+        {"COMMIT", "VISIBLE", "STALE", "EXCLUSIVE", "POINTER", "MKDIR", "NAMES"}]  # fmt: skip
+
+
+def agent(code):
+    """Return the command of an agent that misbehaves: the code runs in it first."""
+    code = f"import os, time\n{code}\nfrom pytest_ckpt.conformance.agent import main; main()"
+    return [sys.executable, "-c", code]
+
+
+def elsewhere(folder, code=""):
+    """Return the options for a second client on this host, on the same folder."""
+    return (f"--second-folder={folder}", f"--second-command={shlex.join(agent(code))}")
+
+
+def every_agent(code):
+    """Return sabotage that has all processes of a check on this host misbehave."""
+    return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
+
+
+@pytest.mark.parametrize("kind", ["disk", "tmpfs"])
+@pytest.mark.parametrize("check", OURS)
+def test_honest_storage_gives_no_alarm(check, kind, tmp_path, mount):
+    folder = tmp_path if kind == "disk" else mount("tmpfs", 64)
+    seen = made(check, folder, *elsewhere(folder), share=0.02)
+    assert (seen.anomalies, seen.not_run) == ((), "")
+    assert seen.trials > 0
+    limit = BY_NAME[check].limit
+    assert (seen.measured is None) == (limit is None)
+
+
+@pytest.mark.parametrize("check", [name for name in OURS if BY_NAME[name].needs])
+def test_without_a_second_client_a_check_of_two_is_not_run(check, tmp_path):
+    assert "no second client" in made(check, tmp_path).not_run
+
+
+def test_a_second_client_on_other_storage_is_told(tmp_path):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    sabotage = "from pytest_ckpt.conformance.client import Client\nClient.sees.__kwdefaults__['seconds'] = 0.1"
+    seen = made("VISIBLE.read-after-close", tmp_path / "here", *elsewhere(tmp_path / "there"), sabotage=sabotage)
+    assert "a folder that this client has made is not found by the other" in seen.anomalies[0].seen
+
+
+# What the writing client does wrong. Its pauses are the faults' windows, in which a reader must look.
+NO_NAME = """
+import pathlib, time
+real = pathlib.Path.replace
+def replace(self, target):
+    target.unlink()
+    time.sleep(0.002)
+    real(self, target)
+pathlib.Path.replace = replace
+"""
+COPIED = """
+import pathlib, time
+def replace(self, target):
+    data = self.read_bytes()
+    with target.open("wb") as file:
+        file.write(data[:len(data) // 2])
+        file.flush()
+        time.sleep(0.002)
+        file.write(data[len(data) // 2:])
+pathlib.Path.replace = replace
+"""
+LOST = """
+import pathlib
+pathlib.Path.replace = lambda self, target: None
+"""
+OLDER = """
+import pathlib, time
+real = pathlib.Path.replace
+def replace(self, target):
+    old = target.read_bytes()
+    real(self, target)
+    time.sleep(0.002)
+    new = target.read_bytes()
+    for data in (old, new):
+        (target.parent / "other").write_bytes(data)
+        real(target.parent / "other", target)
+        time.sleep(0.002)
+pathlib.Path.replace = replace
+"""
+ONE_BY_ONE = """
+import pathlib
+real = pathlib.Path.rename
+def rename(self, target):
+    target.mkdir()
+    for path in sorted(self.iterdir()):
+        real(path, target / path.name)
+    self.rmdir()
+pathlib.Path.rename = rename
+"""
+IN_TWO_WRITES = """
+import pathlib, time
+def write_bytes(self, data):
+    with self.open("wb", buffering=0) as file:
+        file.write(data[:15])
+        time.sleep(0.002)
+        file.write(data[15:])
+pathlib.Path.write_bytes = write_bytes
+"""
+LISTS_WITHOUT_ONE = """
+import os
+real = os.listdir
+os.listdir = lambda path: real(path)[1:]
+"""
+LISTS_ONE_TWICE = """
+import os
+real = os.listdir
+os.listdir = lambda path: (lambda found: found + found[:1])(real(path))
+"""
+LISTS_AS_BEFORE = """
+import os
+real, kept = os.listdir, {}
+os.listdir = lambda path: kept.setdefault(path, real(path))
+"""
+
+
+@pytest.mark.parametrize(("check", "sabotage", "kind"), [
+    ("COMMIT.file", NO_NAME, "name missing during a rename"),
+    ("COMMIT.file-second-client", NO_NAME, "name missing during a rename"),
+    ("COMMIT.file", COPIED, "file too short during a rename"),
+    ("COMMIT.file", LOST, "bytes of an older version after a rename"),
+    ("COMMIT.file", OLDER, "bytes of an older version during a rename"),
+    ("COMMIT.folder", ONE_BY_ONE, "folder with a part of its files during a rename"),
+    ("COMMIT.folder-second-client", ONE_BY_ONE, "folder with a part of its files during a rename"),
+    ("POINTER.overwrite", IN_TWO_WRITES, "mixture of texts during an overwrite"),
+    ("POINTER.overwrite-second-client", IN_TWO_WRITES, "mixture of texts during an overwrite"),
+    ("NAMES.many", LISTS_WITHOUT_ONE, "name missing in a listing"),
+    ("NAMES.many", LISTS_ONE_TWICE, "name listed twice"),
+    ("NAMES.after-change", LISTS_AS_BEFORE, "removed or unknown name in a listing"),
+    ("NAMES.after-change", LISTS_WITHOUT_ONE, "name missing in a listing"),
+])  # fmt: skip
+def test_what_the_writer_does_is_seen(check, sabotage, kind, tmp_path):
+    assert kind in kinds(made(check, tmp_path, *elsewhere(tmp_path), sabotage=sabotage, share=0.02))
+
+
+# What the other client does wrong. It believes what it has seen for longer than a second.
+STALE_BYTES = """
+import shutil, tempfile
+real, kept = os.open, {}
+def stale(path, flags, *mode):
+    if flags == os.O_RDONLY and os.path.isfile(path) and time.monotonic() > kept.get(path, (0, 0))[0]:
+        copy, _ = tempfile.mkstemp()
+        name = f"/proc/self/fd/{copy}"
+        shutil.copyfile(path, name)
+        os.unlink(os.readlink(name))
+        kept[path] = time.monotonic() + 1.2, name
+    return real(kept[path][1] if flags == os.O_RDONLY and path in kept else path, flags, *mode)
+os.open = stale
+"""
+STALE_LOOKS = """
+real, kept = os.lstat, {}
+def stale(path):
+    if time.monotonic() > kept.get(path, (0, 0))[0]:
+        try:
+            kept[path] = time.monotonic() + 1.2, real(path)
+        except FileNotFoundError as error:
+            kept[path] = time.monotonic() + 1.2, error
+    if isinstance(kept[path][1], OSError):
+        raise kept[path][1]
+    return kept[path][1]
+os.lstat = stale
+"""
+STALE_LISTS = """
+real, kept = os.listdir, {}
+def stale(path):
+    if time.monotonic() > kept.get(path, (0, 0))[0]:
+        kept[path] = time.monotonic() + 1.2, real(path)
+    return kept[path][1]
+os.listdir = stale
+"""
+NOT_EXCLUSIVE = """
+real = os.open
+os.open = lambda path, flags, *mode: real(path, flags & ~os.O_EXCL, *mode)
+"""
+MKDIR_OF_WHAT_IS_THERE = """
+import contextlib
+real = os.mkdir
+def mkdir(path):
+    with contextlib.suppress(FileExistsError):
+        real(path)
+os.mkdir = mkdir
+"""
+LOSER_IS_BLIND = """
+real, lost = os.open, set()
+def blind(path, flags, *mode):
+    if path in lost:
+        raise FileNotFoundError(2, "No such file or directory", path)
+    return real(path, flags, *mode)
+os.open = blind
+real_mkdir = os.mkdir
+def mkdir(path):
+    try:
+        real_mkdir(path)
+    except FileExistsError:
+        lost.update(f"{path}/from-process-{number}" for number in range(4))
+        lost.add(f"{path}/from-the-second-client")
+        raise
+os.mkdir = mkdir
+"""
+
+
+def patient(times):
+    """Return sabotage that changes how soon a check gives up on a cache."""
+    return f"import pytest_ckpt.conformance.checks.stale as stale\nstale.GIVE_UP_TIMES = {times}"
+
+
+@pytest.mark.parametrize(("check", "code", "kind"), [
+    ("VISIBLE.read-after-close", STALE_BYTES, "bytes of an older version at the first open"),
+    ("EXCLUSIVE.create-second-client", NOT_EXCLUSIVE, "O_EXCL with several winners"),
+    ("MKDIR.race-second-client", MKDIR_OF_WHAT_IS_THERE, "mkdir with several winners"),
+    ("MKDIR.race-second-client", LOSER_IS_BLIND, "folder that was just made cannot be used"),
+    ("NAMES.second-client", LISTS_ONE_TWICE, "name listed twice"),
+])  # fmt: skip
+def test_what_the_other_client_does_is_seen(check, code, kind, tmp_path):
+    # A listing that never agrees would be waited for.
+    assert kind in kinds(made(check, tmp_path, *elsewhere(tmp_path, code), share=0.02, sabotage=patient(1)))
+
+
+@pytest.mark.parametrize(("check", "code", "kind"), [
+    ("EXCLUSIVE.create", NOT_EXCLUSIVE, "O_EXCL with several winners"),
+    ("MKDIR.race", MKDIR_OF_WHAT_IS_THERE, "mkdir with several winners"),
+    ("MKDIR.race", LOSER_IS_BLIND, "folder that was just made cannot be used"),
+])  # fmt: skip
+def test_what_processes_of_this_host_do_is_seen(check, code, kind, tmp_path):
+    assert kind in kinds(made(check, tmp_path, sabotage=every_agent(code), share=0.02))
+
+
+@pytest.mark.parametrize(("check", "code"), [
+    ("STALE.attributes", STALE_LOOKS),
+    ("STALE.names", STALE_LOOKS),
+    ("STALE.names", STALE_LISTS),
+    ("STALE.names", STALE_BYTES),
+    ("STALE.negative-names", STALE_LOOKS),
+    ("POINTER.overwrite-second-client", STALE_BYTES),
+])  # fmt: skip
+def test_what_is_stale_for_more_than_a_second_is_measured(check, code, tmp_path):
+    seen = made(check, tmp_path, *elsewhere(tmp_path, code), share=0.02, sabotage=patient(2))
+    assert seen.measured > 1.0
+    assert not kinds(seen)
+
+
+def test_what_is_stale_for_ever_is_given_up(tmp_path):
+    stale = elsewhere(tmp_path, STALE_LOOKS.replace("1.2", "1e9"))
+    seen = made("STALE.attributes", tmp_path, *stale, share=0.02, sabotage=patient(0.5))
+    assert seen.anomalies[0].kind == "stale size"
+    assert "size still 1000 after 0.5 s, when the check gave up" in seen.anomalies[0].seen
+    assert seen.anomalies[0].expected == "5096 within 1 s"
+
+
+def test_a_page_tells_what_is_wrong_with_it():
+    right = pages.content(7, [1, 1, 2])
+    assert pages.fault(right, 7, [1, 1, 2]) is None
+    flipped = bytearray(right)
+    flipped[5000] ^= 4
+    swapped = right[4096:8192] + right[:4096] + right[8192:]
+    zeros = right[:4096] + bytes(4096) + right[8192:]
+    assert pages.fault(b"", 7, [1]) == ("file empty", 0, "no bytes")
+    assert pages.fault(right[:5000], 7, [1, 1, 2]) == ("file too short", 5000, "the end after 5,000 of 12,288 bytes")
+    assert pages.fault(right + b"x", 7, [1, 1, 2])[:2] == ("file too long", 12288)
+    assert pages.fault(bytes(flipped), 7, [1, 1, 2]) == ("damaged bytes", 5000, "1 wrong of 4,096 bytes")
+    assert pages.fault(swapped, 7, [1, 1, 2]) == ("page in the wrong place", 0, "page 1 of version 1")
+    assert pages.fault(zeros, 7, [1, 1, 2]) == ("zeros instead of data", 4096, "4,096 zeros")
+    assert pages.fault(right, 7, [1, 1, 3])[:2] == ("bytes of an older version", 8192)
+    assert pages.fault(right, 7, [1, 1, 1])[:2] == ("bytes of two versions", 8192)
+    assert pages.version_of(right) == 1
+    assert pages.version_of(b"other") is None
+    # Another seed is another run: its bytes are nobody's.
+    assert pages.fault(right, 8, [1, 1, 2])[0] == "damaged bytes"
