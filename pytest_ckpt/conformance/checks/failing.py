@@ -158,8 +158,12 @@ def mid_save(place: Place, book: Book) -> None:
             )
             return
         longest = max(longest, seconds)
-        for wrong in after.wrongs(folder, calls):
+        wrongs = after.wrongs(folder, calls)
+        for wrong in wrongs:
             _missing(book, wrong.where, "saved after space was given back", wrong.seen)
+        if wrongs:
+            # Nothing that comes after it could be told from this.
+            return
         _remove(folder / kept.name, calls)
         kept = after
     if not book.trials and not book.anomaly_count:
