@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.conformance.place import Book, Place
     from pytest_ckpt.conformance.workers import Ended, Talk
 
-_FILES = 100
+_FILES = 60
 _FILE_BYTES = 2 << 20
 _WRITERS = 4
 _STRIPES = 64
@@ -84,7 +84,7 @@ def disjoint_writers_second(place: Place, book: Book) -> None:
     for number in range(place.count(_ROUNDS, least=2)):
         path = place.folder / f"shared-{number}"
         there = f"{place.other_folder}/{path.name}"
-        stripe = chance.choice([1, 16, 64]) * mmap.PAGESIZE
+        stripe = chance.choice([1, 8, 16]) * mmap.PAGESIZE
         words = (place.seed, path.name)
         content = random_bytes(stripe * _STRIPES, *words)
         path.touch()

@@ -1,0 +1,138 @@
+"""Each fault of bytes, mappings, locks, names, times and space, on a mounted target, and the check that names it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from made_check import kinds, made
+from misbehaving import Target
+
+HONEST = [
+    "DIRECT.aligned",
+    "DIRECT.coherent",
+    "MMAP.private",
+    "MMAP.shared",
+    "SPARSE.tail-first",
+    "SPARSE.disjoint-writers",
+    "SPARSE.disjoint-writers-second-client",
+    "TRUNCATE.concurrent",
+    "LARGE.offsets",
+    "UNLINK.open-reader",
+    "UNLINK.second-client",
+    "CAPABILITIES.flock",
+    "CAPABILITIES.flock-second-client",
+    "CAPABILITIES.links",
+    "CAPABILITIES.mtime",
+    "CAPABILITIES.statfs",
+    "CAPABILITIES.names",
+    "CAPABILITIES.extras",
+]
+
+# (fault, check, what it must be called)
+FAULTS = [
+    ("flipped bit in reads", "DIRECT.aligned", "flipped bits"),
+    ("flipped bit in reads", "MMAP.shared", "flipped bits"),
+    ("flipped bit at rest", "MMAP.private", "flipped bits"),
+    ("torn write", "DIRECT.aligned", "torn write"),
+    ("torn write", "SPARSE.disjoint-writers-second-client", "torn write"),
+    ("misplaced write", "DIRECT.aligned", "misplaced bytes"),
+    ("misplaced write", "SPARSE.disjoint-writers", "misplaced bytes"),
+    ("misplaced read", "MMAP.shared", "misplaced bytes"),
+    ("misplaced read", "DIRECT.coherent", "misplaced bytes"),
+    ("late data", "SPARSE.disjoint-writers-second-client", "file cut short"),
+    ("holes are not zero", "SPARSE.tail-first", "bytes in a hole"),
+    ("large offset wraps", "LARGE.offsets", "wrapped offset"),
+    ("large offset wraps", "LARGE.offsets", "wrong size"),
+    ("file size limited", "LARGE.offsets", "file size limited"),
+    ("O_DIRECT is not coherent", "DIRECT.coherent", "zeros instead of data"),
+    ("no O_DIRECT", "DIRECT.aligned", "O_DIRECT refused"),
+    ("unlink takes the file from its readers", "UNLINK.open-reader", "removed file fails its reader"),
+    ("unlink gives its readers wrong bytes", "UNLINK.open-reader", "wrong bytes"),
+    ("unlink gives its readers wrong bytes", "UNLINK.second-client", "wrong bytes"),
+    ("reading through mmap gives SIGBUS", "MMAP.private", "SIGBUS while reading a mapping"),
+    ("reading through mmap gives SIGBUS", "MMAP.shared", "SIGBUS while reading a mapping"),
+    ("no mmap", "MMAP.shared", "mmap refused"),
+    ("EIO in read", "SPARSE.tail-first", "a call failed"),
+    ("EIO in write", "LARGE.offsets", "a call failed"),
+    ("no symbolic links", "CAPABILITIES.links", "symbolic links refused"),
+    ("no hard links", "CAPABILITIES.links", "hard links refused"),
+    ("flock locks nobody out", "CAPABILITIES.flock", "exclusive lock given twice"),
+    ("flock locks nobody out", "CAPABILITIES.flock-second-client", "exclusive lock given twice"),
+    ("names regardless of case", "CAPABILITIES.names", "names folded or cut"),
+    ("names of limited length", "CAPABILITIES.names", "name refused"),
+    ("mtime goes back", "CAPABILITIES.mtime", "modification times in wrong order"),
+    ("mtime is coarse", "CAPABILITIES.mtime", "modification times are equal"),
+]
+
+# A fault of something else, which must not be held against these.
+ELSEWHERE = [
+    ("no O_DIRECT", "DIRECT.coherent", "O_DIRECT is refused: Invalid argument (errno 22)"),
+    ("no mmap", "UNLINK.open-reader", ""),
+    ("reading through mmap gives SIGBUS", "UNLINK.open-reader", ""),
+    ("unlink takes the file from its readers", "UNLINK.second-client", ""),
+]
+
+
+@pytest.mark.parametrize("check", HONEST)
+def test_an_honest_target_passes(check, target: Target):
+    seen = made(check, target.path, f"--second-folder={target.second}")
+    assert (seen.anomalies, seen.not_run) == ((), "")
+    assert seen.trials > 0
+
+
+@pytest.mark.parametrize(("fault", "check", "kind"), FAULTS)
+def test_a_fault_is_named(fault, check, kind, target: Target):
+    target.fault(fault)
+    seen = made(check, target.path, f"--second-folder={target.second}")
+    assert kind in kinds(seen), seen.anomalies
+    assert all(anomaly.where and anomaly.seen and anomaly.expected for anomaly in seen.anomalies)
+    assert target.hits(fault)
+
+
+@pytest.mark.parametrize(("fault", "check", "not_run"), ELSEWHERE)
+def test_a_fault_of_something_else_is_not_held_against_a_check(fault, check, not_run, target: Target):
+    target.fault(fault)
+    seen = made(check, target.path, f"--second-folder={target.second}")
+    assert (seen.anomalies, seen.not_run) == ((), not_run)
+    assert target.hits(fault)
+
+
+def test_readers_through_mappings_that_never_worked_are_not_called_tried(target: Target):
+    target.fault("no mmap")
+    assert "not tried" in made("UNLINK.open-reader", target.path).facts["readers through mappings"]
+
+
+@pytest.mark.parametrize(("fault", "call"), [("concurrent O_TRUNC hangs", "open with O_TRUNC"), ("hang", "write")])
+def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
+    """What the check saw is on its output before the target lets go; what it left behind goes then."""
+    target.fault(fault)
+    words = ["TRUNCATE.concurrent", f"--folder={target.path}", "--share=0.05", "--patience=1", "--json"]
+    command = [sys.executable, "-m", "pytest_ckpt.conformance", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            seen = json.loads(process.stdout.readline())
+            waits = process.poll() is None
+        finally:
+            target.clear()
+    assert waits
+    assert process.returncode == 1
+    hung = [anomaly for anomaly in seen["anomalies"] if anomaly["kind"] == "a call hangs"]
+    assert any(anomaly["where"].startswith(f"{call}: {target.path}") for anomaly in hung)
+    assert any("request_wait_answer" in anomaly["seen"] for anomaly in hung)
+    assert seen["measured"] >= 1
+
+
+def test_free_space_that_never_changes_is_told(target: Target):
+    """With a limit of one second instead of sixty."""
+    sabotage = (
+        "import dataclasses, pytest_ckpt.conformance.checks.accounts as accounts\n"
+        "name = 'CAPABILITIES.statfs'\n"
+        "accounts.BY_NAME[name] = dataclasses.replace(accounts.BY_NAME[name], limit=1.0)"
+    )
+    target.fault("statfs never changes")
+    seen = made("CAPABILITIES.statfs", target.path, sabotage=sabotage)
+    assert kinds(seen) == {"free space does not fall"}
