@@ -1,0 +1,117 @@
+"""One rank loads what several wrote: whole files in turn and parts of files, by both engines, every byte compared."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.ranks.activity import Activity
+from pytest_ckpt.ranks.content import Content
+from pytest_ckpt.ranks.engines import Clock, engine_class
+from pytest_ckpt.ranks.engines.lay_out import lay_out
+from pytest_ckpt.ranks.engines.shards import ShardsInTurn
+from pytest_ckpt.ranks.job import EngineOptions
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.reading import joined, split, storm
+
+# A request smaller than most files, so that a file has several.
+OPTIONS = EngineOptions(request_bytes=64 << 10)
+REPLICAS = layout("llama3-405b", mode="full", scale=1e-6)
+ONE_COPY = layout("llama3-8b", mode="open", processes=3, scale=1e-4)
+
+
+@pytest.fixture(params=["torch", "stream"])
+def engine(request):
+    return request.param
+
+
+def content():
+    return Content(7)
+
+
+@functools.cache
+def container_of(tensors):
+    with tempfile.TemporaryDirectory() as folder:
+        return lay_out(tensors, folder)
+
+
+def made(engine, shard, **part):
+    containers = tuple(container_of(file.tensors) for file in shard.files) if engine == "stream" else ()
+    return engine_class(engine)(shard, content(), Activity(), replace(OPTIONS, containers=containers, **part))
+
+
+def save(engine, folder, of, ranks):
+    for rank in ranks:
+        saving = made(engine, of.rank(rank))
+        saving.fill(5)
+        saving.save(folder, Clock(activity=Activity()))
+
+
+def load(engine, folder, pieces, steps_of_others=0):
+    """Load pieces as a rank does, with more steps where other ranks have more; return (loaded, checked, faults)."""
+    loader = ShardsInTurn([functools.partial(made, engine, p.shard, part=p.part, parts=p.parts) for p in pieces])
+    checks, loaded = [], 0
+    for _again in range(2):
+        for step in range(loader.load_steps() + steps_of_others):
+            loaded += loader.load(folder, step, Clock(activity=Activity()))
+            checks.append(loader.verify(5))
+    loader.release()
+    return loaded, sum(c.bytes_checked for c in checks), [fault for c in checks for fault in c.faults]
+
+
+def damage(file: Path):
+    """Flip the bits of a byte in the second half of a file."""
+    data = bytearray(file.read_bytes())
+    data[len(data) * 3 // 4] ^= 255
+    file.write_bytes(data)
+
+
+def test_a_replica_reads_the_model_of_the_first_and_its_own_optimizer(engine, tmp_path):
+    save(engine, tmp_path, REPLICAS, (1, 257))
+    pieces = storm(REPLICAS).of(257)
+    size = 2 * sum(p.shard.bytes for p in pieces)
+    assert load(engine, tmp_path, pieces) == (size, size, [])
+    damage(tmp_path / REPLICAS.rank(1).files[0].name)
+    damage(tmp_path / REPLICAS.rank(257).files[-1].name)
+    _, _, faults = load(engine, tmp_path, pieces)
+    assert {f.file for f in faults} == {REPLICAS.rank(1).files[0].name, REPLICAS.rank(257).files[-1].name}
+
+
+@pytest.mark.parametrize("steps_of_others", [0, 3])
+def test_two_shards_are_loaded_in_turn_and_those_who_have_more_are_waited_for(engine, tmp_path, steps_of_others):
+    save(engine, tmp_path, ONE_COPY, (0, 1))
+    size = 2 * (ONE_COPY.rank(0).bytes + ONE_COPY.rank(1).bytes)
+    assert load(engine, tmp_path, joined(ONE_COPY).of(0), steps_of_others) == (size, size, [])
+
+
+def test_who_has_nothing_to_read_waits(engine, tmp_path):
+    assert load(engine, tmp_path, (), 4) == (0, 0, [])
+
+
+def test_two_readers_of_a_file_read_all_of_it_and_the_one_whose_half_is_damaged_finds_it(engine, tmp_path):
+    save(engine, tmp_path, ONE_COPY, range(3))
+    halves = [load(engine, tmp_path, split(ONE_COPY).of(rank)) for rank in (0, 1)]
+    assert sum(loaded for loaded, _, _ in halves) == sum(checked for _, checked, _ in halves) == 2 * ONE_COPY.bytes
+    assert [faults for _, _, faults in halves] == [[], []]
+    # Both read about as much; a tensor of one element cannot be halved.
+    assert min(loaded for loaded, _, _ in halves) > 0.9 * ONE_COPY.bytes
+    file = tmp_path / ONE_COPY.rank(1).files[-1].name
+    damage(file)
+    found = [load(engine, tmp_path, split(ONE_COPY).of(rank))[2] for rank in (0, 1)]
+    assert {f.file for faults in found for f in faults} == {file.name}
+    if engine == "stream":
+        assert [bool(faults) for faults in found] == [False, True]
+
+
+@pytest.mark.parametrize("kept", [0.9, 0.4, 0.0])
+def test_a_file_that_was_cut_off_is_found_by_one_of_its_readers(engine, tmp_path, kept):
+    save(engine, tmp_path, ONE_COPY, range(3))
+    file = tmp_path / ONE_COPY.rank(1).files[-1].name
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * kept)])
+    found = [load(engine, tmp_path, split(ONE_COPY).of(rank)) for rank in (0, 1)]
+    assert any(faults for _, _, faults in found)
+    assert sum(checked for _, checked, _ in found) < 2 * ONE_COPY.bytes
