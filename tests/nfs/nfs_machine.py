@@ -42,7 +42,6 @@ NEEDED = (
 CONFIGURATIONS = {
     "4.2": "vers=4.2",
     "4.2-actimeo=1": "vers=4.2,actimeo=1",
-    "4.2-noac": "vers=4.2,noac,lookupcache=none",
     "3": "vers=3",
 }
 _MEMORY_MIB = 1024
