@@ -26,8 +26,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.measure.mounts import mount_of
 from pytest_ckpt.ranks.job import checkpoint_name
+from pytest_ckpt.targets.mounts import mount_of
 
 _WAYS = ("fio", "stream")
 _KINDS = ("save", "load")

@@ -52,12 +52,15 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[s
     by_subject = {m.subject: m for m in measurements}
     observations = [from_plain(Observation, _read(file)) for file in sorted((folder / "observations").glob("*.json"))]
     by_check = {(o.requirement, o.subject): o for o in observations}
+    chosen = chosen_suites(settings, gates)
     book = []
     for recorded in (from_plain(Verdict, v) for v in report["requirements"]):
         # A test that did not run then does not run now.
         if recorded.because.endswith(NO_TEST) or recorded.id not in REQUIREMENTS:
             continue
         requirement, subject = REQUIREMENTS[recorded.id], recorded.subject
+        if recorded.outcome == "not run" and requirement.suite not in chosen:
+            continue
         if measurement := by_subject.get(subject):
             book.append(decide(requirement, measurement, plan.limits, gates))
         elif observation := by_check.get((recorded.id, subject)):

@@ -65,7 +65,8 @@ class Mounts:
             with image.open("wb") as file:
                 file.truncate(mebibytes << 20)
             need(shutil.which(f"mkfs.{kind}"), f"there is no mkfs.{kind}")
-            subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True)
+            # mkfs.btrfs looks at all loop devices and fails when another test's goes away meanwhile.
+            eventually(functools.partial(_succeeds, f"mkfs.{kind}", "-q", str(image)), f"mkfs.{kind} makes {image}")
             command = ["mount", "-o", "loop", str(image), str(point)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         need(done.returncode == 0, f"nothing can be mounted here: {done.stderr.strip()}")
@@ -85,7 +86,7 @@ class Mounts:
         """Unmount what was mounted."""
         for point in self._points:
             # A process that was killed lets go of its files a little after it has left the table of processes.
-            eventually(functools.partial(_unmount, point), "it is unmounted")
+            eventually(functools.partial(_succeeds, "umount", str(point)), "it is unmounted")
 
 
 @contextmanager
@@ -99,5 +100,5 @@ def frozen(point: Path) -> Iterator[None]:
         subprocess.run(["fsfreeze", "-u", str(point)], check=True)
 
 
-def _unmount(point: Path) -> bool:
-    return subprocess.run(["umount", str(point)], capture_output=True, check=False).returncode == 0
+def _succeeds(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -13,10 +13,17 @@ _MAIN = "from pytest_ckpt.conformance.__main__ import main; raise SystemExit(mai
 
 
 def made(
-    check: str, folder: Path, *more: str, share: float = 0.05, sabotage: str = "", seconds: float = 300.0
+    check: str,
+    folder: Path,
+    *more: str,
+    share: float = 0.05,
+    sabotage: str = "",
+    seconds: float = 300.0,
+    tidy: bool = True,
 ) -> Observation:
     """Make a check and return what it saw. ``sabotage`` is code that runs before it in its process.
 
+    ``tidy`` is whether it can have removed what it made: not where a listing hides that.
     One that takes longer than ``seconds`` is killed, and the test fails: the targets of these tests end what they hold.
     """
     command = [sys.executable, "-c", f"{sabotage}\n{_MAIN}", check, f"--folder={folder}", f"--share={share}", "--json"]
@@ -24,7 +31,7 @@ def made(
     seen = from_plain(Observation, json.loads(done.stdout)) if done.stdout else None
     assert seen is not None, done.stderr
     assert done.returncode == (8 if seen.not_run else 1 if seen.anomaly_count else 0), done.stderr
-    assert not list(folder.iterdir()), "it leaves nothing behind"
+    assert not (tidy and list(folder.iterdir())), "it leaves nothing behind"
     return seen
 
 

@@ -22,6 +22,8 @@ from pytest_ckpt.ranks.activity import EVENT_MARK
 from pytest_ckpt.records import Observation, to_plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_ckpt.conformance.table import Check
 
 EXIT_ANOMALY, EXIT_NOT_RUN = 1, 8
@@ -34,14 +36,8 @@ def main() -> int:
     base = Path(asked.folder).absolute()
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-") as witness:
         folder = base / f"{check.name}-{os.getpid()}"
-        _tell("mkdir", str(folder))
-        folder.mkdir()
-        small = (
-            Path(asked.small_folder).absolute() / f"{check.name}-small-{os.getpid()}" if asked.small_folder else None
-        )
-        if small:
-            _tell("mkdir", str(small))
-            small.mkdir()
+        small = Path(asked.small_folder).absolute() / f"small-{folder.name}" if asked.small_folder else None
+        refused = _refused_to_make(path for path in (folder, small) if path)
         other = None
         if asked.second_folder:
             other = Client(shlex.split(asked.second_command) if asked.second_command else AGENT, tell=_tell)
@@ -58,7 +54,7 @@ def main() -> int:
             patience_seconds=asked.patience,
         )
         try:
-            seen = make(check, place)
+            seen = _refused(check, refused) if refused else make(check, place)
             # Before anything is removed: on a target that hangs, removing hangs too.
             print(json.dumps(to_plain(seen)) if asked.json else "\n".join(_lines(check, seen)), flush=True)
         finally:
@@ -69,6 +65,26 @@ def main() -> int:
                     _tell("remove", str(made))
                     shutil.rmtree(made, ignore_errors=True)
     return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
+
+
+def _refused_to_make(folders: Iterable[Path]) -> OSError | None:
+    """Make the check's folders; return the error of a target that lets none be made in a folder that is there."""
+    for folder in folders:
+        _tell("mkdir", str(folder))
+        try:
+            folder.mkdir()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            return error
+    return None
+
+
+def _refused(check: Check, error: OSError) -> Observation:
+    book = Book(unit=check.unit)
+    seen = f"{error.strerror} (errno {error.errno}) from: mkdir"
+    book.wrong("a call failed", where=str(error.filename), seen=seen, expected="no error")
+    return book.observation(check.requirement, check.subject)
 
 
 def make(check: Check, place: Place) -> Observation:

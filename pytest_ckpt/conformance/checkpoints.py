@@ -9,9 +9,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.contents import difference, random_bytes
 from pytest_ckpt.ranks.job import checkpoint_name, partial_name
+
+if TYPE_CHECKING:
+    from pytest_ckpt.conformance.place import Book
 
 # Hears of each call and its path just before it is made.
 Doing = Callable[[str, object], None]
@@ -96,6 +100,19 @@ class Checkpoint:
             expected = ", ".join(sorted(self.contents()))
             wrongs.append(Wrong(where=str(folder / self.name), seen=names, expected=expected, is_name=True))
         return wrongs
+
+
+def saved_right(book: Book, checkpoint: Checkpoint, folder: Path, doing: Doing, when: str) -> bool:
+    """Note what is wrong with a checkpoint to which nothing has happened since it was saved; return if nothing is."""
+    wrongs = checkpoint.wrongs(folder, doing)
+    for wrong in wrongs:
+        book.wrong(
+            "a saved checkpoint is not what was written",
+            where=f"{wrong.where}, {when}",
+            seen=wrong.seen,
+            expected=wrong.expected,
+        )
+    return not wrongs
 
 
 def write_durably(

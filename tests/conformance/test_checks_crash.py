@@ -11,6 +11,7 @@ import sys
 import pytest
 from machine import need
 from made_check import kinds, made
+from misbehaving import misbehaving
 
 HERE = ["DURABLE.rank-killed", "ERRORS.acknowledged", "LIVE.calls"]
 SMALL = ["ERRORS.full", "FULL.mid-save"]
@@ -305,3 +306,83 @@ os.fsync = lambda fd: (time.sleep(0.5), true_fsync(fd))
     assert seen.measured > 0.5
     assert seen.facts["longest call"].startswith("fsync")
     assert "median" in seen.facts["fsync"]
+
+
+@pytest.fixture(scope="module")
+def mounted(make_home):
+    """A FUSE target that is honest until it is told otherwise."""
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    with misbehaving(make_home("misbehaving")) as target:
+        yield target
+
+
+@pytest.fixture
+def target(mounted):
+    yield mounted
+    mounted.clear()
+    mounted.empty()
+
+
+def made_on(target, check, share=0.1):
+    return made(check, target.path, f"--power-cut={shlex.join(target.power_cut_command)}", share=share)
+
+
+@pytest.mark.parametrize("check", [*HERE, "DURABLE.power-cut"])
+def test_an_honest_fuse_target_passes(check, target):
+    seen = made_on(target, check, share=0.3)
+    assert (seen.anomalies, seen.not_run) == ((), "")
+
+
+@pytest.mark.parametrize(
+    ("check", "fault", "kind"),
+    [
+        ("DURABLE.power-cut", "fsync of files is lost", "acknowledged bytes lost in a power cut"),
+        ("DURABLE.power-cut", "fsync of folders is lost", "acknowledged name lost in a power cut"),
+        ("DURABLE.power-cut", "power cut does not cut", "the power cut did not cut"),
+        ("DURABLE.power-cut", "ENOSPC is swallowed", "a saved checkpoint is not what was written"),
+        ("DURABLE.rank-killed", "ENOSPC is swallowed", "a saved checkpoint is not what was written"),
+        ("DURABLE.rank-killed", "EIO in fsync", "a call failed"),
+        ("ERRORS.acknowledged", "EIO in write", "a call failed: EIO in write"),
+        ("ERRORS.acknowledged", "EIO in fsync", "a call failed: EIO in fsync"),
+        ("ERRORS.acknowledged", "EIO in close", "a call failed: EIO in close"),
+        ("ERRORS.acknowledged", "EIO in read", "acknowledged bytes are not there"),
+        ("ERRORS.acknowledged", "ENOSPC in write", "a call failed: ENOSPC in write"),
+        ("ERRORS.acknowledged", "EDQUOT in write", "a call failed: EDQUOT in write"),
+        ("ERRORS.acknowledged", "ENOSPC is swallowed", "acknowledged bytes are not there"),
+        ("ERRORS.acknowledged", "error of write-back is lost", "acknowledged bytes are not there"),
+        ("ERRORS.acknowledged", "EROFS", "a call failed"),
+        ("LIVE.calls", "EROFS", "a call failed"),
+    ],
+)
+def test_a_target_that_misbehaves_is_told_by_its_fault(check, fault, kind, target):
+    target.fault(fault)
+    seen = made_on(target, check)
+    target.clear()
+    assert kinds(seen) == {kind}
+    assert not seen.not_run
+
+
+def test_a_target_without_direct_reads_passes(target):
+    target.fault("no O_DIRECT")
+    for check in [*HERE, "DURABLE.power-cut"]:
+        assert made_on(target, check).anomalies == (), check
+
+
+@pytest.mark.parametrize(
+    ("check", "fault", "mebibytes", "found"),
+    [
+        ("ERRORS.full", "EDQUOT in write", 24, set()),
+        ("ERRORS.full", "EDQUOT in write", 8, set()),
+        ("ERRORS.full", "ENOSPC is swallowed", 24, {"acknowledged bytes are not there"}),
+        ("FULL.mid-save", "ENOSPC is swallowed", 9, {"acknowledged bytes are not there"}),
+    ],
+)
+def test_a_small_volume_may_refuse_and_must_not_swallow(check, fault, mebibytes, found, mount, make_home):
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    with misbehaving(make_home("small"), backing=mount("tmpfs", 128)) as target:
+        (target.path / "small").mkdir()
+        target.fault(fault, room=mebibytes << 20)
+        seen = made(check, make_home("disk"), f"--small-folder={target.path}/small", share=0.01)
+        target.clear()
+    assert (kinds(seen), seen.not_run) == (found, "")
+    assert found or "EDQUOT in write" in seen.facts.values()

@@ -49,7 +49,7 @@ def make_run(
     plan = plan_run(settings, file_system="ext4", is_local=True)
     rng = random.Random(seed)
     measurements = [_measurement(rng, c, save, load, noise) for c in plan.checkpoints if not c.not_run]
-    gates = load_gates("speed-only", "ext4", is_local=True)
+    gates = load_gates(settings.gates, "ext4", is_local=True)
     asked = [r for r in asked_requirements(settings, gates) if r.suite == "performance"]
     book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
     judgement = judge_run(plan, settings, gates, book, measurements)

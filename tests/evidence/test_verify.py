@@ -72,6 +72,21 @@ def test_a_signed_folder_that_nobody_touched_is_unchanged(signed):
     assert outcomes(signed)["signature"] == "not checked"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"ckpt_gates": "auto", "ckpt_suite": "performance"}, {"ckpt_operations": "10"}, {"ckpt_overhead": "0.01%"}],
+)
+def test_runs_of_other_kinds_are_unchanged_too(tmp_path, options):
+    """Suites that were not chosen, more operations, requirements that failed."""
+    made_up_run.make_run(tmp_path / "run", options=options)
+    assert "broken" not in outcomes(tmp_path / "run").values(), details(tmp_path / "run")
+
+
+def test_an_interrupted_run_keeps_its_exit_code(tmp_path):
+    made_up_run.make_run(tmp_path / "run", fails=True)
+    assert "broken" not in outcomes(tmp_path / "run").values()
+
+
 def test_sha256sum_agrees(plain):
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", MANIFEST], cwd=plain, check=True)
 

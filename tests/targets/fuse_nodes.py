@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import itertools
 import os
 import stat
@@ -91,16 +92,22 @@ class Nodes:
 
     def find(self, parent: Node | None, name: bytes) -> Node:
         """Return the node of a name, pinned; OSError when there is none."""
-        key = _handle_of(-1 if parent is None else parent.fd, name)
-        with self._lock:
-            if (node := self._by_key.get(key)) is None:
-                fd = self._open(key, _PATH_ONLY)
-                if not stat.S_ISDIR(os.fstat(fd).st_mode):
-                    os.close(fd)
-                    fd = None
-                node = self._by_key[key] = Node(next(self._numbers), key, fd)
-            node.pins += 1
-            return node
+        while True:
+            key = _handle_of(-1 if parent is None else parent.fd, name)
+            with self._lock:
+                if (node := self._by_key.get(key)) is None:
+                    try:
+                        fd = self._open(key, _PATH_ONLY)
+                    except OSError as error:
+                        if error.errno == errno.ESTALE:
+                            continue  # it was deleted in between: what does the name lead to now?
+                        raise
+                    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+                        os.close(fd)
+                        fd = None
+                    node = self._by_key[key] = Node(next(self._numbers), key, fd)
+                node.pins += 1
+                return node
 
     def pin(self, node: Node) -> Node:
         with self._lock:
@@ -182,7 +189,7 @@ def _handle_of(at: int | None, name: bytes) -> bytes:
     buffer, mount = ctypes.create_string_buffer(8 + _MOST_HANDLE_BYTES), ctypes.c_int()
     ctypes.c_uint.from_buffer(buffer).value = _MOST_HANDLE_BYTES
     if at is None:
-        raise NotADirectoryError(20, "not a folder")
+        raise NotADirectoryError(errno.ENOTDIR, "not a folder")
     if _libc.name_to_handle_at(at, name, buffer, ctypes.byref(mount), 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

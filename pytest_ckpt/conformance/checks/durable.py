@@ -9,7 +9,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.checkpoints import Calls, Checkpoint, names_in
+from pytest_ckpt.conformance.checkpoints import Calls, Checkpoint, names_in, saved_right
 from pytest_ckpt.conformance.workers import all_said, gather, working
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ def rank_killed(place: Place, book: Book) -> None:
     calls = Calls(place.tell)
     chance = random.Random(place.seed)
     kept, seconds = _first_checkpoints(place, calls)
+    # What goes wrong without anybody's death is not to be blamed on one.
+    if not saved_right(book, kept, place.folder, calls, "before any process was killed"):
+        return
     book.facts["moments"] = f"0 to {_SAVES_UNTIL_KILLED:g} saves of {seconds * 1000:.3g} ms after the start of one"
     number, whole = kept.number + 1, 0
     for _ in range(place.count(_KILLS, least=5)):

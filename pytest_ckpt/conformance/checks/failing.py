@@ -158,8 +158,12 @@ def mid_save(place: Place, book: Book) -> None:
             )
             return
         longest = max(longest, seconds)
-        for wrong in after.wrongs(folder, calls):
+        wrongs = after.wrongs(folder, calls)
+        for wrong in wrongs:
             _missing(book, wrong.where, "saved after space was given back", wrong.seen)
+        if wrongs:
+            # Nothing that comes after it could be told from this.
+            return
         _remove(folder / kept.name, calls)
         kept = after
     if not book.trials and not book.anomaly_count:
@@ -194,7 +198,14 @@ def _free(folder: Path) -> int:
 def _leave_room(folder: Path, room: int, free: int, calls: Calls) -> None:
     """Fill a volume with ballast but for ``room`` bytes."""
     # Removed as a whole: to cut a file short may itself take space.
-    write_durably(folder / "room", random.Random(room).randbytes(room), calls)
+    try:
+        write_durably(folder / "room", random.Random(room).randbytes(room), calls)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        # A quota that statvfs does not show leaves less than that from the start.
+        _remove(folder / "room", calls)
+        return
     _take_space(folder / "ballast", free, calls)
     _remove(folder / "room", calls)
 

@@ -108,7 +108,7 @@ def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
             zeros += 1
         else:
             book.wrong(
-                "mixture of texts during an overwrite",
+                "neither the old text nor the new one",
                 where=f"{path}, read {reads:,}",
                 seen=repr(data),
                 expected="the old text, the new one, or nothing",

@@ -1,0 +1,92 @@
+"""Checks of renames, visibility, staleness, races and names, on a target that misbehaves in just that way."""
+
+from __future__ import annotations
+
+import pytest
+from made_check import kinds, made
+
+from pytest_ckpt.conformance.table import BY_NAME
+
+OURS = [name for name in BY_NAME if name.split(".")[0] in
+        {"COMMIT", "VISIBLE", "STALE", "EXCLUSIVE", "POINTER", "MKDIR", "NAMES"}]  # fmt: skip
+
+
+def on(target, check, **more):
+    """Make a check on both mounts of a target."""
+    return made(check, target.path, f"--second-folder={target.second}", share=0.02, **more)
+
+
+def patient(times):
+    """Return sabotage that changes how soon a check gives up on a cache."""
+    return f"import pytest_ckpt.conformance.checks.stale as stale\nstale.GIVE_UP_TIMES = {times}"
+
+
+@pytest.mark.parametrize("check", OURS)
+def test_an_honest_target_gives_no_alarm(check, target):
+    seen = on(target, check)
+    assert (seen.anomalies, seen.not_run) == ((), "")
+    assert seen.measured is None or seen.measured < BY_NAME[check].limit
+
+
+@pytest.mark.parametrize(("fault", "check", "kind"), [
+    ("rename of a file is not atomic: no name", "COMMIT.file", "name missing during a rename"),
+    ("rename of a file is not atomic: no name", "COMMIT.file-second-client", "name missing during a rename"),
+    ("rename of a file is not atomic: short content", "COMMIT.file", "file too short during a rename"),
+    ("rename of a file is not atomic: short content", "COMMIT.file-second-client", "file too short during a rename"),
+    ("stale data", "VISIBLE.read-after-close", "bytes of an older version at the first open"),
+    ("stale attributes", "VISIBLE.read-after-close", "stale size at the first open"),
+    ("late data", "VISIBLE.read-after-close", "file empty at the first open"),
+    ("O_EXCL is not exclusive", "EXCLUSIVE.create", "O_EXCL with several winners"),
+    ("O_EXCL is not exclusive", "EXCLUSIVE.create-second-client", "O_EXCL with several winners"),
+    ("mkdir is not exclusive", "MKDIR.race", "mkdir with several winners"),
+    ("mkdir is not exclusive", "MKDIR.race-second-client", "mkdir with several winners"),
+    ("new folder is not visible", "MKDIR.race", "folder that was just made cannot be used"),
+    ("new folder is not visible", "MKDIR.race-second-client", "folder that was just made cannot be used"),
+    ("overwrite in place is not atomic", "POINTER.overwrite", "neither the old text nor the new one"),
+    ("overwrite in place is not atomic", "POINTER.overwrite-second-client", "neither the old text nor the new one"),
+    ("names dropped in a listing", "NAMES.many", "name missing in a listing"),
+    ("names dropped in a listing", "NAMES.after-change", "name missing in a listing"),
+    ("names dropped in a listing", "NAMES.second-client", "name missing in a listing"),
+    ("names twice in a listing", "NAMES.many", "name listed twice"),
+    ("still listed after delete", "NAMES.after-change", "removed or unknown name in a listing"),
+    ("not listed after create", "NAMES.after-change", "name missing in a listing"),
+])  # fmt: skip
+def test_a_fault_is_named(fault, check, kind, target):
+    target.fault(fault)
+    # What is hidden from the process that cleans up is not removed.
+    assert kind in kinds(on(target, check, tidy=False))
+    assert target.hits(fault)
+
+
+@pytest.mark.parametrize("check", ["COMMIT.folder", "COMMIT.folder-second-client"])
+def test_a_folder_that_arrives_in_parts_is_named(check, target):
+    target.fault("rename of a folder is not atomic")
+    parts = {"folder with a part of its files during a rename", "folder empty during a rename"}
+    assert parts & kinds(on(target, check, tidy=False))
+
+
+@pytest.mark.parametrize(("fault", "check", "what"), [
+    ("stale attributes", "STALE.attributes", "a file grew"),
+    ("stale names", "STALE.names", "a name was removed"),
+    ("stale listing", "STALE.names", "a name came into a folder"),
+    ("stale negative names", "STALE.negative-names", "a missing file was made"),
+    ("stale data", "POINTER.overwrite-second-client", "a pointer was overwritten"),
+])  # fmt: skip
+def test_what_stays_stale_for_longer_than_the_limit_is_measured(fault, check, what, target):
+    target.fault(fault, seconds=1.5)
+    seen = on(target, check, sabotage=patient(2))
+    assert not seen.anomalies
+    assert seen.measured > 1.0
+    assert float(seen.facts[f"longest after {what}"].split()[0]) > 1.0
+
+
+def test_what_stays_stale_for_ever_is_given_up(target):
+    target.fault("stale attributes", seconds=1e9)
+    assert "stale size" in kinds(on(target, "STALE.attributes", sabotage=patient(0.5)))
+
+
+@pytest.mark.parametrize("fault", ["names dropped in a listing", "names twice in a listing"])
+def test_renames_of_a_folder_cannot_be_watched_where_listings_are_wrong_anyway(fault, target):
+    target.fault(fault)
+    seen = on(target, "COMMIT.folder", tidy=False)
+    assert "before any rename (NAMES and STALE are about that)" in seen.not_run
