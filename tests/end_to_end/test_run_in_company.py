@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def run(make_home: Callable[[str], Path], engine: str) -> Run:
     with opened_door(make_home("patterns")) as door:
-        return door.run(*OPTIONS, f"--ckpt-engine={engine}")
+        # For so small a cluster the limits are far from what a busy machine needs.
+        return door.run(*OPTIONS, f"--ckpt-engine={engine}", cluster=1)
 
 
 def test_all_of_them_are_measured_and_met(run: Run) -> None:
@@ -70,8 +72,10 @@ def test_they_are_none_of_the_loads(run: Run) -> None:
     asides += patterns["neighbour"]["alone_seconds"] + patterns["neighbour"]["beside_seconds"]
     asides += patterns["mixed"]["save_seconds"]
     assert stages["loads"] == pytest.approx(counted)
-    # Samples are read alone for a second in each of three turns.
-    assert stages["probes"] == pytest.approx(sum(asides) + 3, abs=1)
+    # In three turns samples are read alone for as long as a save takes, at least for a second.
+    alone = 3 * max(1.0, statistics.median(o["seconds"] for o in run.operations("save", SUBJECT)))
+    assert stages["probes"] >= sum(asides) + alone
+    assert stages["wait"] > 0
 
 
 def test_a_save_is_compared_with_that_beside_a_second_job(run: Run) -> None:
@@ -110,7 +114,7 @@ def test_the_target_is_empty_afterwards(run: Run) -> None:
 def test_a_page_that_is_torn_is_found_by_whoever_reads_it(door: FrontDoor, engine: str) -> None:
     """The optimizer of rank 1 is damaged: in a storm over one copy nobody reads it, in the others everybody has to."""
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(door.target), "torn"])
-    run = door.run(*OPTIONS, f"--ckpt-engine={engine}", f"--ckpt-drop-caches={command}")
+    run = door.run(*OPTIONS, f"--ckpt-engine={engine}", f"--ckpt-drop-caches={command}", cluster=1)
     assert run.code == 1
     assert {name: run.verdict(name, SUBJECT)["outcome"] for name in ASKED} == {
         "STORM": "met",
@@ -128,7 +132,7 @@ def test_a_page_that_is_torn_is_found_by_whoever_reads_it(door: FrontDoor, engin
 
 def test_a_replica_that_is_served_late_fails_the_storm(door: FrontDoor) -> None:
     sabotage = Sabotage(door.home, "slow", rank=2, where=" storm 3$")
-    run = door.run(*OPTIONS, "--ckpt-engine=stream", environment=sabotage.environment)
+    run = door.run(*OPTIONS, "--ckpt-engine=stream", environment=sabotage.environment, cluster=1)
     verdict = run.verdict("STORM", SUBJECT)
     assert (verdict["outcome"], verdict["unit"]) == ("failed", "slowest / median")
     assert "In load 3 rank 2 needed" in verdict["because"]

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from front_door import SUBJECT, TINY, FrontDoor, Sabotage, read_events
 
+from pytest_ckpt.units import format_seconds
+
 MEBIBYTES = 200
 OPTIONS = (*TINY, "--ckpt-suite=performance,endurance", "--ckpt-gates=posix-shared")
 FILLING = (*OPTIONS, "--ckpt-near-full")
@@ -32,10 +34,10 @@ def test_saves_go_on_for_the_duration_and_on_a_full_volume(
     assert [level["asked"] for level in levels] == [0, 0.8, 0.9]
     assert [level["used"] >= level["asked"] for level in levels] == [True] * 3
     assert [len(level["save_seconds"]) for level in levels] == [5] * 3
-    for requirement in ("ENDURE", "STEADY", "NEARFULL"):
-        assert (
-            run.verdict(requirement)["because"] in run.document["grade_reasons"] or run.verdict(requirement)["detail"]
-        )
+    # How fast a busy machine is for a few seconds decides nothing here; that it was judged does.
+    assert run.verdict("NEARFULL")["outcome"] in ("met", "failed")
+    assert run.verdict("STEADY")["detail"]
+    assert format_seconds(found["seconds"]) in run.verdict("ENDURE")["because"]
     assert len(run.operations("save")) == 2
     stages = run.measurement()["stages"]
     every = sum(found["save_seconds"]) + sum(s for level in levels for s in level["save_seconds"])
@@ -51,7 +53,7 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "slow", rank=1, where=r" endurance ([5-9]|[1-9]\d+)$| near_full 90[1-5]$")
     options = (*FILLING, "--ckpt-duration=10s", "--ckpt-engine=stream")
-    run = door.run(*options, target=volume, environment=sabotage.environment)
+    run = door.run(*options, target=volume, environment=sabotage.environment, cluster=1)
     assert run.code == 1
     assert {name: run.verdict(name)["outcome"] for name in ("ENDURE", "NEARFULL")} == {
         "ENDURE": "failed",
@@ -64,7 +66,7 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
 def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mount: Callable[..., Path]) -> None:
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "slow", rank=0, where=" near_full 801$")
-    started = door.start(*FILLING, "--ckpt-engine=stream", target=volume, environment=sabotage.environment)
+    started = door.start(*FILLING, "--ckpt-engine=stream", target=volume, environment=sabotage.environment, cluster=1)
 
     def is_filled() -> bool:
         names = [e.get("operation") for e in read_events(started.report) if e["event"] == "start"]
