@@ -50,6 +50,7 @@ def main() -> int:
             other=other,
             other_folder=str(Path(asked.second_folder) / folder.name) if asked.second_folder else None,
             power_cut=tuple(shlex.split(asked.power_cut or "")),
+            power_cuts=asked.power_cuts,
             small_folder=small,
             patience_seconds=asked.patience,
         )
@@ -143,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--second-command", help="starts the second client's agent; without it, it runs on this host")
     parser.add_argument("--small-folder", help="a folder on a volume or quota of the same storage that may be filled")
     parser.add_argument("--power-cut", metavar="COMMAND", help="cuts the target's power and brings it back")
+    parser.add_argument("--power-cuts", type=int, default=3, help="how often the power is cut")
     parser.add_argument("--witness", help="a folder that is not on the target")
     parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
     parser.add_argument("--seed", type=int, default=0)

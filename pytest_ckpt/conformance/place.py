@@ -32,7 +32,8 @@ class Place:
     ``folder`` is an empty folder of the check's own on the target; ``other`` is a second client of the same storage and
     ``other_folder`` what that client calls the folder, both None where there is none. ``share`` is the part of the full
     effort, 1 in an acceptance run. ``witness`` is a folder that is not on the target, for what must outlive it.
-    ``power_cut`` are the words of a command that cuts the target's power and brings it back. ``small_folder`` is an
+    ``power_cut`` are the words of a command that cuts the target's power and brings it back, to be done ``power_cuts``
+    times. ``small_folder`` is an
     empty folder on a volume or quota of the same storage that may be filled. ``tell`` says which call is about to be
     made on which path: what a blocked check is named by. ``patience_seconds`` is how long a call may take before a
     check that watches its own processes calls it hung.
@@ -46,6 +47,7 @@ class Place:
     other: Client | None = None
     other_folder: str | None = None
     power_cut: tuple[str, ...] = ()
+    power_cuts: int = 3
     small_folder: Path | None = None
     patience_seconds: float = 30.0
 

@@ -75,6 +75,7 @@ class Checks:
             second_command=second.command if second else (),
             small_folder=small.parent if small else None,
             power_cut=shlex.split(settings.power_cut or "") if check.needs == "power cut" else (),
+            power_cuts=settings.power_cuts,
             witness=witness,
             share=settings.effort,
             seed=self._seed,

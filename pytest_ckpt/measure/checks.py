@@ -47,6 +47,7 @@ def run_check(
     second_command: Sequence[str] = (),
     small_folder: Path | None = None,
     power_cut: Sequence[str] = (),
+    power_cuts: int = 3,
     witness: Path,
     share: float,
     seed: int,
@@ -64,7 +65,9 @@ def run_check(
     if the kernel does not let go of it, it is left and named. All that the check says is kept in ``log_folder``;
     ``tell`` hears each (call, path) that it is about to make. ``run_id`` marks its processes as a run's.
     """
-    options = _options(second_command=second_command, power_cut=power_cut, share=share, seed=seed)
+    options = _options(
+        second_command=second_command, power_cut=power_cut, power_cuts=power_cuts, share=share, seed=seed
+    )
     places = {"folder": str(folder), "second-folder": second_folder, "small-folder": small_folder and str(small_folder)}
     named = [f"--{name}={path}" for name, path in places.items() if path]
     used = [f"--{name}={Path(path) / within}" for name, path in places.items() if path]
@@ -211,12 +214,14 @@ class _Heard:
             self._says.append(line)
 
 
-def _options(*, second_command: Sequence[str], power_cut: Sequence[str], share: float, seed: int) -> list[str]:
+def _options(
+    *, second_command: Sequence[str], power_cut: Sequence[str], power_cuts: int, share: float, seed: int
+) -> list[str]:
     options = [f"--share={share:g}", f"--seed={seed}"]
     if second_command:
         options.append(f"--second-command={shlex.join(second_command)}")
     if power_cut:
-        options.append(f"--power-cut={shlex.join(power_cut)}")
+        options += [f"--power-cut={shlex.join(power_cut)}", f"--power-cuts={power_cuts}"]
     return options
 
 

@@ -91,7 +91,7 @@ def test_acknowledged_saves_survive_real_power_cuts(kind, mount):
     point = mount(kind, 320)
     folder = point / "folder"
     folder.mkdir()
-    seen = made("DURABLE.power-cut", folder, f"--power-cut={cut_command(point)}", share=0.4)
+    seen = made("DURABLE.power-cut", folder, f"--power-cut={cut_command(point)}", "--power-cuts=4", share=0.4)
     assert (seen.anomalies, seen.not_run, seen.trials) == ((), "", 4)
     assert "none lost: with 95 % confidence at most 75%" in seen.facts["power cuts"]
     assert seen.facts["rename without fsync of the folder"].endswith("of 4 cuts")
@@ -112,7 +112,7 @@ def test_what_was_acknowledged_and_not_made_durable_is_missed(kind, sabotage, ki
     folder = point / "folder"
     folder.mkdir()
     subprocess.run(["sync", "-f", str(folder)], check=True)
-    seen = made("DURABLE.power-cut", folder, command, sabotage=sabotage, share=0.1)
+    seen = made("DURABLE.power-cut", folder, command, "--power-cuts=1", sabotage=sabotage, share=0.1)
     assert kinds(seen) == {kind_of_loss}
     assert "power cuts" not in seen.facts
 
@@ -132,7 +132,7 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
     folder = point / "folder"
     folder.mkdir()
     sabotage = "import pytest_ckpt.conformance.checks.power as power; power.COMMAND_SECONDS = 1"
-    seen = made("DURABLE.power-cut", folder, f"--power-cut={command}", sabotage=sabotage, share=0.1)
+    seen = made("DURABLE.power-cut", folder, f"--power-cut={command}", "--power-cuts=1", sabotage=sabotage, share=0.1)
     assert kinds(seen) == {kind}
     assert words in seen.anomalies[0].seen
     assert "power cuts" not in seen.facts
@@ -143,7 +143,7 @@ def test_a_target_that_does_not_come_back_fails_with_that_reason(mount):
     sabotage = "import pytest_ckpt.conformance.checks.power as power; power.BACK_SECONDS = 1"
     command = f"--power-cut=umount {point}"
     # The empty folder under the mount must not be taken for the target.
-    seen = made("DURABLE.power-cut", point, command, sabotage=sabotage, share=0.1, seconds=60)
+    seen = made("DURABLE.power-cut", point, command, "--power-cuts=1", sabotage=sabotage, share=0.1, seconds=60)
     subprocess.run(["mount", "-o", "loop", str(point.parent / "image"), str(point)], check=True)
     assert kinds(seen) == {"the target did not come back after the power cut"}
 
@@ -324,7 +324,9 @@ def target(mounted):
 
 
 def made_on(target, check, share=0.1):
-    return made(check, target.path, f"--power-cut={shlex.join(target.power_cut_command)}", share=share)
+    return made(
+        check, target.path, f"--power-cut={shlex.join(target.power_cut_command)}", "--power-cuts=1", share=share
+    )
 
 
 @pytest.mark.parametrize("check", [*HERE, "DURABLE.power-cut"])

@@ -78,6 +78,7 @@ class FastWhenCached(_Rated, name="fast when cached"):
     """What was written or read lately comes at once from a cache of 256 MiB behind the client, the rest at 50 MB/s."""
 
     cache_bytes = 256 << 20
+    takes_reads = True
 
     def begin(self):
         super().begin()
@@ -85,22 +86,25 @@ class FastWhenCached(_Rated, name="fast when cached"):
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)
-        self.carry(self._remember(handle, offset, len(data)))
+        self.carry(self._remember(handle, offset, len(data), takes=self.takes_reads))
         return data
 
     def write(self, proceed, call, handle, offset, data):
         self._remember(handle, offset, len(data))
         return proceed(call, handle, offset, data)
 
-    def _remember(self, handle, offset, count):
-        """Put a range into the cache and return how many of its bytes were not there."""
+    def _remember(self, handle, offset, count, *, takes=True):
+        """Put a range into the cache, if it takes it, and return how many of its bytes were not there."""
         missed = 0
+        # Not the node: the kernel forgets those when it drops its caches.
+        file = os.fstat(handle.fd).st_ino
         with self.lock:
             for grain in range(offset // _GRAIN, (offset + count + _GRAIN - 1) // _GRAIN):
-                key = (handle.node.id, grain)
+                key = (file, grain)
                 missed += key not in self.cached
-                self.cached.pop(key, None)
-                self.cached[key] = None
+                if takes:
+                    self.cached.pop(key, None)
+                    self.cached[key] = None
             while len(self.cached) > self.cache_bytes // _GRAIN:
                 del self.cached[next(iter(self.cached))]
         return min(missed * _GRAIN, count)

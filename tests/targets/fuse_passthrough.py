@@ -144,7 +144,8 @@ class Passthrough:
         seen = self.nodes.stat(node)
         return Attributes(
             seen.st_ino, seen.st_size, seen.st_blocks, seen.st_atime_ns, seen.st_mtime_ns, seen.st_ctime_ns,
-            seen.st_mode, seen.st_nlink - node.kept_links, seen.st_uid, seen.st_gid, seen.st_rdev, seen.st_blksize,
+            seen.st_mode, max(0, seen.st_nlink - node.kept_links), seen.st_uid, seen.st_gid, seen.st_rdev,
+            seen.st_blksize,
         )  # fmt: skip
 
     def change(

@@ -208,8 +208,15 @@ class Volatile:
     def attic_bytes(self) -> int:
         """Return what unlinked files still take until that they are gone is durable."""
         with self.names:
-            seen = [os.stat(kept) for kept, _ in self._in_attic]
-            return sum(one.st_blocks * 512 for one in seen if one.st_nlink == 1)
+            seen = (self._seen(kept) for kept, _ in self._in_attic)
+            return sum(one.st_blocks * 512 for one in seen if one and one.st_nlink == 1)
+
+    @staticmethod
+    def _seen(kept: bytes) -> os.stat_result | None:
+        """Return what a file of the attic takes, None for one that was taken out of it meanwhile."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.stat(kept)
+        return None
 
     def _note(self, undo: Callable[[], None], *nodes: Node) -> None:
         self._undo.append(undo)

@@ -33,7 +33,6 @@ from pytest_ckpt.units import format_seconds
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.place import Book, Place
 
-_CUTS = 10
 _SAVES_OF_A_CUT = 3
 _FILE_BYTES = 100_000
 _TELL_SECONDS = 5.0
@@ -64,7 +63,7 @@ def power_cut(place: Place, book: Book) -> None:
     probe.save(place.folder, calls)
     if not saved_right(book, probe, place.folder, calls, "before any power cut"):
         return
-    cuts = place.count(_CUTS)
+    cuts = place.power_cuts
     losses = 0
     for cut in range(1, cuts + 1):
         folder = place.folder / f"cut-{cut}"

@@ -1,0 +1,45 @@
+"""The rows of the matrix that only a run can show: faults of speed, each with what it fails, and an honest target."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from front_door import TINY, FrontDoor, opened_door
+from machine import need
+from matrix import OF_SPEED, SpeedRow
+from misbehaving import Target, misbehaving
+
+# At this size a save may take 0.7 s and a load 2.8 s.
+USUAL = ("--ckpt-gates=speed-only", "--ckpt-engine=stream", "--ckpt-request=64KiB", *TINY)
+
+
+@pytest.fixture(scope="module")
+def target(make_home) -> Iterator[Target]:
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    with misbehaving(make_home("speed")) as mounted:
+        yield mounted
+
+
+@pytest.fixture
+def front(make_home) -> Iterator[FrontDoor]:
+    with opened_door(make_home("run")) as door:
+        yield door
+
+
+@pytest.mark.parametrize("row", OF_SPEED, ids=lambda row: row.title)
+def test_a_fault_of_speed_fails_what_it_is_mapped_to(row: SpeedRow, target: Target, front: FrontDoor) -> None:
+    if row.fault:
+        target.fault(row.fault, **row.parameters)
+    try:
+        run = front.run(*USUAL, *row.options, target=Path(target.path), cluster=row.cluster)
+    finally:
+        target.clear()
+        target.empty()
+    found = {v["id"]: v for v in run.document["requirements"]}
+    failed = {name for name, verdict in found.items() if verdict["outcome"] == "failed"}
+    assert row.fails <= failed <= row.fails | row.may_fail, run.text
+    for name, words in row.says.items():
+        assert words in found[name]["because"]
