@@ -106,7 +106,7 @@ def test_the_wheel_holds_suites_templates_schema_styles_and_types(wheel):
     packaged = {name for name in names if ".dist-info/" not in name}
     expected = {f"pytest_ckpt/{p.relative_to(CHECKOUT / 'pytest_ckpt')}" for p in sources("pytest_ckpt")}
     expected |= {f"pytest_ckpt/suites/{p.name}" for p in sources("suites")}
-    expected |= {f"pytest_ckpt/templates/{p.name}" for p in sources("templates")}
+    expected |= {f"pytest_ckpt/templates/{p.relative_to(CHECKOUT / 'templates')}" for p in sources("templates")}
     assert packaged == expected
     for name in ("py.typed", "suites/test_performance.py", "templates/certificate.html.j2",
                  "templates/certificate.css", "templates/report.schema.json"):  # fmt: skip
