@@ -127,10 +127,15 @@ def _exceptions(document: Mapping[str, Any]) -> list[Line]:
         for v in verdicts:
             if v["outcome"] == outcome:
                 of_target = v["id"] in behaviour
-                name, of = (_name(v, behaviour), "") if of_target else (v["id"], f" of {v['subject']}")
+                name, of = (_name(v, behaviour), "") if of_target else (v["id"], v["subject"])
                 causes.setdefault((of, v["because"]), []).append(name)
+        # The same of several checkpoints is said once.
+        subjects: dict[tuple[str, str], list[str]] = {}
         for (of, because), names in causes.items():
-            lines += _wrapped(f"{outcome}: {', '.join(names)}{of}: {because}", {"yellow": True})
+            subjects.setdefault((", ".join(names), because), []).append(of)
+        for (named, because), found in subjects.items():
+            of = f" of {', '.join(found)}" if any(found) else ""
+            lines += _wrapped(f"{outcome}: {named}{of}: {because}", {"yellow": True})
     return [*lines, ("", {})] if lines else []
 
 
