@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+
 import pytest
 from machine import file_system_of
 from made_check import kinds, made
@@ -390,7 +393,7 @@ def test_what_misbehaves_between_two_clients_is_named(lie, make_home, tmp_path):
     agent = tmp_path / "agent.py"
     agent.write_text(f"{code}\nfrom pytest_ckpt.conformance.agent import main\nmain()\n")
     home = make_home("two")
-    seen = made(check, home, f"--second-folder={home}", f"--second-command=python {agent}")
+    seen = made(check, home, f"--second-folder={home}", f"--second-command={shlex.join([sys.executable, str(agent)])}")
     assert kind in kinds(seen), seen.anomalies
 
 
@@ -406,6 +409,11 @@ def test_a_stale_handle_is_allowed_and_reported(make_home, tmp_path):
         "from pytest_ckpt.conformance.agent import main\nmain()\n"
     )
     home = make_home("stale")
-    seen = made("UNLINK.second-client", home, f"--second-folder={home}", f"--second-command=python {agent}")
+    seen = made(
+        "UNLINK.second-client",
+        home,
+        f"--second-folder={home}",
+        f"--second-command={shlex.join([sys.executable, str(agent)])}",
+    )
     assert seen.anomalies == ()
     assert seen.facts == {"reads answered with ESTALE": "27 of 27"}
