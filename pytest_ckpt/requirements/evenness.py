@@ -7,6 +7,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.requirements.decision import Decision, measured_as, undecided
+from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -43,13 +44,27 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: f
     numbers = ", ".join(f"{name} {value:.2f} (at most {limit})" for name, value, limit in ratios)
     failed = any(value > limit for _, value, limit in ratios)
     because = f"{numbers}, in {where}." if failed else f"At worst {numbers}, in {where}."
-    detail = tuple(
-        f"{o.kind} {o.index}: slowest / median {skew_of(o, measurement.rank_bytes)[0]:.2f}"
-        for o in measurement.operations
+    detail = (
+        *_files_of(measurement, worst.slowest_rank),
+        *(
+            f"{o.kind} {o.index}: slowest / median {skew_of(o, measurement.rank_bytes)[0]:.2f}"
+            for o in measurement.operations
+        ),
     )
     # The value shown is the one that is nearest to its limit, or farthest beyond it.
     unit, measured, limit = max(ratios, key=lambda r: r[1] / r[2])
     return measured_as("failed" if failed else "met", measured, limit, unit, because, detail)
+
+
+def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
+    """Say which files a rank has; of many, the first two and how many there are."""
+    processes = measurement.processes if measurement.mode == "open" else None
+    shards = layout(measurement.model, mode=measurement.mode, processes=processes, scale=measurement.scale)
+    if rank is None or rank >= shards.processes:
+        return []
+    names = [file.name for file in shards.rank(rank).files]
+    shown = names if len(names) <= 3 else [*names[:2], f"… ({len(names)} files)"]
+    return [f"rank {rank} has {', '.join(shown)}"]
 
 
 def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_VARIATION) -> Decision:

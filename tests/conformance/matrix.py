@@ -136,7 +136,13 @@ MATRIX = (
         says={"POINTER.overwrite": "b'\\xa5"},
         may_fail=CONTENT,
     ),
-    row("holes are not zero", "SPARSE.tail-first LARGE.offsets", {"SPARSE.tail-first": "bytes in a hole"}),
+    row(
+        "holes are not zero",
+        "SPARSE.tail-first LARGE.offsets",
+        {"SPARSE.tail-first": "bytes in a hole"},
+        # A file that was cut short and grows again has a hole for a moment.
+        may="POINTER.overwrite POINTER.overwrite-second-client",
+    ),
     row("large offset wraps", "LARGE.offsets", {"LARGE.offsets": "large-4-GiB"}),
     row("file size limited", "LARGE.offsets", {"LARGE.offsets": "file size limited"}),
     row(
