@@ -92,6 +92,11 @@ class Settings:
     origins: tuple[Origin, ...]
 
     @property
+    def measures(self) -> bool:
+        """Whether checkpoints are saved and loaded at all; a run of behaviour alone needs no space and no ranks."""
+        return self.suites != ("conformance",)
+
+    @property
     def asks_contention(self) -> bool:
         """Whether loads and saves that are not alone are measured too."""
         return "contention" in self.suites

@@ -86,11 +86,12 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
         )
     facts = target_facts(target, mount)
     check_endurance(settings, plan, volume_of(target))
-    check_space(plan, settings, facts["free_bytes"])
+    if settings.measures:
+        check_space(plan, settings, facts["free_bytes"])
     launcher = find_launcher(settings.launcher, settings.hosts)
     hosts: tuple[dict[str, Any], ...] = ()
     probe = None
-    if launch and plan.runnable:
+    if launch and plan.runnable and settings.measures:
         probe = Path(tempfile.mkdtemp(prefix="pytest-ckpt-probe-")) / "probe"
         try:
             hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)

@@ -21,15 +21,16 @@ def header_lines(
     """Return the lines for pytest's header."""
     target, limits = environment["target"], plan.limits
     hosts = environment["hosts"]
+    needed = f"{format_bytes(plan.space_bytes)} needed" if settings.measures else "no checkpoint is written"
     lines = [
         f"ckpt target: {target['path']} ({target['file_system']} on {target['mount_point']}, "
-        f"{format_bytes(target['free_bytes'])} free, {format_bytes(plan.space_bytes)} needed)",
+        f"{format_bytes(target['free_bytes'])} free, {needed})",
         f"ckpt cluster: {format_count(limits.accelerators)} accelerators, "
         f"{limits.failures_per_day:.3g} failures a day ({limits.failures.spec}), overhead "
         f"{format_percent(limits.overhead)}: a save within {format_seconds(limits.save_limit_seconds)}, a load within "
         f"{format_seconds(limits.load_limit_seconds)} at full size",
     ]
-    for planned in plan.checkpoints:
+    for planned in plan.checkpoints if settings.measures else ():
         asks = planned.demand
         lines.append(
             f"ckpt {planned.subject}: "

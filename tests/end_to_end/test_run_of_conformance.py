@@ -83,6 +83,15 @@ def test_on_shared_terms_a_second_client_a_power_cut_and_a_full_volume_are_misse
         assert words in run.text or words in verdict["because"]
 
 
+def test_behaviour_alone_needs_neither_space_for_checkpoints_nor_ranks(door: FrontDoor) -> None:
+    """At full size, for which no disk of a test has the space."""
+    run = door.run("--ckpt-gates=posix-local", "--ckpt-suite=conformance", "-k", "case or offers", cluster=16_000)
+    assert run.code == 8
+    assert "no checkpoint is written" in run.text
+    assert run.verdict("CAPABILITIES", "names")["outcome"] == "met"
+    assert run.launches == ["checks"]
+
+
 def refused(door: FrontDoor, *options: str) -> str:
     run = door.run(*LOCAL, *options)
     assert run.code == 4
@@ -99,8 +108,8 @@ def test_a_second_mount_must_be_another_mount_of_the_same_storage(door: FrontDoo
     assert "is not the same storage" in refused(door, f"--ckpt-second-mount={other}")
 
 
-def test_a_bind_mount_is_no_second_client(door: FrontDoor, mounts) -> None:
-    place = mounts.bind(door.target)
+def test_a_bind_mount_is_no_second_client(door: FrontDoor, mount) -> None:
+    place = mount.bind(door.target)
     assert "one mount to the kernel" in refused(door, f"--ckpt-second-mount={place}")
 
 
