@@ -47,7 +47,7 @@ CHECKS: tuple[Check, ...] = (
         code="commit:replace_file",
         relies="torch DCP, ByteCheckpoint, NVRx local, safetensors, Megatron-Core, Orbax",
         how="A reader polls while a file is replaced by rename 10,000 times: it sees old or new bytes, "
-        "never none, never few.",
+        "never none, never few; an open or read refused with ESTALE is tried again.",
     ),
     Check(
         requirement="COMMIT",
@@ -160,7 +160,8 @@ CHECKS: tuple[Check, ...] = (
         subject="overwrite",
         code="pointer:overwrite",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
-        how="A small file is overwritten in place; a reader sees the old text, the new one, or none, never a mixture.",
+        how="A small file is overwritten in place; a reader sees the old text, the new one, or none (no bytes, or "
+        "only zeros, which are counted), never a mixture.",
     ),
     Check(
         requirement="POINTER",
