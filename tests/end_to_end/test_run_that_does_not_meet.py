@@ -22,7 +22,7 @@ HUGE = 100_000_000
 
 # What mounts of network file systems look like can be told from the table of mounts alone; this stands in for one.
 NO_FILE_SYSTEM_IS_LOCAL = """
-from pytest_ckpt.measure import mounts
+from pytest_ckpt.targets import mounts
 
 mounts._LOCAL = frozenset()
 """
