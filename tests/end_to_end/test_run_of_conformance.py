@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
 from front_door import SUBJECT, TINY, FrontDoor, Run, opened_door
+from machine import need
+from misbehaving import misbehaving
+
+from pytest_ckpt.conformance.table import CHECKS
 
 LOCAL = ("--ckpt-gates=posix-local", "--ckpt-suite=conformance", *TINY)
 
@@ -136,3 +143,39 @@ def test_a_relaxed_limit_stands_in_the_report_and_the_certificate(door: FrontDoo
     assert any(sentence in line for line in run.document["grade_reasons"])
     assert sentence in (run.report / "certificate.html").read_text()
     assert run.verdict("REPEAT")["limit"] == 9
+
+
+def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(door: FrontDoor, mount) -> None:
+    """Two clients, power cuts and a volume that is filled, on a target that is honest."""
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    small = mount("tmpfs", 96)
+    with misbehaving(door.home, second=True) as target:
+        run = door.run(
+            *TINY,
+            "--ckpt-gates=posix-shared",
+            "--ckpt-suite=conformance",
+            f"--ckpt-second-mount={target.second}",
+            f"--ckpt-power-cut={shlex.join(target.power_cut_command)}",
+            "--ckpt-power-cuts=2",
+            f"--ckpt-full-target={small}",
+            target=target.path,
+            report=mount("tmpfs", 64) / "report",
+        )
+        found = of_behaviour(run)
+        assert {name: v["because"] for name, v in found.items() if v["outcome"] != "met"} == {}
+        assert set(found) == {check.name for check in CHECKS}
+        assert "2, " in run.verdict("DURABLE", "power-cut")["detail"]
+        assert run.document["environment"]["second_client"].startswith(str(target.second))
+        assert run.left_on_target == []
+    assert list(small.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, door: FrontDoor, mount) -> None:
+    place = mount(kind, 400)
+    command = shlex.join([sys.executable, "-m", "pytest_ckpt.targets.power_cut", str(place)])
+    run = door.run(*LOCAL, f"--ckpt-power-cut={command}", "-k", "survive", target=place)
+    verdict = run.verdict("DURABLE", "power-cut")
+    assert (verdict["outcome"], verdict["severity"]) == ("met", "required"), verdict
+    assert "3/k" in verdict["detail"]
+    assert [name for name in run.left_on_target if name != "lost+found"] == []
