@@ -10,8 +10,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from front_door import SUBJECT, TINY, FrontDoor, Run, Sabotage, Started, processes_of
 from machine import eventually
+
+from pytest_ckpt.ranks.content import Content, Place, content_seed
+from pytest_ckpt.sizing.models import layout
 
 
 def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started:
@@ -20,6 +24,23 @@ def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started
     started = door.start(*TINY, *options, target=target, environment=sabotage.environment)
     sabotage.wait_until_held(started)
     return started
+
+
+def _damaged_tensors(folder: Path, *, checkpoint: int, seed: int) -> list[str]:
+    """Load a checkpoint as its job would and return the tensors that are not what was saved."""
+    content = Content(content_seed(seed, SUBJECT))
+    damaged = []
+    for rank in layout("llama3-8b", mode="open", processes=2, scale=1e-4).ranks():
+        number = 0
+        for file in rank.files:
+            state = torch.load(folder / file.name, weights_only=True)
+            for tensor in file.tensors:
+                data = state[tensor.name].view(torch.uint8).numpy()
+                place = Place(checkpoint=checkpoint, rank=rank.rank, tensor=number)
+                if len(data) != tensor.bytes or content.differing_pages(data, place):
+                    damaged.append(f"{file.name}: {tensor.name}")
+                number += 1
+    return damaged
 
 
 def _is_ended_cleanly(run: Run) -> None:
@@ -76,7 +97,12 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
     started.process.wait()
     eventually(lambda: not processes_of(started.run_id), "the ranks have ended")
     left = started.run_folder
-    assert (left / SUBJECT / "checkpoint-0001").is_dir()
+    # The save that was broken off has no final name, and the one before it loads as it was saved.
+    assert sorted(p.name for p in (left / SUBJECT).glob("checkpoint-*")) == [
+        "checkpoint-0001",
+        "checkpoint-0002.partial",
+    ]
+    assert _damaged_tensors(left / SUBJECT / "checkpoint-0001", checkpoint=1, seed=started.session["seed"]) == []
 
     run = door.run(*TINY, "-k", "nothing_is_called_like_this", target=target)
     header = run.text.partition("collected ")[0]
