@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -123,7 +124,11 @@ def _booted(home: Path, out: Path, disks: list[Path], console: Any) -> Iterator[
     words += ["root=none", "rootfstype=hostfs", "rootflags=/", "ro"]
     words += [f"ubd{letter}={disk}" for letter, disk in zip("ab", disks, strict=True)]
     words += ["con=null", "con0=null,fd:1", f"uml_dir={home}", "umid=machine"]
-    words += [f"init={sys.executable}", "--", str(GUEST), str(out)]
+    # The kernel's command line knows no quotes: a path with a space in it cannot stand there.
+    init = home / "init"
+    init.write_text(f"#!/bin/sh\nexec {shlex.join([sys.executable, str(GUEST), str(out)])}\n")
+    init.chmod(0o755)
+    words.append(f"init={init}")
     machine = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
