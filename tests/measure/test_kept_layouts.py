@@ -72,11 +72,12 @@ def test_a_home_that_takes_no_files_costs_only_time(tmp_path, made, monkeypatch)
     assert len(made) == 2
 
 
-def test_the_offsets_are_those_that_torch_load_would_read_at(tmp_path):
+def test_the_offsets_are_those_that_torch_load_would_read_at(tmp_path, monkeypatch):
+    # Of the whole process: other tests save as torch does by itself.
+    monkeypatch.setattr(torch.utils.serialization.config.save, "storage_alignment", maker.ALIGNMENT_BYTES)
     (file,) = {f.tensors: f for rank in LAYOUTS[0].ranks() for f in rank.files if "optim" in f.name}.values()
     found = maker.lay_out(file.tensors, str(tmp_path))
     state = {t.name: torch.empty(t.elements, dtype=getattr(torch, t.dtype)) for t in file.tensors}
-    torch.utils.serialization.config.save.storage_alignment = maker.ALIGNMENT_BYTES
     torch.save(state, tmp_path / "real.pt")
     with FakeTensorMode():
         read = torch.load(tmp_path / "real.pt", weights_only=True)
