@@ -64,9 +64,10 @@ def load(engine, folder, pieces, steps_of_others=0):
 
 
 def damage(file: Path):
-    """Flip the bits of a byte in the second half of a file."""
+    """Flip the bits of a tenth of a file in its second half: what lies between two tensors is not all of that."""
     data = bytearray(file.read_bytes())
-    data[len(data) * 3 // 4] ^= 255
+    for place in range(len(data) * 7 // 10, len(data) * 8 // 10):
+        data[place] ^= 255
     file.write_bytes(data)
 
 
