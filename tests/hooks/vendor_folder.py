@@ -1,0 +1,14 @@
+"""The vendor's folder that the documentation shows, as tests use it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "acme"
+SUITE = "the suite of ACME"
+
+
+def put_example(home: Path) -> Path:
+    """Copy the folder, under a name with spaces."""
+    return Path(shutil.copytree(EXAMPLE, home / SUITE, ignore=shutil.ignore_patterns("__pycache__")))
