@@ -7,6 +7,7 @@ goes wrong at the end costs a plugin its sections of the report, and nobody else
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ TWINS = {
 """Hooks that decide what an option decides too, with the option's name in ini files."""
 
 _BEFORE, _AFTER, _SECTIONS = "pytest_ckpt_before_measure", "pytest_ckpt_after_measure", "pytest_ckpt_report_sections"
+# Called in workers of xdist too; what only the controller asks, a plugin may have there alone.
+_EVERYWHERE = (_BEFORE, _AFTER, "pytest_ckpt_requirements", "pytest_ckpt_suites")
 _NO_COMMANDS = ("auto", "never")
 _MEND = "Mend the plugin, or run without it."
 
@@ -82,7 +85,7 @@ class Plugins(Around):
                         f"Plugin {name} implements {hook.name}, which is no hook{nearest(hook.name, HOOKS)}.",
                         f"Known are {', '.join(HOOKS)}.",
                     )
-        return cls(config, tuple(found.values()))
+        return cls(config, _told_apart(found.values()))
 
     def records(self) -> list[dict[str, Any]]:
         """Return name, version and hooks of every plugin, in plain types."""
@@ -197,8 +200,14 @@ class Plugins(Around):
         self, told: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], extras: Sequence[Requirement]
     ) -> str:
         """Say in what the plugins here, with ``extras``, are not those of a controller; empty where they are alike."""
-        there = {(p["name"], p["version"], tuple(p["hooks"])) for p in told}
-        here = {(p["name"], p["version"], tuple(p["hooks"])) for p in self.records()}
+        there, here = (
+            {
+                (p["name"], p["version"], hooks)
+                for p in side
+                if (hooks := tuple(h for h in p["hooks"] if h in _EVERYWHERE))
+            }
+            for side in (told, self.records())
+        )
         if odd := sorted(there ^ here):
             names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
             return (
@@ -250,6 +259,18 @@ def _identify(config: pytest.Config, plugin: object, registered: str) -> _Plugin
     versions = [str(d.version) for known, d in distributions if known is plugin]
     version = versions[0] if versions else str(getattr(plugin, "__version__", ""))
     return _Plugin(name=plugin_name(config, plugin, registered), version=version, implements={})
+
+
+def _told_apart(plugins: Iterable[_Plugin]) -> tuple[_Plugin, ...]:
+    """Return the plugins with names that no two share."""
+    named: dict[str, _Plugin] = {}
+    for plugin in plugins:
+        name, number = plugin.name, 1
+        while name in named:
+            number += 1
+            name = f"{plugin.name} ({number})"
+        named[name] = dataclasses.replace(plugin, name=name)
+    return tuple(named.values())
 
 
 @contextlib.contextmanager
