@@ -200,15 +200,7 @@ class Plugins(Around):
         self, told: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], extras: Sequence[Requirement]
     ) -> str:
         """Say in what the plugins here, with ``extras``, are not those of a controller; empty where they are alike."""
-        there, here = (
-            {
-                (p["name"], p["version"], hooks)
-                for p in side
-                if (hooks := tuple(h for h in p["hooks"] if h in _EVERYWHERE))
-            }
-            for side in (told, self.records())
-        )
-        if odd := sorted(there ^ here):
+        if odd := sorted(_everywhere(told) ^ _everywhere(self.records())):
             names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
             return (
                 f"A worker of pytest-xdist has not the plugins of the run: {names} is not on both sides. Load plugins "
@@ -259,6 +251,12 @@ def _identify(config: pytest.Config, plugin: object, registered: str) -> _Plugin
     versions = [str(d.version) for known, d in distributions if known is plugin]
     version = versions[0] if versions else str(getattr(plugin, "__version__", ""))
     return _Plugin(name=plugin_name(config, plugin, registered), version=version, implements={})
+
+
+def _everywhere(records: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, tuple[str, ...]]]:
+    """Return (name, version, hooks) of the plugins that every process of a run must have."""
+    found = ((p["name"], p["version"], tuple(h for h in p["hooks"] if h in _EVERYWHERE)) for p in records)
+    return {plugin for plugin in found if plugin[2]}
 
 
 def _told_apart(plugins: Iterable[_Plugin]) -> tuple[_Plugin, ...]:
