@@ -40,11 +40,11 @@ def as_rank(job_file: str) -> None:
     """Save or load once, as one of the ranks; rank 0 writes every rank's seconds."""
     from pytest_ckpt.ranks.activity import Activity  # noqa: PLC0415 - in the ranks only
     from pytest_ckpt.ranks.cache import HostCache  # noqa: PLC0415
-    from pytest_ckpt.ranks.container import Container  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream import StreamEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.group import Group  # noqa: PLC0415
     from pytest_ckpt.ranks.job import EngineOptions  # noqa: PLC0415
+    from pytest_ckpt.ranks.laid_out import Container  # noqa: PLC0415
     from pytest_ckpt.ranks.operations import Operations  # noqa: PLC0415
     from pytest_ckpt.records import from_plain, to_plain  # noqa: PLC0415
 

@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.ranks.activity import EVENT_MARK, Activity
-from pytest_ckpt.ranks.container import container_key
 from pytest_ckpt.ranks.content import PAGE_BYTES, Content, Place
 from pytest_ckpt.ranks.engines import Clock, stream
 from pytest_ckpt.ranks.engines.lay_out import lay_out, read_container
 from pytest_ckpt.ranks.engines.stream import StreamEngine
 from pytest_ckpt.ranks.engines.torch_save import TorchEngine
 from pytest_ckpt.ranks.job import EngineOptions, checkpoint_name, partial_name
+from pytest_ckpt.ranks.laid_out import container_key
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.records import to_plain
 from pytest_ckpt.sizing.models import MODELS, RankLayout, ShardFile, Tensor, layout
@@ -704,7 +704,7 @@ if asked["most_bytes"]:
 
 import numpy as np
 from pytest_ckpt.ranks.activity import Activity
-from pytest_ckpt.ranks.container import Container
+from pytest_ckpt.ranks.laid_out import Container
 from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines import Clock, engine_class
 from pytest_ckpt.ranks.job import EngineOptions

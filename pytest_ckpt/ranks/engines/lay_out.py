@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.serialization import config
 
-from pytest_ckpt.ranks.container import Container, Piece, Record, container_key, pack
+from pytest_ckpt.ranks.laid_out import Container, Piece, Record, container_key, pack
 from pytest_ckpt.records import from_plain, to_plain
 from pytest_ckpt.sizing.models import Tensor
 

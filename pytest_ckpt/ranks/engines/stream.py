@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_ckpt.ranks.buffers import Buffers
-from pytest_ckpt.ranks.container import FileImage, container_key
+from pytest_ckpt.ranks.container import FileImage
 from pytest_ckpt.ranks.engines import Check, Clock, LocalFault
 from pytest_ckpt.ranks.faults import compare
+from pytest_ckpt.ranks.laid_out import container_key
 from pytest_ckpt.records import FaultKind
 from pytest_ckpt.units import format_bytes
 
