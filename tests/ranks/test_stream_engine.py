@@ -174,11 +174,11 @@ def test_what_one_engine_saved_the_other_loads(tmp_path, shards):
         ours, theirs = tmp_path / f"stream-{rank.rank}", tmp_path / f"torch-{rank.rank}"
         ours.mkdir()
         theirs.mkdir()
-        torch_engine = TorchEngine(rank, CONTENT, Activity())
         save(streaming(rank), ours, checkpoint=2)
-        save(torch_engine, theirs, checkpoint=2)
+        save(TorchEngine(rank, CONTENT, Activity()), theirs, checkpoint=2)
         assert {p.name for p in ours.iterdir()} == {p.name for p in theirs.iterdir()} == {f.name for f in rank.files}
-        assert load(torch_engine, ours, checkpoint=2) == everything(rank)
+        # Tensors stand at other offsets than in its own files: an engine that saved some would miss their size.
+        assert load(TorchEngine(rank, CONTENT, Activity()), ours, checkpoint=2) == everything(rank)
         assert load(streaming(rank), ours, checkpoint=2) == everything(rank)
         assert load(streaming(rank, containers=of_torch(rank, theirs)), theirs, checkpoint=2) == everything(rank)
 
