@@ -634,7 +634,10 @@ def test_a_file_that_ends_while_it_is_read_is_short(saved):
 def save_with(activity, folder):
     engine = streaming(ODD, activity=activity, depth=4)
     engine.fill(1)
-    engine.save(folder, Clock(activity=activity))
+    try:
+        engine.save(folder, Clock(activity=activity))
+    finally:
+        engine.release()
 
 
 def no_space_left(number, real, *rest):
