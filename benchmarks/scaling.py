@@ -50,6 +50,7 @@ def run(asked: argparse.Namespace, ranks: int, size_mib: int) -> dict[str, Any]:
             "processes": ranks,
             "scale": f"{scale:.9f}",
             "operations": asked.operations,
+            "gates": "speed-only",
             "engine": asked.engine,
             "report": folder / "report",
         }
