@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from html import unescape
@@ -139,9 +143,44 @@ def test_its_section_stands_in_report_and_certificate_below_its_name(acme: Run) 
     ((subject, size),) = section["rows"]
     assert subject == SUBJECT
     assert size == f"{acme.document['certified_cluster'][0]['overall']:,}"
-    shown = page(acme)
-    assert f"Written by plugin {PLUGIN}; nothing of it was measured or judged by pytest-ckpt." in shown
-    assert shown.index("What each requirement asks for") < shown.index("Ordering this array")
+    drawn = page(acme)
+    assert f"Written by plugin {PLUGIN}; nothing of it was measured or judged by pytest-ckpt." in drawn
+    assert drawn.index("What each requirement asks for") < drawn.index("Ordering this array")
+
+
+# --- the commands of docs/writing_a_hook.md --------------------------------------------------------------------------
+
+
+def shown(language: str) -> str:
+    """Return what the page shows in this language, for a target and a cluster as tests have them."""
+    page = (CHECKOUT / "docs" / "writing_a_hook.md").read_text()
+    (text,) = re.findall(rf"^<!-- tried by .* -->\n```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
+@pytest.mark.parametrize(("number", "code"), [(0, 0), (1, 8)])
+def test_the_commands_that_are_shown_end_as_they_are_said_to(door: FrontDoor, number: int, code: int) -> None:
+    put_example(door.home).rename(door.home / "acme")
+    program, target, cluster, *words = shlex.split(shown("sh").splitlines()[number])
+    assert (program, target, cluster) == ("pytest", "--ckpt-target=/mnt/array", "--cluster=16000")
+    run = door.run(*TINY, *words)
+    assert run.code == code, run.text
+    assert run.verdict("ACME-DROPPED")["outcome"] == "met"
+
+
+def test_the_pytest_ini_that_is_shown_runs_both(door: FrontDoor) -> None:
+    put_example(door.home).rename(door.home / "acme")
+    text = shown("ini").replace("/mnt/array", str(door.target)).replace("16000", "64")
+    more = {"ckpt_" + k.removeprefix("--ckpt-"): v for k, v in (o.split("=") for o in TINY)}
+    (door.home / "pytest.ini").write_text(text + "".join(f"{name} = {value}\n" for name, value in more.items()))
+    words = [sys.executable, "-m", "pytest", "-p", "pytest_ckpt.plugin", "-p", "no:cacheprovider"]
+    path = {"PYTHONPATH": str(CHECKOUT)}
+    speed = ["--ckpt-gates=speed-only"]
+    done = subprocess.run([*words, *speed], cwd=door.home, env=os.environ | path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode()
+    report = json.loads((door.home / "ckpt-report" / "report.json").read_text())
+    outcomes = {v["id"]: v["outcome"] for v in report["requirements"]}
+    assert (outcomes["SAVE"], outcomes["ACME-DROPPED"]) == ("met", "met")
 
 
 # --- which suites run ------------------------------------------------------------------------------------------------
