@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from front_door import TINY, FrontDoor, Run, opened_door
-from vendor_folder import SUITE, put_example
+from front_door import FrontDoor, Run, opened_door
+from vendor_folder import QUICK, SUITE, put_example
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def run_with(door: FrontDoor) -> Callable[..., Run]:
         folder = door.home / "vendor"
         folder.mkdir(exist_ok=True)
         (folder / "conftest.py").write_text(textwrap.dedent(conftest))
-        return door.run(*TINY, "--pyargs", "pytest_ckpt.suites", "vendor", *options, **how)
+        return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor", *options, **how)
 
     return run
 
@@ -36,4 +36,4 @@ def acme(make_home: Callable[[str], Path]) -> Run:
     """A run of our suites and ACME's."""
     with opened_door(make_home("acme")) as opened:
         put_example(opened.home)
-        return opened.run(*TINY, "--junitxml=pytest.xml", "--pyargs", "pytest_ckpt.suites", SUITE)
+        return opened.run(*QUICK, "--junitxml=pytest.xml", "--pyargs", "pytest_ckpt.suites", SUITE)

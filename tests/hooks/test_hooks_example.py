@@ -15,8 +15,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from front_door import CHECKOUT, REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
-from vendor_folder import SUITE, put_example
+from front_door import CHECKOUT, REQUIRED, SUBJECT, FrontDoor, Run, opened_door
+from vendor_folder import QUICK, SUITE, put_example
 
 from pytest_ckpt import resources
 
@@ -163,7 +163,7 @@ def test_the_commands_that_are_shown_end_as_they_are_said_to(door: FrontDoor, nu
     put_example(door.home).rename(door.home / "acme")
     program, target, cluster, *words = shlex.split(shown("sh").splitlines()[number])
     assert (program, target, cluster) == ("pytest", "--ckpt-target=/mnt/array", "--cluster=16000")
-    run = door.run(*TINY, *words)
+    run = door.run(*QUICK, *words)
     assert run.code == code, run.text
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
 
@@ -171,7 +171,7 @@ def test_the_commands_that_are_shown_end_as_they_are_said_to(door: FrontDoor, nu
 def test_the_pytest_ini_that_is_shown_runs_both(door: FrontDoor) -> None:
     put_example(door.home).rename(door.home / "acme")
     text = shown("ini").replace("/mnt/array", str(door.target)).replace("16000", "64")
-    more = {"ckpt_" + k.removeprefix("--ckpt-"): v for k, v in (o.split("=") for o in TINY)}
+    more = {"ckpt_" + k.removeprefix("--ckpt-"): v for k, v in (o.split("=") for o in QUICK)}
     (door.home / "pytest.ini").write_text(text + "".join(f"{name} = {value}\n" for name, value in more.items()))
     words = [sys.executable, "-m", "pytest", "-p", "pytest_ckpt.plugin", "-p", "no:cacheprovider"]
     path = {"PYTHONPATH": str(CHECKOUT)}
@@ -197,7 +197,7 @@ def decided(run: Run) -> list[tuple[str, str, str]]:
 def test_over_workers_it_is_the_same(acme: Run, make_home: Callable[[str], Path]) -> None:
     with opened_door(make_home("workers")) as door:
         put_example(door.home)
-        run = door.run(*TINY, "-n", "2", "--pyargs", "pytest_ckpt.suites", SUITE)
+        run = door.run(*QUICK, "-n", "2", "--pyargs", "pytest_ckpt.suites", SUITE)
     assert run.code == 0, run.text
     assert decided(run) == decided(acme)
     assert run.launches == ["1"]
@@ -211,7 +211,7 @@ def test_over_workers_it_is_the_same(acme: Run, make_home: Callable[[str], Path]
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_the_vendor_s_folder_alone_leaves_ours_not_run(door: FrontDoor, workers: tuple[str, ...]) -> None:
     put_example(door.home)
-    run = door.run(*TINY, *workers, SUITE)
+    run = door.run(*QUICK, *workers, SUITE)
     assert run.code == 8, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "not run")
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
@@ -221,7 +221,7 @@ def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoo
     """As a package with an entry point would be loaded: by name, from anywhere."""
     folder = put_example(door.home)
     (folder / "conftest.py").rename(folder / "acme_acceptance.py")
-    run = door.run(*TINY, "-p", "acme_acceptance", environment={"PYTHONPATH": f"{folder}:{CHECKOUT}"})
+    run = door.run(*QUICK, "-p", "acme_acceptance", environment={"PYTHONPATH": f"{folder}:{CHECKOUT}"})
     assert run.code == 0, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
@@ -232,7 +232,7 @@ def test_our_suites_alone_leave_the_plugin_s_requirements_not_run(door: FrontDoo
     folder = put_example(door.home)
     (folder / "conftest.py").rename(folder / "acme_acceptance.py")
     path = {"PYTHONPATH": f"{folder}:{CHECKOUT}"}
-    run = door.run(*TINY, "-p", "acme_acceptance", "pytest_ckpt.suites", environment=path)
+    run = door.run(*QUICK, "-p", "acme_acceptance", "pytest_ckpt.suites", environment=path)
     assert run.code == 8, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
     verdict = run.verdict("ACME-DROPPED")
@@ -243,7 +243,7 @@ def test_our_suites_alone_leave_the_plugin_s_requirements_not_run(door: FrontDoo
 def test_one_module_of_our_suites_can_be_named_too(door: FrontDoor) -> None:
     put_example(door.home)
     test = "pytest_ckpt.suites.test_performance::test_every_save_meets_the_budget"
-    run = door.run(*TINY, "--pyargs", test, SUITE)
+    run = door.run(*QUICK, "--pyargs", test, SUITE)
     assert run.code == 8, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "not run") | {"SAVE": "met"}
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
@@ -254,7 +254,7 @@ def test_one_module_of_our_suites_can_be_named_too(door: FrontDoor) -> None:
 
 def test_an_option_wins_over_the_hook_and_a_hook_speaks_where_the_rack_has_a_switch(door: FrontDoor) -> None:
     put_example(door.home)
-    run = door.run(*TINY, "--ckpt-drop-caches=auto", SUITE, environment={"ACME_POWER_SWITCH": "pdu 3"})
+    run = door.run(*QUICK, "--ckpt-drop-caches=auto", SUITE, environment={"ACME_POWER_SWITCH": "pdu 3"})
     assert run.code == 1, run.text
     assert setting(run, "--ckpt-drop-caches")["source"] == "command line"
     assert setting(run, "--ckpt-power-cut")["value"] == "acme-power cycle 'pdu 3'"
@@ -272,7 +272,7 @@ def test_a_hook_that_will_not_have_it_fails_the_measurement_before_a_rank_starts
 ) -> None:
     put_example(door.home)
     ill = {"ACME_HEALTH": "rebuilding"}
-    run = door.run(*TINY, *workers, "--pyargs", "pytest_ckpt.suites", SUITE, environment=ill)
+    run = door.run(*QUICK, *workers, "--pyargs", "pytest_ckpt.suites", SUITE, environment=ill)
     assert run.code == 8, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "not run")
     failure = run.measurement()["failure"]
@@ -293,7 +293,7 @@ def test_a_requirement_of_a_plugin_can_be_waived_and_is_then_not_certified(door:
         '[[waive]]\nrequirement = "ACME-DROPPED"\nsubject = "*"\nreason = "We have no such client."\n'
         "expires = 2999-12-31\n"
     )
-    run = door.run(*TINY, "--ckpt-drop-caches=auto", "--ckpt-waive=waivers.toml", "pytest_ckpt.suites", SUITE)
+    run = door.run(*QUICK, "--ckpt-drop-caches=auto", "--ckpt-waive=waivers.toml", "pytest_ckpt.suites", SUITE)
     assert run.code == 0, run.text
     verdict = run.verdict("ACME-DROPPED")
     assert verdict["outcome"] == "waived"
@@ -308,7 +308,7 @@ def test_a_table_of_gates_may_name_it_and_what_it_asks_less_is_said(door: FrontD
         'name = "mine"\nextends = "speed-only"\n[requirements]\nACME-DROPPED = { gate = "advisory" }\n'
     )
     options = ("--ckpt-drop-caches=auto", "--ckpt-gates=mine.toml", "--ckpt-suite=performance")
-    run = door.run(*TINY, *options, "pytest_ckpt.suites", SUITE)
+    run = door.run(*QUICK, *options, "pytest_ckpt.suites", SUITE)
     assert run.code == 0, run.text
     relaxed = "relaxed by the gates 'mine': ACME-DROPPED is advisory (speed-only: required)."
     assert (run.verdict("ACME-DROPPED")["severity"], run.verdict("ACME-DROPPED")["outcome"]) == ("advisory", "failed")

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from front_door import CHECKOUT, REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door, processes_of
+from front_door import CHECKOUT, REQUIRED, SUBJECT, FrontDoor, Run, opened_door, processes_of
+from vendor_folder import QUICK
 
 JUDGES = '''
 from pytest_ckpt.vendors import Decision, ExtraRequirement, Section
@@ -103,7 +104,7 @@ def hostile(make_home: Callable[[str], Path]) -> Run:
         (folder / "conftest.py").write_text(HOSTILE)
         tests = "".join(ONE_TEST.format(n.upper().replace("_", "-"), n) for n in NAMES)
         (folder / "test_hostile.py").write_text(TESTS.format(tests))
-        return door.run(*TINY, "--pyargs", "pytest_ckpt.suites", "vendor")
+        return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor")
 
 
 def test_ours_are_decided_as_ever(hostile: Run) -> None:
@@ -232,7 +233,7 @@ def test_what_was_begun_before_can_be_ended_after_whatever_happened(door: FrontD
             + breaks.format("after")
         )
     path = {"PYTHONPATH": f"{door.home}:{CHECKOUT}"}
-    run = door.run(*TINY, "-p", "one", "-p", "two", environment=path)
+    run = door.run(*QUICK, "-p", "one", "-p", "two", environment=path)
     assert run.code == 8, run.text
     called = calls.read_text().splitlines()
     assert sorted(called) == sorted([*called[:-2], "one after hook", "two after hook"])
@@ -249,7 +250,7 @@ def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(door: Fr
         "import time\nfrom pathlib import Path\n\ndef pytest_ckpt_after_measure():\n"
         f"    Path({str(waiting)!r}).touch()\n    time.sleep(600)\n"
     )
-    started = door.start(*TINY, "--pyargs", "pytest_ckpt.suites", "vendor")
+    started = door.start(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor")
     started.until(waiting.exists, "the hook waits")
     assert processes_of(started.run_id) == [], "no rank is left while a hook runs"
     started.process.send_signal(signal.SIGINT)
@@ -269,7 +270,7 @@ def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(door: FrontDoor) -
         "import os\nfrom pathlib import Path\n\ndef pytest_ckpt_after_measure():\n"
         f"    once = Path({str(once)!r})\n    if not once.exists():\n        once.touch()\n        os._exit(1)\n"
     )
-    run = door.run(*TINY, "-n", "1", "--pyargs", "pytest_ckpt.suites", "vendor")
+    run = door.run(*QUICK, "-n", "1", "--pyargs", "pytest_ckpt.suites", "vendor")
     assert run.code == 1, run.text
     assert "crashed while running" in run.text
     assert run.launches == ["1", "2"]
@@ -292,7 +293,7 @@ def test_the_power_is_cut_by_the_command_of_a_hook(door: FrontDoor, mount, worke
         '''
     ))  # fmt: skip
     gates = ("--ckpt-gates=posix-local", "--ckpt-suite=conformance")
-    run = door.run(*TINY, *gates, *workers, "-k", "survive", "pytest_ckpt.suites", "vendor", target=place)
+    run = door.run(*QUICK, *gates, *workers, "-k", "survive", "pytest_ckpt.suites", "vendor", target=place)
     verdict = run.verdict("DURABLE", "power-cut")
     assert (verdict["outcome"], verdict["severity"]) == ("met", "required"), verdict
     assert any("--ckpt-power-cut" in s and "from hook of vendor/conftest.py" in s for s in run.document["disclosures"])

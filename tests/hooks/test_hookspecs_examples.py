@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from front_door import REQUIRED, SUBJECT, TINY, Run, opened_door
+from front_door import REQUIRED, SUBJECT, Run, opened_door
 from machine import need
+from vendor_folder import QUICK
 
 from pytest_ckpt import hookspecs
 from pytest_ckpt.hooks import HOOKS
@@ -39,7 +40,7 @@ def run(make_home: Callable[[str], Path]) -> Run:
         every = [block for name in HOOKS for block in EXAMPLES[name]]
         (folder / "conftest.py").write_text("\n\n".join(b for b in every if "pytest.mark" not in b))
         (folder / "test_acme.py").write_text("\n\n".join(b for b in every if "pytest.mark" in b))
-        return door.run(*TINY, "--pyargs", "pytest_ckpt.suites", "acme")
+        return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "acme")
 
 
 @pytest.mark.parametrize("name", HOOKS)
