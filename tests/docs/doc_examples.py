@@ -16,6 +16,8 @@ _ANYTHING = "…"
 _UNITS = "ns|µs|ms|s|min|h|d|%|B|kB|MB|GB|TB|PB|KiB|MiB|GiB|TiB"
 # A figure with its unit. Digits within a name (llama3-8b) are none.
 _QUANTITY = re.compile(rf"(?<![\w.-])[-+]?\d[\d,]*(?:\.\d+)*(?:[eE][-+]?\d+)?(?: ?(?:{_UNITS})(?:/s)?)?(?![\w])")
+# What was not met; the lines that follow its first are indented by two blanks.
+_SENTENCE = re.compile(r"(advisory )?(failed|not run|waived): ")
 _RULE = re.compile(r"([=_-])\1{2,}")
 _BARS = re.compile("[▁▂▃▄▅▆▇█]+")
 _BLANKS = re.compile(r"[ \t]+")
@@ -92,7 +94,8 @@ def resembles(shown: str, printed: str, *, exactly: bool) -> bool:
     """Whether a text that was printed is the one that a page shows.
 
     … within a line stands for anything in it, a line of nothing else for any lines. Where it need not be exact, a
-    figure with its unit is as good as any other, and so is any number of blanks.
+    figure with its unit is as good as any other, and so is any number of blanks, and a sentence on what was not met
+    may be broken into lines elsewhere.
     """
     pattern = []
     for line in _lines(shown, exactly=exactly):
@@ -105,7 +108,15 @@ def resembles(shown: str, printed: str, *, exactly: bool) -> bool:
 
 def _lines(text: str, *, exactly: bool) -> list[str]:
     lines = [line.rstrip() for line in text.strip("\n").splitlines()]
-    return lines if exactly else [_without_figures(line) for line in lines]
+    if exactly:
+        return lines
+    whole: list[str] = []
+    for line in lines:
+        if whole and _SENTENCE.match(whole[-1]) and re.match(r"  \S", line):
+            whole[-1] += line[1:]
+        else:
+            whole.append(line)
+    return [_without_figures(line) for line in whole]
 
 
 def _without_figures(line: str) -> str:

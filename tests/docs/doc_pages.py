@@ -6,6 +6,7 @@ A block between fences is an example, and a comment on the line above it says ho
     <!-- runs, exit 4 -->       the same; the last of them ends with 4
     <!-- prints -->             what the commands above print: the words; figures may be others, … stands for anything
     <!-- prints exactly -->     the same with its figures
+    <!-- says -->               lines that stand in the code, with … for what is put in
     <!-- writes NAME -->        a file that the commands below find in the page's folder
     <!-- shows FILE -->         the content of a file that lies beside the page
     <!-- tried by FILE -->      another test reads it from the page and tries it
@@ -26,8 +27,8 @@ DOCS = CHECKOUT / "docs"
 # All that is written for readers of Markdown; those in docs/ are pages of the site.
 PAGES = (*sorted(DOCS.glob("*.md")), *(CHECKOUT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")))
 
-_FENCE = re.compile(r"^(`{3,}|~{3,})\s*(\S*)\s*$")
-_COMMENT = re.compile(r"^<!--\s*(.*?)\s*-->$")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})\s*(\S*)\s*$")
+_COMMENT = re.compile(r"^ {0,3}<!--\s*(.*?)\s*-->$")
 _HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*$")
 _LINK = re.compile(r"\]\(\s*([^)\s]+)\s*\)")
 _SLUG_DROPS = re.compile(r"[^\w\- ]")

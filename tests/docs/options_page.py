@@ -69,11 +69,11 @@ GROUPS = (
     ),
     Group(
         title="Where the ranks run",
-        text="",
+        text="[several_hosts.md](several_hosts.md) shows them at work.",
         examples={
             "processes": "64",
             "hosts": "node1:8,node2:8",
-            "launcher": "srun --mpi=pmix --input=0",
+            "launcher": "srun --mpi=pmix --input=0 --nodelist={nodes}",
             "deadline": "10min",
         },
     ),

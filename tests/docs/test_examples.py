@@ -13,7 +13,7 @@ from doc_examples import Commands, follow, resembles
 from doc_pages import CHECKOUT, DOCS, PAGES, blocks
 
 README_COMMAND = re.compile(r"command: \w+")
-TRIED = re.compile(r"runs(, exit \d+)?|prints( exactly)?|writes \S+|shows \S+|tried by tests/\S+|not run: .+")
+TRIED = re.compile(r"runs(, exit \d+)?|prints( exactly)?|says|writes \S+|shows \S+|tried by tests/\S+|not run: .+")
 PARSERS = {
     "json": json.loads,
     "toml": tomllib.loads,
@@ -23,6 +23,11 @@ PARSERS = {
 }
 # Each is a decision: what stands here is taken on trust by whoever reads it.
 NOT_RUN = {
+    "first_run.md": ["python3 -m venv .venv"],
+    "several_hosts.md": [
+        "MPICC=/opt/openmpi/bin/mpicc pip install --no-binary=mpi4py --force-reinstall --no-deps mpi4py",
+        "export CKPT_BIN=/opt/ckpt/bin",
+    ],
     "nightly.md": ["python3 -m venv /opt/ckpt"],
     "nfs.md": ["apt-get install user-mode-linux nfs-kernel-server kmod iproute2 e2fsprogs util-linux"],
 }
@@ -71,6 +76,7 @@ def test_the_commands_of_a_page_do_what_it_says(page, make_home):
         ("first\n…\nlast\n", "first\na\nb\nlast\n", True),
         ("run … of\n", "run 20261121T051649-0660df of\n", True),
         ("llama3-8b-full   +92 %   842*\n", "llama3-8b-full -3.1 % 8,842*\n", False),
+        ("not run: A of B: it\n  was not chosen\n", "not run: A of\n  B: it was not chosen\n", False),
         ("=== summary ===\n", "=========== summary ==========\n", False),
     ],
 )
