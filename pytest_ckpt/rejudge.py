@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.certificate import EXIT_INCOMPLETE, NO_TEST, chosen_suites, judge_run, make_document
+from pytest_ckpt.certificate import (
+    EXIT_INCOMPLETE,
+    NO_TEST,
+    chosen_suites,
+    judge_run,
+    make_document,
+    without_plugins,
+)
 from pytest_ckpt.cross_check import contradictions
 from pytest_ckpt.errors import UsageError
 from pytest_ckpt.gate_tables import load_gates
@@ -15,7 +23,15 @@ from pytest_ckpt.options import OPTIONS, resolve
 from pytest_ckpt.plain_json import parse, read
 from pytest_ckpt.records import Measurement, Observation, Record, Verdict, from_plain
 from pytest_ckpt.report.seal import MANIFEST, compare
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, decide, decide_observed, not_run, severity_of
+from pytest_ckpt.requirements.catalogue import (
+    Requirement,
+    decide,
+    decide_observed,
+    extended,
+    not_run,
+    recorded,
+    severity_of,
+)
 from pytest_ckpt.requirements.gates import Gates
 from pytest_ckpt.requirements.waivers import Waiver
 from pytest_ckpt.schemas import faults
@@ -47,15 +63,17 @@ class _Facts:
     observations: Mapping[tuple[str, str], Observation]
 
 
-def judge_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
+def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_recorded: bool = False) -> dict[str, Any]:
     """Return the report of a run folder, judged again; ``command_line`` holds the limits that were given.
 
-    With the limits of the run the verdicts are those of the run. Raises UsageError when the folder holds no run, and
+    With the limits of the run the verdicts are those of the run. Plugins are not there to judge again: with the limits
+    of the run their verdicts are kept and said to be, with others they are "not run", and neither certifies.
+    ``as_recorded`` keeps them word for word, for whoever compares. Raises UsageError when the folder holds no run, and
     when a file in it is none that a run leaves.
     """
     report = read_report(folder)
     try:
-        return _judge(folder, report, command_line)
+        return _judge(folder, report, command_line, as_recorded=as_recorded)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # Facts that have the right form and yet are none: a median over nothing, a division by zero, a part that lacks.
         raise UsageError(
@@ -88,16 +106,20 @@ def changes_of_facts(folder: Path) -> list[str]:
     return [*facts, *(f"ill-formed {line}" for line in found.ill_formed)]
 
 
-def _judge(folder: Path, report: Mapping[str, Any], command_line: Mapping[str, str | None]) -> dict[str, Any]:
+def _judge(
+    folder: Path, report: Mapping[str, Any], command_line: Mapping[str, str | None], *, as_recorded: bool
+) -> dict[str, Any]:
+    extras = recorded(report.get("catalogue") or ())
+    catalogue = extended(extras)
     settings = _settings(report, command_line)
     target = report["environment"]["target"]
     said = command_line.get("ckpt_gates")
     gates = (
-        load_gates(said, target["file_system"], is_local=target["local"])
+        load_gates(said, target["file_system"], is_local=target["local"], catalogue=catalogue)
         if said
         else from_plain(Gates, report["gates"])
     )
-    settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates))
+    settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
     plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
     measurements = read_measurements(folder, plan)
     observations = _read_observations(folder)
@@ -107,19 +129,26 @@ def _judge(folder: Path, report: Mapping[str, Any], command_line: Mapping[str, s
         measurements={m.subject: m for m in measurements},
         observations={(o.requirement, o.subject): o for o in observations},
     )
-    chosen = chosen_suites(settings, gates)
+    chosen = chosen_suites(settings, gates, catalogue)
+    has_same_limits = _has_same_limits(report, plan)
     book = []
-    for recorded in (from_plain(Verdict, v) for v in report["requirements"]):
+    for found in (from_plain(Verdict, v) for v in report["requirements"]):
         # A test that did not run then does not run now.
-        if recorded.because.endswith(NO_TEST) or recorded.id not in REQUIREMENTS:
+        if found.because.endswith(NO_TEST) or found.id not in catalogue:
             continue
-        requirement = REQUIREMENTS[recorded.id]
-        if recorded.outcome == "not run" and requirement.suite not in chosen:
+        requirement = catalogue[found.id]
+        if found.outcome == "not run" and requirement.suite not in chosen:
             continue
-        book.append(_decide(requirement, recorded, facts))
+        if requirement.plugin:
+            kept = found if as_recorded else _kept(found, requirement.plugin, has_same_limits=has_same_limits)
+            book.append(dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates)))
+        else:
+            book.append(_decide(requirement, found, facts))
     waivers = tuple(from_plain(Waiver, w) for w in report.get("waivers", []))
-    judgement = judge_run(plan, settings, gates, book, measurements, waivers, report["run"]["started"])
-    return make_document(
+    judgement = judge_run(plan, settings, gates, book, measurements, waivers, report["run"]["started"], catalogue)
+    if not as_recorded:
+        judgement = without_plugins(judgement, {r.id: r.plugin for r in extras})
+    document = make_document(
         # The certificate in that folder is another judgement's.
         run={**report["run"], "folder": ""},
         plan=plan,
@@ -134,7 +163,28 @@ def _judge(folder: Path, report: Mapping[str, Any], command_line: Mapping[str, s
         stages=report["stages"],
         left_behind=report["left_behind"],
         system=report.get("system"),
+        catalogue=catalogue,
     )
+    if report.get("sections"):
+        document["disclosures"].append("what plugins wrote about the run's own verdicts is not repeated here")
+    return document
+
+
+def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
+    """Return the recorded verdict of a plugin, with a word on it; by other limits it would be another one."""
+    needed = f"Not judged again here: plugin {plugin} is needed."
+    if has_same_limits:
+        return dataclasses.replace(verdict, because=f"{needed} In the run: {verdict.because}")
+    was = f"By the limits of the run it was {verdict.outcome}: {verdict.because}"
+    return dataclasses.replace(
+        verdict, outcome="not run", because=f"{needed} {was}", measured=None, limit=None, margin=None, detail=""
+    )
+
+
+def _has_same_limits(report: Mapping[str, Any], plan: Plan) -> bool:
+    now = {name: value for name, value in plan.limits.to_plain().items() if isinstance(value, int | float)}
+    then = report["cluster"]
+    return all(math.isclose(value, then.get(name, math.nan), rel_tol=1e-9) for name, value in now.items())
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -182,15 +232,15 @@ def _read_record(file: Path, kind: type[Record], part: str) -> Record:
         raise _not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
 
 
-def _decide(requirement: Requirement, recorded: Verdict, facts: _Facts) -> Verdict:
+def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
     """Judge one requirement again, on what it was judged on."""
-    subject, gates = recorded.subject, facts.gates
+    subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         return decide(requirement, measurement, facts.plan.limits, gates)
-    if observation := facts.observations.get((recorded.id, subject)):
+    if observation := facts.observations.get((found.id, subject)):
         return decide_observed(requirement, observation, gates)
-    if recorded.outcome == "not run":
-        return dataclasses.replace(recorded, severity=severity_of(requirement, subject, gates))
+    if found.outcome == "not run":
+        return dataclasses.replace(found, severity=severity_of(requirement, subject, gates))
     # What a report says alone is no fact.
     return not_run(requirement, subject, NO_FACTS, gates)
 

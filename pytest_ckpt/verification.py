@@ -21,6 +21,7 @@ from pytest_ckpt.report.attestation import PAYLOAD_TYPE, envelope_bytes, read_en
 from pytest_ckpt.report.html import write_certificate
 from pytest_ckpt.report.junit import write_junit
 from pytest_ckpt.report.seal import ATTESTATION, MANIFEST, compare, digests, file_digest, report_text
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, recorded
 from pytest_ckpt.requirements.gates import BUILT_IN
 from pytest_ckpt.schemas import faults
 
@@ -68,7 +69,7 @@ def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
         nothing = "report.json cannot be read as a report"
         checks += [Check(name=name, outcome="not checked", says=nothing) for name in ("verdicts", "pages")]
     else:
-        checks += [_check_verdicts(folder, report), _check_pages(folder, report)]
+        checks += [_check_verdicts(folder, report), *_check_plugins(report), _check_pages(folder, report)]
     return (*checks, check_signature(folder, report, key))
 
 
@@ -104,7 +105,7 @@ def _check_schema(folder: Path) -> tuple[Check, dict[str, Any] | None]:
 def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
     """Judge the measurements again, by the limits of the run, and compare all that follows from them."""
     try:
-        again = judge_folder(folder, {})
+        again = judge_folder(folder, {}, as_recorded=True)
     except Exception as error:  # whatever a changed file leads to, it cannot be judged
         says = "the measurements cannot be judged again"
         return Check(name="verdicts", outcome="broken", says=says, details=(f"{type(error).__name__}: {error}",))
@@ -127,7 +128,7 @@ def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
     if found:
         says = "the report does not follow from the measurements"
         return Check(name="verdicts", outcome="broken", says=says, details=_some(found))
-    count = len(report["requirements"])
+    count = sum(v["id"] in REQUIREMENTS for v in report["requirements"])
     beside = (
         "" if is_same_version else f" (of version {report['run']['version']}; the wording of sentences is not compared)"
     )
@@ -145,6 +146,21 @@ def _own_gates(report: Mapping[str, Any]) -> list[str]:
         f"{place}: report.json says {_short(said)}, the table of that name says {_short(shipped)}"
         for place, said, shipped in differences(gates, ours, "gates")
     ]
+
+
+def _check_plugins(report: Mapping[str, Any]) -> tuple[Check, ...]:
+    """Say what plugins decided and wrote, which cannot be made again without them; nothing where there was none."""
+    plugins = {r.id: r.plugin for r in recorded(report.get("catalogue") or ())}
+    details = [
+        f"{v['id']} {v['subject']}: {v['outcome']}: not judged again here: plugin {plugins[v['id']]} is needed"
+        for v in report["requirements"]
+        if v["id"] in plugins
+    ]
+    details += [f"section '{s['title']}' was written by plugin {s['plugin']}" for s in report.get("sections") or ()]
+    if not details:
+        return ()
+    says = f"{len(details)} of plugins cannot be made again without them: they are as the report has them"
+    return (Check(name="plugins", outcome="not checked", says=says, details=_some(details)),)
 
 
 def _check_pages(folder: Path, report: dict[str, Any]) -> Check:
