@@ -28,6 +28,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from caches import drop_caches
+
 from pytest_ckpt.ranks.job import checkpoint_name
 from pytest_ckpt.targets.mounts import mount_of
 
@@ -256,16 +258,6 @@ def free_huge_pages() -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("HugePages_Free:")), 0)
 
 
-def drop_caches(folder: Path) -> None:
-    try:
-        Path("/proc/sys/vm/drop_caches").write_text("3")
-    except OSError:
-        for file in folder.glob("*/*.pt"):
-            descriptor = os.open(file, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="on the storage that both are measured on")
@@ -305,7 +297,7 @@ def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
             if kind == "load" and laid_out_by == "fio":
                 fio.run("save", pair + 2, lays_out=True)
             for way in order:
-                drop_caches(folder)
+                drop_caches(folder.glob("*/*.pt"))
                 seconds, every = (fio if way == "fio" else stream).run(kind, pair + 2)
                 row = {"pair": pair, "way": way, "kind": kind, "seconds": seconds, "all": every}
                 rows.append({**row, "laid_out_by": laid_out_by, "load_average": os.getloadavg()[0]})
@@ -342,7 +334,7 @@ def sweep(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
         first = turn * 5 % len(cases)
         for mib, depth in cases[first:] + cases[:first]:
             for kind in _KINDS:
-                drop_caches(folder)
+                drop_caches(folder.glob("*/*.pt"))
                 seconds, _ = stream.run(kind, 1, request_bytes=mib << 20, depth=depth)
                 rows.append({"turn": turn, "mib": mib, "depth": depth, "kind": kind, "seconds": seconds})
             shutil.rmtree(folder / checkpoint_name(1))
