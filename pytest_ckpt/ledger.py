@@ -60,8 +60,8 @@ class Ledger:
                 terminalreporter.section("storage acceptance for AI checkpoints")
                 for line, markup in summary_lines(self._document):
                     terminalreporter.write_line(line, **markup)
-                if self._session.last_words:
-                    terminalreporter.write_line(self._session.last_words)
+                for words in self._session.last_words:
+                    terminalreporter.write_line(words)
 
     def pytest_unconfigure(self) -> None:
         """Clean the target when pytest ended before its session did."""

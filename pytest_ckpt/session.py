@@ -66,14 +66,14 @@ class SessionFacts:
 
 
 class Session:
-    """A run. ``notices`` are sentences for the person who started it, ``last_words`` one for the end."""
+    """A run. ``notices`` are sentences for the person who started it, ``last_words`` those for the end."""
 
     def __init__(self, settings: Settings, facts: SessionFacts, folder: Path) -> None:
         self.settings = dataclasses.replace(settings, suites=chosen_suites(settings, facts.gates))
         self.facts = facts
         self.folder = folder
         self.notices: list[str] = []
-        self.last_words = ""
+        self.last_words: list[str] = []
         self.preflight_seconds = 0.0
         self._signer: Signer | None = None
         self._system: dict[str, Any] | None = None
@@ -90,6 +90,7 @@ class Session:
         run_id = _new_id()
         signer = _signer(settings)
         _check_history(settings)
+        _check_printer(settings)
         system = read_system(Path(settings.system)) if settings.system else None
         checked = preflight.check(settings, run_id)
         folder = Path(settings.report).expanduser().absolute()
@@ -137,6 +138,7 @@ class Session:
         run_id = _new_id()
         _signer(settings)
         _check_history(settings)
+        _check_printer(settings)
         checked = preflight.check(settings, run_id, launch=False)
         facts = _facts(settings, command, checked, RunFolder(checked.target, run_id), checked.gates)
         return cls(settings, facts, Path(settings.report).expanduser().absolute())
@@ -253,7 +255,8 @@ class Session:
         )
         public: dict[str, Any] = self._redactor.plain(document)
         self._redactor.sweep(self.folder)
-        write_report(public, self.folder, self._signer)
+        if words := write_report(public, self.folder, self._signer, pdf=self.settings.pdf):
+            self.last_words.append(words)
         self._keep(public)
         return public
 
@@ -266,9 +269,9 @@ class Session:
         try:
             count = append_run(Path(self.settings.history), document, self.folder)
         except (OSError, shutil.Error) as error:
-            self.last_words = f"THE RUN IS NOT IN THE HISTORY: {self.settings.history}: {error}"
+            self.last_words.append(f"THE RUN IS NOT IN THE HISTORY: {self.settings.history}: {error}")
         else:
-            self.last_words = f"history: {self.settings.history} holds {count} runs"
+            self.last_words.append(f"history: {self.settings.history} holds {count} runs")
 
     def _clean(self) -> list[str]:
         target = Path(self.facts.target_folder)
@@ -341,6 +344,13 @@ def _check_history(settings: Settings) -> None:
         check_place(Path(settings.history), Path(settings.target), Path(settings.report))
 
 
+def _check_printer(settings: Settings) -> None:
+    if settings.pdf:
+        from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
+
+        check_printer("--ckpt-pdf")
+
+
 def _signer(settings: Settings) -> Signer | None:
     """Read the key now: a bad one must end the run before anything is written, not after hours."""
     if not settings.sign:
@@ -350,8 +360,11 @@ def _signer(settings: Settings) -> Signer | None:
     return read_private_key(Path(settings.sign), option="--ckpt-sign")
 
 
-def write_report(document: dict[str, Any], folder: Path, signer: Signer | None = None) -> None:
-    """Write report.json, certificate.html, junit.xml, the digests of all files of the run folder, and the signature."""
+def write_report(document: dict[str, Any], folder: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
+    """Write report.json, certificate.html, junit.xml, the digests of all files of the run folder, and the signature.
+
+    With ``pdf`` also certificate.pdf; return a sentence about it. A PDF that fails must not cost a run its report.
+    """
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed
     from pytest_ckpt.report.junit import write_junit  # noqa: PLC0415
     from pytest_ckpt.report.seal import write_manifest  # noqa: PLC0415
@@ -359,6 +372,18 @@ def write_report(document: dict[str, Any], folder: Path, signer: Signer | None =
     write_atomically(folder / "report.json", json.dumps(document, indent=1) + "\n")
     write_certificate(document, folder / "certificate.html")
     write_junit(document, folder / "junit.xml")
+    words = _print(document, folder / "certificate.pdf") if pdf else ""
     write_manifest(folder)
     if signer:
         signer.write(document, folder)
+    return words
+
+
+def _print(document: dict[str, Any], file: Path) -> str:
+    from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
+
+    try:
+        write_pdf(document, file)
+    except (UsageError, OSError) as error:
+        return f"THERE IS NO PDF: {file}: {str(error).splitlines()[0]}"
+    return f"PDF: {file}"
