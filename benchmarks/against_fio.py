@@ -3,9 +3,11 @@
 The same files and bytes, processes, request size, requests in flight and fsync at the end, by both, in pairs that take
 turns; the slowest process counts. The ranks of the engine are real ones: started by mpiexec, from the barrier of a
 save or load until they are done, the content made and compared as in every run. Of fio counts what its jobs report,
-fsync included; start-up and set-up of files do not. Both read the same files, those that the engine saved: what was
-written at another time and place, or in other bytes, may be read at another speed. fio runs with the best of what it
-has for the folder: io_uring, libaio or psync, with huge pages for its buffers or without, tried before the first pair.
+fsync included; start-up and set-up of files do not. Both read the same files: what was written at another time and
+place, or in other bytes, may be read at another speed. In turn the engine and fio lay these files out; the engine's
+bytes are put into fio's in place, so that their blocks stay where fio had them. fio runs with the best of what it has
+for the folder: io_uring or libaio (psync, where one request is in flight), with huge pages for its buffers or without,
+tried before the first pair. On a noisy machine that may pick a poor one: ``--fio "io_uring mmaphuge"`` says which.
 
 What fio does not have: content that is made while it is written, with checksums, and comparing what was read (outside
 the clock). fio writes the same few buffers again and again, which so stay in the processor's cache; with ``--fresh`` it
@@ -26,6 +28,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from caches import drop_caches
+
 from pytest_ckpt.ranks.job import checkpoint_name
 from pytest_ckpt.targets.mounts import mount_of
 
@@ -38,11 +42,11 @@ def as_rank(job_file: str) -> None:
     """Save or load once, as one of the ranks; rank 0 writes every rank's seconds."""
     from pytest_ckpt.ranks.activity import Activity  # noqa: PLC0415 - in the ranks only
     from pytest_ckpt.ranks.cache import HostCache  # noqa: PLC0415
-    from pytest_ckpt.ranks.container import Container  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream import StreamEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.group import Group  # noqa: PLC0415
     from pytest_ckpt.ranks.job import EngineOptions  # noqa: PLC0415
+    from pytest_ckpt.ranks.laid_out import Container  # noqa: PLC0415
     from pytest_ckpt.ranks.operations import Operations  # noqa: PLC0415
     from pytest_ckpt.records import from_plain, to_plain  # noqa: PLC0415
 
@@ -149,7 +153,11 @@ class Fio:
 
     def candidates(self) -> list[tuple[str, str]]:
         """Return (engine, memory) that may be the best."""
-        engines = ["psync"] if self._asked.depth == 1 else ["io_uring", "libaio", "psync"]
+        if self._asked.fio:
+            engine, memory = self._asked.fio.split(" ", 1)
+            return [(engine, memory)]
+        # psync keeps one request in flight, whatever it is told.
+        engines = ["io_uring", "libaio"] + ["psync"] * (self._asked.depth == 1)
         needed = self._asked.processes * (-(-self._asked.depth * self._asked.request_kib // 2048) + 1)
         memories = ["malloc with transparent huge pages", "mmap"]
         if free_huge_pages() >= needed:
@@ -157,9 +165,9 @@ class Fio:
         return [(e, m) for e in engines for m in memories]
 
     def choose(self, number: int) -> list[dict[str, Any]]:
-        """Try all ways twice on a checkpoint that stands there, and keep the fastest for each kind."""
+        """Try all ways three times on a checkpoint that stands there, and keep the fastest for each kind."""
         tried = []
-        for _ in range(2):
+        for _ in range(3):
             for way in self.candidates():
                 self.way = dict.fromkeys(_KINDS, way)
                 try:
@@ -173,8 +181,11 @@ class Fio:
         self.way = {kind: min(tried, key=lambda t: t[kind])["way"] for kind in _KINDS}
         return tried
 
-    def run(self, kind: str, number: int) -> tuple[float, Any]:
-        """Return the seconds of the slowest job, and of every job. What was saved is removed."""
+    def run(self, kind: str, number: int, *, lays_out: bool = False) -> tuple[float, Any]:
+        """Return the seconds of the slowest job, and of every job.
+
+        What was saved is removed, or with ``lays_out`` takes the place of the engine's files, with their bytes.
+        """
         engine, memory = self.way[kind]
         asked = self._asked
         words = [
@@ -190,10 +201,11 @@ class Fio:
         ]
         if kind == "save":
             words += [f"--fallocate={self._fallocate}", "--end_fsync=1", f"--refill_buffers={int(asked.fresh)}"]
-            files = [[f"fio-{job}-{n}" for n in range(asked.files)] for job in range(asked.processes)]
         else:
             words.append("--allow_file_create=0")
-            files = self._stream.files(number)
+        files = self._stream.files(number)
+        if kind == "save":
+            files = [[f"fio-{Path(name).name}" for name in names] for names in files]
         command = ["fio", "--output-format=json"] + ["--readonly"] * (kind == "load")
         for job, names in enumerate(files):
             # fio joins folder and names only where the folder comes first.
@@ -205,7 +217,10 @@ class Fio:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         finally:
             for file in self._folder.glob("fio-*"):
-                file.unlink()
+                if lays_out:
+                    take_place_of(self._folder / checkpoint_name(number) / file.name.removeprefix("fio-"), file)
+                else:
+                    file.unlink()
         if done.returncode:
             raise FioFailedError((done.stderr or done.stdout).strip().splitlines()[-1])
         jobs = json.loads(done.stdout[done.stdout.index("{") :])["jobs"]
@@ -213,6 +228,14 @@ class Fio:
         assert moved == [asked.files * asked.file_mib << 20] * asked.processes, moved
         seconds = [job[_MODES[kind]]["runtime"] / 1000 for job in jobs]
         return max(seconds), seconds
+
+
+def take_place_of(ours: Path, theirs: Path) -> None:
+    """Give fio's file the bytes of the engine's, in the blocks that it has, and the engine's name."""
+    with ours.open("rb") as source, theirs.open("r+b") as target:
+        shutil.copyfileobj(source, target, 16 << 20)
+        os.fsync(target.fileno())
+    theirs.replace(ours)
 
 
 class FioFailedError(Exception):
@@ -235,16 +258,6 @@ def free_huge_pages() -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("HugePages_Free:")), 0)
 
 
-def drop_caches(folder: Path) -> None:
-    try:
-        Path("/proc/sys/vm/drop_caches").write_text("3")
-    except OSError:
-        for file in folder.glob("*/*.pt"):
-            descriptor = os.open(file, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="on the storage that both are measured on")
@@ -255,6 +268,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=2, help="requests in flight of each process")
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--fresh", action="store_true", help="let fio make new bytes for every write, too")
+    parser.add_argument("--fio", metavar="'ENGINE MEMORY'", help="how fio runs, instead of the best of what it has")
     parser.add_argument("--sweep", action="store_true", help="find the best request size and depth of the engine")
     parser.add_argument("--raw", metavar="FILE")
     parser.add_argument("--as-rank", metavar="FILE", help=argparse.SUPPRESS)
@@ -277,12 +291,16 @@ def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
     for pair in range(asked.pairs + 1):
         # Who goes first takes turns, so that a drift of the machine favours neither.
         order = sorted(_WAYS, reverse=bool(pair % 2))
+        # Four pairs hold every order with every layout.
+        laid_out_by = _WAYS[pair // 2 % 2]
         for kind in _KINDS:
+            if kind == "load" and laid_out_by == "fio":
+                fio.run("save", pair + 2, lays_out=True)
             for way in order:
-                drop_caches(folder)
+                drop_caches(folder.glob("*/*.pt"))
                 seconds, every = (fio if way == "fio" else stream).run(kind, pair + 2)
                 row = {"pair": pair, "way": way, "kind": kind, "seconds": seconds, "all": every}
-                rows.append({**row, "load_average": os.getloadavg()[0]})
+                rows.append({**row, "laid_out_by": laid_out_by, "load_average": os.getloadavg()[0]})
         shutil.rmtree(folder / checkpoint_name(pair + 2))
     size = asked.processes * asked.files * asked.file_mib << 20
     files = f"{asked.files} files of {asked.file_mib} MiB each"
@@ -294,11 +312,13 @@ def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
         print("fio makes new bytes for every write (--fresh)")
     print(f"stream: {stream.facts['direct']}; {stream.facts['buffers']}")
     rates = {(r["pair"], r["way"], r["kind"]): size / r["seconds"] / 1e9 for r in rows}
+    laid_out_by = {r["pair"]: r["laid_out_by"] for r in rows}
     for kind in _KINDS:
-        print(f"\n{kind}  pair  fio GB/s  stream GB/s  stream / fio")
+        print(f"\n{kind}  pair  fio GB/s  stream GB/s  stream / fio" + "  files laid out by" * (kind == "load"))
         found = [tuple(rates[pair, way, kind] for way in _WAYS) for pair in range(1, asked.pairs + 1)]
         for pair, (theirs, ours) in enumerate(found, start=1):
-            print(f"      {pair:4}  {theirs:8.2f}  {ours:11.2f}  {ours / theirs:12.3f}")
+            by = f"  {laid_out_by[pair]}" if kind == "load" else ""
+            print(f"      {pair:4}  {theirs:8.2f}  {ours:11.2f}  {ours / theirs:12.3f}{by}")
         theirs, ours, ratio = (statistics.median(c) for c in zip(*((a, b, b / a) for a, b in found), strict=True))
         print(f"    median  {theirs:8.2f}  {ours:11.2f}  {ratio:12.3f}")
     if asked.raw:
@@ -314,7 +334,7 @@ def sweep(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
         first = turn * 5 % len(cases)
         for mib, depth in cases[first:] + cases[:first]:
             for kind in _KINDS:
-                drop_caches(folder)
+                drop_caches(folder.glob("*/*.pt"))
                 seconds, _ = stream.run(kind, 1, request_bytes=mib << 20, depth=depth)
                 rows.append({"turn": turn, "mib": mib, "depth": depth, "kind": kind, "seconds": seconds})
             shutil.rmtree(folder / checkpoint_name(1))

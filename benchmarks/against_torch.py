@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from caches import drop_caches
+
 from pytest_ckpt.sizing.models import Layout, layout
 
 _WAYS = ("bare", "torch", "stream")
@@ -90,7 +92,7 @@ def process(rank: int, asked: argparse.Namespace, containers: Any, barrier: Any,
         for way in turns(round_number):
             folder = Path(asked.folder) / f"{way}-{rank}"
             engines["torch"].release()
-            drop_caches(folder)
+            drop_caches(folder.iterdir())
             for step in range(steps[way]):
                 barrier.wait()
                 start = time.perf_counter()
@@ -106,16 +108,6 @@ def turns(round_number: int) -> tuple[str, ...]:
     """Return who goes in which order: each goes first in its turn, so that a drift of the machine favours none."""
     first = round_number % len(_WAYS)
     return _WAYS[first:] + _WAYS[:first]
-
-
-def drop_caches(folder: Path) -> None:
-    try:
-        Path("/proc/sys/vm/drop_caches").write_text("3")
-    except OSError:
-        for file in folder.iterdir():
-            descriptor = os.open(file, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
 
 
 def main() -> None:

@@ -10,14 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
+
+from whole_run import only_measurement, run_pytest
 
 from pytest_ckpt.sizing.models import layout
 
@@ -38,43 +35,28 @@ _MOST_MEMORY = {"stream": 1 / 10}
 def run(asked: argparse.Namespace, engine: str, ranks: int, mode: str) -> dict[str, Any]:
     """Run pytest once; return what it took."""
     scale = _BYTES / layout(_MODEL, mode=mode, processes=ranks).bytes
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        words = {
-            "target": Path(asked.folder).absolute(),
-            "cluster": 64,
-            "model": _MODEL,
-            "mode": mode,
-            "processes": ranks,
-            "scale": f"{scale:.9f}",
-            "operations": asked.operations,
-            "gates": "speed-only",
-            "engine": engine,
-            "report": folder / "report",
-        }
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-        command += [f"--ckpt-{key}={value}" for key, value in words.items()]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        start = time.perf_counter()
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        wall = time.perf_counter() - start
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if not (folder / "report" / "report.json").exists():
-            sys.exit(done.stdout + done.stderr)
-        document = json.loads((folder / "report" / "report.json").read_text())
-    measurement = document["measurements"][0]
-    assert measurement["failure"] is None, measurement["failure"]
+    done = run_pytest(
+        asked.folder,
+        model=_MODEL,
+        mode=mode,
+        processes=ranks,
+        scale=f"{scale:.9f}",
+        operations=asked.operations,
+        gates="speed-only",
+        engine=engine,
+    )
+    measurement = only_measurement(done.document)
     seconds = {k: [o["seconds"] for o in measurement["operations"] if o["kind"] == k] for k in ("save", "load")}
     assert all(len(found) == asked.operations for found in seconds.values())
     return {
         "engine": engine,
         "ranks": ranks,
         "bytes": measurement["bytes"],
-        "wall": wall,
-        "outside": wall - sum(map(sum, seconds.values())),
-        "cpu_a_rank": (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / ranks,
+        "wall": done.wall,
+        "outside": done.wall - sum(map(sum, seconds.values())),
+        "cpu_a_rank": done.cpu / ranks,
         "memory": max(r["peak_memory_bytes"] for r in measurement["ranks"]),
-        "stages": document["stages"],
+        "stages": done.document["stages"],
         "seconds": seconds,
         "load_average": os.getloadavg()[0],
     }

@@ -13,12 +13,10 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
+
+from whole_run import only_measurement, run_pytest
 
 from pytest_ckpt.sizing.models import layout
 
@@ -40,36 +38,24 @@ _COLUMNS = {
 def run(asked: argparse.Namespace, ranks: int, size_mib: int) -> dict[str, Any]:
     """Run pytest once and return its wall time and stages."""
     scale = ranks * size_mib * 2**20 / layout(_MODEL, mode="open", processes=ranks).bytes
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        words = {
-            "target": Path(asked.folder).absolute(),
-            "cluster": 64,
-            "model": _MODEL,
-            "mode": "open",
-            "processes": ranks,
-            "scale": f"{scale:.9f}",
-            "operations": asked.operations,
-            "engine": asked.engine,
-            "report": folder / "report",
-        }
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-        command += [f"--ckpt-{key}={value}" for key, value in words.items()]
-        start = time.perf_counter()
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        wall = time.perf_counter() - start
-        if not (folder / "report" / "report.json").exists():
-            sys.exit(done.stdout + done.stderr)
-        document = json.loads((folder / "report" / "report.json").read_text())
-    measurement = document["measurements"][0]
-    assert measurement["failure"] is None, measurement["failure"]
-    stages = dict(document["stages"])
-    stages["pytest"] = wall - document["run"]["seconds"]
+    done = run_pytest(
+        asked.folder,
+        model=_MODEL,
+        mode="open",
+        processes=ranks,
+        scale=f"{scale:.9f}",
+        operations=asked.operations,
+        gates="speed-only",
+        engine=asked.engine,
+    )
+    measurement = only_measurement(done.document)
+    stages = dict(done.document["stages"])
+    stages["pytest"] = done.wall - done.document["run"]["seconds"]
     return {
         "ranks": ranks,
         "size_mib": size_mib,
-        "wall": wall,
-        "outside": wall - sum(stages.get(s, 0.0) for s in _STORAGE),
+        "wall": done.wall,
+        "outside": done.wall - sum(stages.get(s, 0.0) for s in _STORAGE),
         "stages": stages,
         "bytes": measurement["bytes"],
         "memory": max(r["peak_memory_bytes"] for r in measurement["ranks"]),

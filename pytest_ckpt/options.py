@@ -87,8 +87,8 @@ OPTIONS = (
     Option(key="hosts", metavar="LIST", default="localhost", parse=read_hosts,
            help="host:slots,… or @hostfile"),
     Option(key="launcher", metavar="COMMAND", default="", parse=read_command,
-           help="what starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes} and {hosts} are filled in; "
-           "without it, the mpiexec that was installed"),
+           help="what starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes}, {hosts} (a:8,b:8) and "
+           "{nodes} (a,b) are filled in; without it, the mpiexec that was installed"),
     Option(key="engine", metavar="NAME", default="torch", parse=one_of(ENGINES),
            help="how bytes get to the storage: torch (torch.save and torch.load, the state in memory), stream (the "
            "same files by direct requests, with memory that does not depend on the model)"),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.measure.recorder import write_atomically
-from pytest_ckpt.ranks.container import Container, container_key
+from pytest_ckpt.ranks.laid_out import Container, container_key
 from pytest_ckpt.records import from_plain, to_plain
 from pytest_ckpt.sizing.models import Layout
 

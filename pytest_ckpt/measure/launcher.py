@@ -27,7 +27,10 @@ MARK = "PYTEST_CKPT_RUN"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """How ranks are started. ``template`` may hold ``{processes}`` and ``{hosts}``; ``version`` is its first line."""
+    """How ranks are started. ``template`` may hold the places below; ``version`` is the launcher's first line.
+
+    ``{processes}`` is their number, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names alone, as ``a,b``.
+    """
 
     template: tuple[str, ...]
     version: str
@@ -41,7 +44,10 @@ class Launcher:
     def command(self, processes: int, module: str = "pytest_ckpt.ranks") -> list[str]:
         """Return the whole command that starts ``processes`` ranks, each running a module."""
         hosts = ",".join(f"{h.name}:{h.slots}" for h in self.hosts)
-        words = [w.replace("{processes}", str(processes)).replace("{hosts}", hosts) for w in self.template]
+        filled = {"{processes}": str(processes), "{hosts}": hosts, "{nodes}": ",".join(h.name for h in self.hosts)}
+        words = list(self.template)
+        for place, value in filled.items():
+            words = [w.replace(place, value) for w in words]
         if not any("{processes}" in w for w in self.template):
             words += ["-n", str(processes)]
         if self.is_open_mpi:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 import shlex
@@ -10,13 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.conformance.client import Client
+from pytest_ckpt.conformance.place import NotRun
 from pytest_ckpt.errors import UsageError
-from pytest_ckpt.measure.launcher import Launcher
 from pytest_ckpt.settings import HostSlots
+from pytest_ckpt.targets.posix import PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.measure.launcher import Launcher
     from pytest_ckpt.settings import Settings
 
+# One for each boot of each kernel.
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # Attribute and name caches of network file systems last up to a minute.
 _PATIENCE_SECONDS = 75.0
 _POLL_SECONDS = 0.1
@@ -44,9 +52,28 @@ def find_second_client(settings: Settings, target: Path, run_folder: Path, launc
     names = list(dict.fromkeys(h.name for h in settings.hosts))
     if len(names) < 2:
         return None
-    there = Launcher(template=launcher.template, version=launcher.version, hosts=(HostSlots(name=names[1], slots=1),))
-    command = there.command(1, "pytest_ckpt.conformance.agent")
-    return SecondClient(folder=str(target), command=tuple(command), description=f"host {names[1]}")
+    there = dataclasses.replace(launcher, hosts=(HostSlots(name=names[1], slots=1),))
+    wanted = there.environment(run_folder.name.removeprefix(PREFIX), scratch="")
+    changed = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]
+    command = ("env", *changed, *there.command(1, "pytest_ckpt.conformance.agent"))
+    _check_is_elsewhere(names[1], command)
+    return SecondClient(folder=str(target), command=command, description=f"host {names[1]}")
+
+
+def _check_is_elsewhere(host: str, command: Sequence[str]) -> None:
+    """Refuse a second host that is this one: a launcher that was not told where to start may start anything here."""
+    client = Client(command)
+    try:
+        theirs = client.read(str(_BOOT_ID))
+    except (NotRun, OSError):
+        return  # the checks that need it say why it does not answer
+    finally:
+        client.close()
+    if theirs == _BOOT_ID.read_bytes():
+        raise UsageError(
+            f"The second client, {host} of --ckpt-hosts, was started on this host, whose caches it would share.",
+            "Name another host, or tell the launcher where to start: --ckpt-launcher='srun --nodelist={nodes} …'.",
+        )
 
 
 def check_second_mount(mount: Path, target: Path) -> None:

@@ -50,14 +50,13 @@ def main() -> int:
 
             probe(group, Path(job.folder))
         activity.stop()
-        group.wait()
+        group.leave()
     except KeyboardInterrupt:
         return 130
     except BaseException as error:
         activity.failed(error)
         group.abort()
         return 1
-    return 0
 
 
 def _receive(group: Group) -> Job:

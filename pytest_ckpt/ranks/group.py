@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi4py import MPI
 
@@ -72,6 +73,12 @@ class Group:
         """Return whether any rank says so."""
         self.wait()
         return bool(self._world.allreduce(int(value), op=MPI.MAX))
+
+    def leave(self) -> NoReturn:
+        """End this process when all ranks are here: its memory goes back at once and not object by object."""
+        self.wait()
+        MPI.Finalize()
+        os._exit(0)
 
     def abort(self) -> None:
         """End all ranks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_ckpt.ranks.container import Container
+from pytest_ckpt.ranks.laid_out import Container
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, and three that endurance takes

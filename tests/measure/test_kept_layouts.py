@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.serialization import config
 
 from pytest_ckpt.measure import containers
+from pytest_ckpt.ranks.engines import lay_out as maker
 from pytest_ckpt.sizing.models import layout
 
 LAYOUTS = [layout("llama3-8b", mode="open", processes=2, scale=1e-4)]
@@ -67,3 +71,18 @@ def test_a_home_that_takes_no_files_costs_only_time(tmp_path, made, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
     assert containers.lay_out(LAYOUTS) == containers.lay_out(LAYOUTS)
     assert len(made) == 2
+
+
+def test_the_offsets_are_those_that_torch_load_would_read_at(tmp_path):
+    (file,) = {f.tensors: f for rank in LAYOUTS[0].ranks() for f in rank.files if "optim" in f.name}.values()
+    alignment = config.save.storage_alignment
+    found = maker.lay_out(file.tensors, str(tmp_path))
+    assert config.save.storage_alignment == alignment
+    state = {t.name: torch.empty(t.elements, dtype=getattr(torch, t.dtype)) for t in file.tensors}
+    with config.patch("save.storage_alignment", maker.ALIGNMENT_BYTES):
+        torch.save(state, tmp_path / "real.pt")
+    with FakeTensorMode():
+        read = torch.load(tmp_path / "real.pt", weights_only=True)
+    assert [r.offset for r in found.records] == [
+        read[t.name].untyped_storage()._checkpoint_offset for t in file.tensors
+    ]

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pytest_ckpt.measure import containers as launches
-from pytest_ckpt.ranks.container import Container, FileImage, container_key, pack, unpack
+from pytest_ckpt.ranks.container import FileImage
 from pytest_ckpt.ranks.content import Content, Place
 from pytest_ckpt.ranks.engines import lay_out as laying_out
 from pytest_ckpt.ranks.engines.lay_out import ALIGNMENT_BYTES, lay_out, read_container
+from pytest_ckpt.ranks.laid_out import Container, container_key, pack, unpack
 from pytest_ckpt.records import from_plain, to_plain
 from pytest_ckpt.sizing.models import MODELS, Tensor, layout
 

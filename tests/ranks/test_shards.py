@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from pytest_ckpt.ranks.activity import Activity
 from pytest_ckpt.ranks.content import Content
@@ -64,11 +65,18 @@ def load(engine, folder, pieces, steps_of_others=0):
 
 
 def damage(file: Path):
-    """Flip the bits of a tenth of a file in its second half: what lies between two tensors is not all of that."""
-    data = bytearray(file.read_bytes())
-    for place in range(len(data) * 7 // 10, len(data) * 8 // 10):
-        data[place] ^= 255
-    file.write_bytes(data)
+    """Flip the bits of one byte of a tensor where the last quarter of the file begins, or the last one before."""
+    reader = torch._C.PyTorchFileReader(str(file))
+    records = [n for n in reader.get_all_records() if n.startswith("data/")]
+    spans = [(reader.get_record_offset(n), reader.get_record_size(n)) for n in records]
+    quarter = file.stat().st_size * 3 // 4
+    start, size = max(span for span in spans if span[0] <= quarter)
+    place = min(quarter, start + size - 1)
+    with file.open("r+b") as out:
+        out.seek(place)
+        (byte,) = out.read(1)
+        out.seek(place)
+        out.write(bytes([byte ^ 255]))
 
 
 def test_a_replica_reads_the_model_of_the_first_and_its_own_optimizer(engine, tmp_path):

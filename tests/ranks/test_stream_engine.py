@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.ranks.activity import EVENT_MARK, Activity
-from pytest_ckpt.ranks.container import container_key
 from pytest_ckpt.ranks.content import PAGE_BYTES, Content, Place
 from pytest_ckpt.ranks.engines import Clock, stream
 from pytest_ckpt.ranks.engines.lay_out import lay_out, read_container
 from pytest_ckpt.ranks.engines.stream import StreamEngine
 from pytest_ckpt.ranks.engines.torch_save import TorchEngine
 from pytest_ckpt.ranks.job import EngineOptions, checkpoint_name, partial_name
+from pytest_ckpt.ranks.laid_out import container_key
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.records import to_plain
 from pytest_ckpt.sizing.models import MODELS, RankLayout, ShardFile, Tensor, layout
@@ -174,11 +174,11 @@ def test_what_one_engine_saved_the_other_loads(tmp_path, shards):
         ours, theirs = tmp_path / f"stream-{rank.rank}", tmp_path / f"torch-{rank.rank}"
         ours.mkdir()
         theirs.mkdir()
-        torch_engine = TorchEngine(rank, CONTENT, Activity())
         save(streaming(rank), ours, checkpoint=2)
-        save(torch_engine, theirs, checkpoint=2)
+        save(TorchEngine(rank, CONTENT, Activity()), theirs, checkpoint=2)
         assert {p.name for p in ours.iterdir()} == {p.name for p in theirs.iterdir()} == {f.name for f in rank.files}
-        assert load(torch_engine, ours, checkpoint=2) == everything(rank)
+        # Tensors stand at other offsets than in its own files: an engine that saved some would miss their size.
+        assert load(TorchEngine(rank, CONTENT, Activity()), ours, checkpoint=2) == everything(rank)
         assert load(streaming(rank), ours, checkpoint=2) == everything(rank)
         assert load(streaming(rank, containers=of_torch(rank, theirs)), theirs, checkpoint=2) == everything(rank)
 
@@ -634,7 +634,10 @@ def test_a_file_that_ends_while_it_is_read_is_short(saved):
 def save_with(activity, folder):
     engine = streaming(ODD, activity=activity, depth=4)
     engine.fill(1)
-    engine.save(folder, Clock(activity=activity))
+    try:
+        engine.save(folder, Clock(activity=activity))
+    finally:
+        engine.release()
 
 
 def no_space_left(number, real, *rest):
@@ -704,7 +707,7 @@ if asked["most_bytes"]:
 
 import numpy as np
 from pytest_ckpt.ranks.activity import Activity
-from pytest_ckpt.ranks.container import Container
+from pytest_ckpt.ranks.laid_out import Container
 from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines import Clock, engine_class
 from pytest_ckpt.ranks.job import EngineOptions

@@ -22,7 +22,6 @@ from PIL import Image  # noqa: E402
 from pytest_ckpt.report.pdf import write_pdf  # noqa: E402
 
 FOLDER = CHECKOUT / "docs" / "pictures"
-_COLOURS = 96
 _WIDTH = 1180
 
 
@@ -66,30 +65,31 @@ def _paper(document: str, sheets: int) -> Callable[[Path, Path], None]:
 PICTURES: dict[str, Callable[[Path, Path], None]] = {
     "certified": _screen("certificate: certified", 1330),
     "not-certified": _screen("certificate: not certified", 1500),
-    "evidence": _screen("certificate: not certified", 1560, at="s1"),
-    "thousand-ranks": _screen("certificate: 1,024 ranks", 1660, at="s0"),
-    "dark": _screen("certificate: not certified", 1560, dark=True, at="s1"),
+    "evidence": _screen("certificate: not certified", 1740, at="s1"),
+    "thousand-ranks": _screen("certificate: 1,024 ranks", 1720, at="s0"),
+    "dark": _screen("certificate: not certified", 1740, dark=True, at="s1"),
     "print": _paper("certified", 3),
     "published": _screen("judge of a published result", 1250),
     "published-table": _screen("judge of a tree", 760),
-    "trend": _screen("trend", 900),
-    "diff": _screen("diff", 900),
+    "trend": _screen("trend", 960),
+    "diff": _screen("diff", 860),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(PICTURES)}; all without it")
-    asked = parser.parse_args().names or list(PICTURES)
-    FOLDER.mkdir(exist_ok=True)
-    for name in asked:
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where they go (default: %(default)s)")
+    asked = parser.parse_args()
+    asked.folder.mkdir(exist_ok=True)
+    for name in asked.names or PICTURES:
         with tempfile.TemporaryDirectory(prefix="pytest-ckpt-pictures-") as home:
             made = Path(home, "picture.png")
             PICTURES[name](Path(home), made)
             with Image.open(made) as image:
-                flat = image.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
-                flat.save(FOLDER / f"{name}.png", optimize=True)
-        print(f"{FOLDER / name}.png", (FOLDER / f"{name}.png").stat().st_size)
+                flat = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+                flat.save(asked.folder / f"{name}.png", optimize=True)
+        print(f"{asked.folder / name}.png: {(asked.folder / f'{name}.png').stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 from collections.abc import Callable
@@ -59,23 +60,37 @@ def certificate(name: str, folder: Path) -> Path:
 def judged_again(folder: Path) -> Path:
     """Judge the folder of a run again."""
     made_up_run.make_run(folder / "run")
-    return _command(folder / "again.html", "judge", folder / "run", "--cluster=24000")
+    return _command(folder, "again", "judge", "run", "--cluster=24000")
 
 
 def judged_result(folder: Path) -> Path:
     """Judge one published result, of which only rank 0 is known, with loads from a cache."""
     run = MadeRun(seconds=lambda kind, n, _rank: 5.0 if kind == "save" else (9.0 if n < 6 else 3.0))
-    run.write(folder / "run", ranks=[0])
-    return _command(folder / "result.html", "judge", folder / "run", "--cluster=16000")
+    run.write(folder / "made-up-system", ranks=[0])
+    return _command(folder, "result", "judge", "made-up-system", "--cluster=16000")
 
 
 def judged_tree(folder: Path) -> Path:
-    """Judge a tree of published results, one with a name that tries to break out."""
+    """Judge a tree of published results: in time, too late, with signs of a cache, of all ranks and of one."""
+    places = {
+        "example-array-1": (MadeRun(), None),
+        "example-array-2": (MadeRun(seconds=lambda kind, n, _rank: 31.0 if kind == "save" and n == 7 else 12.0), None),
+        "example-array-3": (MadeRun(seconds=lambda kind, n, _rank: 6.0 if kind == "save" or n < 6 else 2.0), [0]),
+    }
+    return _tree(folder, places)
+
+
+def judged_hostile_tree(folder: Path) -> Path:
+    """Judge a tree of published results whose names try to break out."""
     names = ("array", "</style><script>alert(1)< & ü".replace("/", "_"), "a" * 90)
-    for number, system in enumerate(names):
-        place = published(folder, "Made-up", system, "llama3-8b", "20260301_120000")
-        MadeRun(started=MadeRun().started + timedelta(days=number)).write(place, ranks=[0] if number else None)
-    return _command(folder / "table.html", "judge", folder, "--cluster=16000")
+    return _tree(folder, {name: (MadeRun(), None if name == "array" else [0]) for name in names})
+
+
+def _tree(folder: Path, places: dict[str, tuple[MadeRun, list[int] | None]]) -> Path:
+    for number, (system, (run, ranks)) in enumerate(places.items()):
+        place = published(folder / "made-up", "made-up", system, "llama3-8b", "20260301_120000")
+        dataclasses.replace(run, started=run.started + timedelta(days=number)).write(place, ranks=ranks)
+    return _command(folder, "table", "judge", "made-up", "--cluster=16000")
 
 
 def trend(folder: Path) -> Path:
@@ -86,29 +101,33 @@ def trend(folder: Path) -> Path:
         night = json.loads(json.dumps(line))
         wobble = (1 + number * 7 % 11 / 500) * (1.2 if number >= 32 else 1.0)
         night |= {
-            "id": f"night-{number:03}",
+            "id": f"made-up-{number:03}",
             "started": f"2031-{1 + number // 28:02}-{1 + number % 28:02}T02:00:00+00:00",
         }
         for subject in night["subjects"]:
-            subject["save_seconds"] = [0.02 * wobble * (1 + i / 20) for i in range(3)]
-            subject["load_seconds"] = [0.05 * (1 + number * 5 % 7 / 300) * (1 + i / 20) for i in range(3)]
+            subject["save_seconds"] = [4.1 * wobble * (1 + i / 20) for i in range(3)]
+            subject["load_seconds"] = [2.2 * (1 + number * 5 % 7 / 300) * (1 + i / 20) for i in range(3)]
         nights.append(json.dumps(night) + "\n")
-    (folder / "history.jsonl").write_text("".join(nights))
-    return _command(folder / "trend.html", "trend", folder)
+    (folder / "made-up-history").mkdir()
+    (folder / "made-up-history" / "history.jsonl").write_text("".join(nights))
+    return _command(folder, "trend", "trend", "made-up-history")
 
 
 def diff(folder: Path) -> Path:
     """Compare two runs, the second with another release, mounted otherwise, and slower."""
-    made_up_run.make_run(folder / "first", options={"ckpt_operations": "10"})
+    ten = {"ckpt_operations": "10"}
+    made_up_run.make_run(folder / "first", options=ten, run_id="made-up-before")
     made_up_run.make_run(
         folder / "second",
         save=0.13,
         seed=2,
-        target={"options": "rw,relatime,<sync>"},
+        target={"options": "rw,relatime,sync"},
         versions={"torch": "2.14.0"},
-        options={"ckpt_operations": "10"},
+        options=ten,
+        run_id="made-up-after",
+        started="2031-05-07T07:08:09+00:00",
     )
-    return _command(folder / "diff.html", "diff", folder / "first", folder / "second")
+    return _command(folder, "diff", "diff", "first", "second")
 
 
 PAGES: dict[str, Callable[[Path], Path]] = {
@@ -116,13 +135,16 @@ PAGES: dict[str, Callable[[Path], Path]] = {
     "judge of a run": judged_again,
     "judge of a published result": judged_result,
     "judge of a tree": judged_tree,
+    "judge of a hostile tree": judged_hostile_tree,
     "trend": trend,
     "diff": diff,
 }
 
 
-def _command(page: Path, *words: object) -> Path:
-    with contextlib.redirect_stdout(io.StringIO()):
-        code = main([*map(str, words), f"--html={page}"])
+def _command(folder: Path, name: str, *words: str) -> Path:
+    """Run a command of ours in a folder, and return the page that it wrote there."""
+    page = folder / f"{name}.html"
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(folder):
+        code = main([*words, f"--html={page}"])
     assert code in (0, 1, 8), code
     return page

@@ -268,7 +268,7 @@ def test_judge_writes_a_pdf_of_a_run_and_of_a_tree(tmp_path: Path, capsys: pytes
     assert "24,000 accelerators" in told("pdftotext", tmp_path / "again.pdf", "-")
     (tmp_path / "tree").mkdir()
     pages.judged_tree(tmp_path / "tree")
-    main(["judge", str(tmp_path / "tree"), "--cluster=16000", f"--pdf={tmp_path / 'table.pdf'}"])
+    main(["judge", str(tmp_path / "tree" / "made-up"), "--cluster=16000", f"--pdf={tmp_path / 'table.pdf'}"])
     assert "Systems and checkpoints" in told("pdftotext", tmp_path / "table.pdf", "-")
 
 

@@ -47,6 +47,13 @@ def test_the_table_shows_slowest_limit_margin_rates_and_cluster() -> None:
     assert "4.04 GB/s" in _text(document)
 
 
+def test_a_limit_that_was_missed_by_far_stands_apart_from_its_margin() -> None:
+    document = made_up.document("not certified", subjects=("llama3-8b-full",), share_of_limit=12_345.0)
+    save = _text(document).splitlines()[1]
+    assert " -1,2" in save
+    assert "s -1,2" in " ".join(save.split())
+
+
 def test_whatever_was_not_met_is_told_once_with_its_reason() -> None:
     document = made_up.document("not certified", fail_after=3, not_run=("llama3-1t-subset",))
     text = " ".join(_text(document).split())

@@ -6,6 +6,7 @@ import errno
 import functools
 import os
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,8 @@ _STALE_IN_A_ROW = 5
 
 def replace_file(place: Place, book: Book) -> None:
     """Replace a file by rename while a process of this host reads it."""
-    watcher = Client(name="the reader", tell=place.tell)
-    try:
+    with closing(Client(name="the reader", tell=place.tell)) as watcher:
         _replace_file(place, book, watcher, str(place.folder))
-    finally:
-        watcher.close()
 
 
 def replace_file_second(place: Place, book: Book) -> None:
@@ -42,11 +40,8 @@ def replace_file_second(place: Place, book: Book) -> None:
 
 def rename_folder(place: Place, book: Book) -> None:
     """Rename a folder while a process of this host lists it."""
-    watcher = Client(name="the watcher", tell=place.tell)
-    try:
+    with closing(Client(name="the watcher", tell=place.tell)) as watcher:
         _rename_folder(place, book, watcher, str(place.folder))
-    finally:
-        watcher.close()
 
 
 def rename_folder_second(place: Place, book: Book) -> None:

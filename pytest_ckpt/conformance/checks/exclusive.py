@@ -5,50 +5,33 @@ from __future__ import annotations
 import os
 import random
 import time
-from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.client import Client
+from pytest_ckpt.conformance.races import PAUSE_SECONDS, processes, race, two_clients
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.place import Book, Place
+    from pytest_ckpt.conformance.races import Racers
 
 _NAMES = 1_000
-_PROCESSES = 4
-# The racers start together. Whoever wins then pauses for a moment, so that the others catch up and go ahead: without
-# it, the first to start would win all.
-_AT_ONCE = 25
-PAUSE_SECONDS = 0.0005
 
 
 def create(place: Place, book: Book) -> None:
     """Have processes of this host race for names."""
-    with ExitStack() as started:
-        racers = [
-            started.enter_context(closing(Client(name=f"process {number}", tell=place.tell)))
-            for number in range(_PROCESSES)
-        ]
-        _race(place, book, [(racer, str(place.folder)) for racer in racers])
+    with processes(place) as racers:
+        _race(place, book, racers)
 
 
 def create_second(place: Place, book: Book) -> None:
     """Have two clients race for names."""
-    with closing(Client(name="the first client", tell=place.tell)) as here:
-        _race(place, book, [(here, str(place.folder)), place.second()])
+    with two_clients(place) as racers:
+        _race(place, book, racers)
 
 
-def _race(place: Place, book: Book, racers: list[tuple[Client, str]]) -> None:
-    wanted = place.count(_NAMES, least=50)
+def _race(place: Place, book: Book, racers: Racers) -> None:
     won = {racer.name: 0 for racer, _ in racers}
-    for racer, folder in racers:
-        racer.sees(folder)  # So it has started: who is late does not race.
-    for first in range(0, wanted, _AT_ONCE):
-        names = [f"lock-{number:06d}" for number in range(first, min(first + _AT_ONCE, wanted))]
-        # In turn, each is the first to be told.
-        racers = racers[1:] + racers[:1]
-        for racer, folder in racers:
-            racer.start("exclusive:create_names", folder, names=names, who=racer.name)
-        results = {racer.name: racer.finish() for racer, _ in racers}
+    wanted = [f"lock-{number:06d}" for number in range(place.count(_NAMES, least=50))]
+    for names, results in race(racers, wanted, "exclusive:create_names", lambda who: {"who": who}):
         for name in names:
             winners = [who for who, result in results.items() if name in result["won"]]
             for who in winners:

@@ -5,50 +5,36 @@ from __future__ import annotations
 import os
 import random
 import time
-from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.checks.exclusive import PAUSE_SECONDS
-from pytest_ckpt.conformance.client import Client
+from pytest_ckpt.conformance import races
+from pytest_ckpt.conformance.races import PAUSE_SECONDS, processes, two_clients
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.place import Book, Place
+    from pytest_ckpt.conformance.races import Racers
 
 _FOLDERS = 500
-_PROCESSES = 4
-_AT_ONCE = 25
 _PATIENCE_SECONDS = 10.0
 
 
 def race(place: Place, book: Book) -> None:
     """Have processes of this host make the same folders."""
-    with ExitStack() as started:
-        racers = [
-            started.enter_context(closing(Client(name=f"process {number}", tell=place.tell)))
-            for number in range(_PROCESSES)
-        ]
-        _race(place, book, [(racer, str(place.folder)) for racer in racers])
+    with processes(place) as racers:
+        _race(place, book, racers)
 
 
 def race_second(place: Place, book: Book) -> None:
     """Have two clients make the same folders."""
-    with closing(Client(name="the first client", tell=place.tell)) as here:
-        _race(place, book, [(here, str(place.folder)), place.second()])
+    with two_clients(place) as racers:
+        _race(place, book, racers)
 
 
-def _race(place: Place, book: Book, racers: list[tuple[Client, str]]) -> None:
-    wanted = place.count(_FOLDERS, least=25)
+def _race(place: Place, book: Book, racers: Racers) -> None:
     made = {racer.name: 0 for racer, _ in racers}
     files = {racer.name: f"from-{racer.name.replace(' ', '-')}" for racer, _ in racers}
-    for racer, folder in racers:
-        racer.sees(folder)  # So it has started: who is late does not race.
-    for first in range(0, wanted, _AT_ONCE):
-        names = [f"step-{number:06d}" for number in range(first, min(first + _AT_ONCE, wanted))]
-        # In turn, each is the first to be told.
-        racers = racers[1:] + racers[:1]
-        for racer, folder in racers:
-            racer.start("folders:make_folders", folder, names=names, file=files[racer.name])
-        results = {racer.name: racer.finish() for racer, _ in racers}
+    wanted = [f"step-{number:06d}" for number in range(place.count(_FOLDERS, least=25))]
+    for names, results in races.race(racers, wanted, "folders:make_folders", lambda who: {"file": files[who]}):
         for name in names:
             makers = [who for who, result in results.items() if name in result["made"]]
             if len(makers) != 1:

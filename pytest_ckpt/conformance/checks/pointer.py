@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.checks import stale
@@ -21,11 +22,8 @@ _AT_ONCE = 250
 
 def overwrite(place: Place, book: Book) -> None:
     """Overwrite the file while a process of this host reads it."""
-    reader = Client(name="the reader", tell=place.tell)
-    try:
+    with closing(Client(name="the reader", tell=place.tell)) as reader:
         _overwrite(place, book, reader, str(place.folder))
-    finally:
-        reader.close()
 
 
 def overwrite_second(place: Place, book: Book) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.serialization import config
 
-from pytest_ckpt.ranks.container import Container, Piece, Record, container_key, pack
+from pytest_ckpt.ranks.laid_out import Container, Piece, Record, container_key, pack
 from pytest_ckpt.records import from_plain, to_plain
 from pytest_ckpt.sizing.models import Tensor
 
@@ -38,8 +38,11 @@ _DESCRIPTOR_CHECKSUM = 4
 
 def lay_out(tensors: tuple[Tensor, ...], folder: str) -> Container:
     """Return the container of a file with these tensors; ``folder`` takes a sparse file for a moment."""
-    config.save.storage_alignment = ALIGNMENT_BYTES
-    with tempfile.NamedTemporaryFile(dir=folder) as hole, tempfile.NamedTemporaryFile(dir=folder, suffix=".pt") as file:
+    with (
+        config.patch("save.storage_alignment", ALIGNMENT_BYTES),  # type: ignore[attr-defined]
+        tempfile.NamedTemporaryFile(dir=folder) as hole,
+        tempfile.NamedTemporaryFile(dir=folder, suffix=".pt") as file,
+    ):
         # Mapped from a file without blocks, tensors of any size cost neither memory nor the promise of it.
         state = {
             t.name: torch.from_file(hole.name, shared=True, size=t.elements, dtype=_DTYPES[t.dtype]) for t in tensors

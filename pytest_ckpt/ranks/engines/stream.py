@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_ckpt.ranks.buffers import Buffers
-from pytest_ckpt.ranks.container import FileImage, container_key
+from pytest_ckpt.ranks.container import FileImage
+from pytest_ckpt.ranks.crew import Crew
 from pytest_ckpt.ranks.engines import Check, Clock, LocalFault
 from pytest_ckpt.ranks.faults import compare
+from pytest_ckpt.ranks.laid_out import container_key
 from pytest_ckpt.records import FaultKind
 from pytest_ckpt.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_ckpt.ranks.activity import Activity
@@ -79,6 +81,7 @@ class StreamEngine:
         self._buffers = Buffers(max(_WINDOW_BYTES // options.request_bytes, 1), options.request_bytes)
         # Every request in flight has a buffer of its own.
         self._depth = min(options.depth, len(self._buffers.slots))
+        self._crew = Crew()
         self._flights = threading.Semaphore(self._depth)
         self._windows = self._cut_windows()
         self._open: dict[int, _Open] = {}
@@ -186,7 +189,8 @@ class StreamEngine:
         return Check(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
 
     def release(self) -> None:
-        """Close what is open; the buffers stay, they are touched."""
+        """Close what is open and let the threads end; the buffers stay, they are touched."""
+        self._crew.dismiss()
         for opened in self._open.values():
             os.close(opened.descriptor)
         self._open, self._loaded = {}, []
@@ -211,30 +215,24 @@ class StreamEngine:
 
         ``act`` gets a request, its number, and the thread's. The first error stops all and is raised here.
         """
-        waiting = iter(enumerate(requests))
+        waiting: Iterator[tuple[int, _Request]] = iter(enumerate(requests))
         lock = threading.Lock()
-        errors: list[BaseException] = []
 
         def work(thread: int) -> None:
-            while not errors:
+            nonlocal waiting
+            while True:
                 with lock:
                     number, request = next(waiting, (0, None))
                 if request is None:
                     return
                 try:
                     act(request, number, thread)
-                except BaseException as error:  # it is raised in the thread that waits
-                    errors.append(error)
+                except BaseException:
+                    # Nobody begins another one.
+                    waiting = iter(())
+                    raise
 
-        count = min(most, len(self._buffers.slots), len(requests))
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(1, count)]
-        for thread in threads:
-            thread.start()
-        work(0)
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
+        self._crew.work(work, min(most, len(self._buffers.slots), len(requests)))
 
     def write(self, image: FileImage, out: _Open, request: _Request, slot: int) -> None:
         """Make the bytes of one request in a buffer and write them."""

@@ -1,0 +1,25 @@
+#!/bin/bash
+# One night: measure, then compare with the nights before. The caller says where things are:
+#   CKPT_BIN      the folder of pytest and pytest-ckpt, such as /opt/ckpt/bin
+#   CKPT_HISTORY  the folder that keeps every night, such as /var/lib/ckpt
+# The exit code is that of the run; where that is 0, it is 1 when the newest nights are slower by 10 % or more.
+set -u
+# Where a run ends before it begins, what is published must not be yesterday's.
+rm -rf ckpt-report trend.html
+
+"$CKPT_BIN/pytest" --ckpt-config=nightly.toml --ckpt-history="$CKPT_HISTORY"
+code=$?
+case $code in
+0) ;;
+1) echo "FAILED: something that is required was not met, see ckpt-report/certificate.html" ;;
+2) echo "INTERRUPTED: ckpt-report holds what there is" ;;
+4) echo "NOT STARTED: the message above says what to mend; nothing was written to the target" ;;
+8) echo "INCOMPLETE: nothing failed, but not everything that is required was run" ;;
+*) echo "BROKEN: exit code $code, see the lines above" ;;
+esac
+[ "$code" -eq 4 ] && exit 4
+
+"$CKPT_BIN/pytest-ckpt" trend "$CKPT_HISTORY" --fail-on-regression=10% --html=trend.html
+regression=$?
+[ "$code" -ne 0 ] && exit "$code"
+exit "$regression"

@@ -1,0 +1,111 @@
+"""The examples of the pages do what the pages say, and every one is either tried or says why it is not."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import tomllib
+
+import pytest
+import yaml
+from doc_examples import Commands, follow, resembles
+from doc_pages import CHECKOUT, DOCS, PAGES, blocks
+
+README_COMMAND = re.compile(r"command: \w+")
+TRIED = re.compile(r"runs(, exit \d+)?|prints( exactly)?|says|writes \S+|shows \S+|tried by tests/\S+|not run: .+")
+PARSERS = {
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "yaml": yaml.safe_load,
+    "ini": lambda text: configparser.ConfigParser(interpolation=None).read_string(text),
+    "python": lambda text: compile(text, "example", "exec"),
+}
+# Each is a decision: what stands here is taken on trust by whoever reads it.
+NOT_RUN = {
+    "first_run.md": ["python3 -m venv .venv"],
+    "several_hosts.md": [
+        "MPICC=/opt/openmpi/bin/mpicc pip install --no-binary=mpi4py --force-reinstall --no-deps mpi4py",
+        "export CKPT_BIN=/opt/ckpt/bin",
+    ],
+    "nightly.md": ["python3 -m venv /opt/ckpt"],
+    "nfs.md": ["apt-get install user-mode-linux nfs-kernel-server kmod iproute2 e2fsprogs util-linux"],
+}
+WITH_COMMANDS = [page for page in PAGES if any(b.comment.startswith("runs") for b in blocks(page))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_example_says_how_it_is_tried(page):
+    for block in blocks(page):
+        if block.language.startswith("{") or README_COMMAND.fullmatch(block.comment):
+            continue  # a directive of Sphinx; what .ci/run takes from the README and runs
+        if TRIED.fullmatch(block.comment):
+            if block.comment.startswith("tried by "):
+                assert page.name in (CHECKOUT / block.comment.removeprefix("tried by ")).read_text()
+            continue
+        assert block.language in PARSERS, f"{block.where}: say above it how it is tried: {block.comment or 'nothing'}"
+        PARSERS[block.language](block.text)
+
+
+def test_what_is_not_tried_is_known():
+    found: dict[str, list[str]] = {}
+    for block in (b for page in PAGES for b in blocks(page)):
+        if block.comment.startswith("not run: "):
+            found.setdefault(block.page.name, []).append(block.text.split("\n")[0])
+    assert found == NOT_RUN
+
+
+@pytest.mark.parametrize("block", [b for p in PAGES for b in blocks(p) if b.comment.startswith("shows ")],
+                         ids=lambda block: block.where)  # fmt: skip
+def test_a_file_is_shown_as_it_lies_beside_the_page(block):
+    assert block.text == (DOCS / block.comment.removeprefix("shows ")).read_text()
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
+def test_the_commands_of_a_page_do_what_it_says(page, make_home):
+    wrong = list(follow(blocks(page), Commands(make_home("examples"))))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "exactly"),
+    [
+        ("a 1 b\n", "a 1 b\n", True),
+        ("save  529 ms,  0.198 GiB/s\n", "save 1.2 s, 12 MB/s\n", False),
+        ("first\n…\nlast\n", "first\nlast\n", True),
+        ("first\n…\nlast\n", "first\na\nb\nlast\n", True),
+        ("run … of\n", "run 20261121T051649-0660df of\n", True),
+        ("llama3-8b-full   +92 %   842*\n", "llama3-8b-full -3.1 % 8,842*\n", False),
+        ("not run: A of B: it\n  was not chosen\n", "not run: A of\n  B: it was not chosen\n", False),
+        ("=== summary ===\n", "=========== summary ==========\n", False),
+    ],
+)
+def test_the_same_with_other_figures_resembles(shown, printed, exactly):
+    assert resembles(shown, printed, exactly=exactly)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "exactly"),
+    [
+        ("a 1 b\n", "a 2 b\n", True),
+        ("3 met\n", "3 failed\n", False),
+        ("llama3-8b-full\n", "llama3-70b-full\n", False),
+        ("first\n…\nlast\n", "first\nlast\nmore\n", True),
+        ("run … of\n", "run a\nof\n", True),
+        ("", "something\n", True),
+    ],
+)
+def test_another_text_does_not(shown, printed, exactly):
+    assert not resembles(shown, printed, exactly=exactly)
+
+
+def test_an_example_that_is_wrong_is_found(make_home, tmp_path):
+    page = DOCS / "example.md"  # only its name is used
+    text = "<!-- runs, exit 3 -->\n```sh\necho 5 s; exit 3\n```\n<!-- prints -->\n```text\n{}\n```\n"
+    (tmp_path / "page.md").write_text(text.format("7 s"))
+    found = [type(b)(page=page, line=b.line, language=b.language, comment=b.comment, text=b.text)
+             for b in blocks(tmp_path / "page.md")]  # fmt: skip
+    assert not list(follow(found, Commands(make_home("examples"))))
+    for wrong in (found[0].text.replace("exit 3", "exit 4"), found[0].text.replace("echo", "echo more")):
+        changed = type(found[0])(page=page, line=1, language="sh", comment=found[0].comment, text=wrong)
+        assert list(follow([changed, found[1]], Commands(make_home("examples"))))

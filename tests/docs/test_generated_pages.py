@@ -1,0 +1,69 @@
+"""The pages that are made from tables are as the tables make them, and name everything that there is."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+
+import options_page
+import pytest
+import requirements_page
+
+from pytest_ckpt.conformance.table import CHECKS
+from pytest_ckpt.options import OPTIONS, resolve
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS
+
+
+def test_the_page_of_options_is_made_from_the_table_of_options():
+    page = options_page.PAGE.read_text()
+    assert page == options_page.with_options(page), "run: python tests/docs/options_page.py"
+
+
+def test_every_option_has_its_place_and_is_placed_once():
+    placed = [key for group in options_page.GROUPS for key in group.examples]
+    assert sorted(placed) == sorted(option.key for option in OPTIONS), (
+        "give it a group and an example: options_page.GROUPS"
+    )
+
+
+def test_the_file_that_sets_all_options_is_one_that_a_run_takes(tmp_path):
+    text = options_page.from_the_table().partition("```toml\n")[2].partition("```")[0]
+    assert {f"ckpt_{o.key}" for o in OPTIONS} - set(tomllib.loads(text)) == {"ckpt_config"}
+    file = tmp_path / "all.toml"
+    file.write_text(text)
+    settings = resolve({"ckpt_config": str(file)}, {})
+    assert {origin.option for origin in settings.origins if origin.source == str(file)} >= {
+        option.flag for option in OPTIONS if option.key != "config"
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "is_disclosed"), [("overhead", True), ("retain", True), ("target", False), ("sign", False)]
+)
+def test_what_a_certificate_discloses_is_asked_of_what_writes_it(key, is_disclosed):
+    option = next(o for o in OPTIONS if o.key == key)
+    example = next(g.examples[key] for g in options_page.GROUPS if key in g.examples)
+    assert options_page.is_disclosed(option, example) is is_disclosed
+
+
+def test_the_page_of_requirements_is_made_from_the_catalogue():
+    page = requirements_page.PAGE.read_text()
+    assert page == requirements_page.with_catalogue(page), "run: python tests/docs/requirements_page.py"
+
+
+def test_every_requirement_and_every_check_stands_on_its_page():
+    page = requirements_page.PAGE.read_text()
+    for requirement in REQUIREMENTS.values():
+        assert page.count(f"\n### {requirement.id}: ") == 1
+    for check in CHECKS:
+        part = page.partition(f"\n### {check.requirement}: ")[2].partition("\n### ")[0]
+        assert f"| {check.subject} |" in part
+
+
+def test_every_requirement_of_speed_has_a_figure_whose_units_its_judges_give():
+    judged = {r.id: r for r in REQUIREMENTS.values() if r.judge}
+    assert set(requirements_page.FIGURES) == set(judged)
+    for name, (units, _, limit) in requirements_page.FIGURES.items():
+        module = inspect.getsource(inspect.getmodule(judged[name].judge))
+        assert all(f'"{unit}"' in module for unit in units)
+        assert ("{most" in limit) is (judged[name].most is not None)

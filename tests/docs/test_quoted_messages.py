@@ -1,0 +1,63 @@
+"""What the pages quote as said by the tool is what stands in its code, with … for what is put in."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+
+import pytest
+from doc_pages import CHECKOUT, DOCS, PAGES, blocks
+
+from pytest_ckpt.records import Failure
+from pytest_ckpt.requirements.wording import describe_failure
+
+HOLE = "\0"
+LEAST_QUOTED = 10
+QUOTED = [
+    (b.where, line.strip()) for p in PAGES for b in blocks(p) if b.comment == "says" for line in b.text.splitlines()
+]
+# Sentences that are put together from parts, as they are put together.
+MADE = [
+    describe_failure(
+        Failure(kind="error", rank=3, host="n1", operation="llama3-8b-full save 2", phase="write", file="a.pt",
+                errno="ENOSPC", message="No space left on device")
+    ),
+]  # fmt: skip
+
+
+@functools.cache
+def sentences() -> str:
+    """Return every text of the package, one after the other; what is put into one is a hole."""
+    found = list(MADE)
+    for file in sorted((CHECKOUT / "pytest_ckpt").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else HOLE for part in node.values]
+                found.append("".join(map(str, parts)))
+    return "\n\n".join(text.replace("\n", " ") for text in found)
+
+
+def is_said(quoted: str) -> bool:
+    return re.search("[^\n]*".join(map(re.escape, quoted.split("…"))), sentences()) is not None
+
+
+@pytest.mark.parametrize(("where", "quoted"), QUOTED, ids=[f"{where} {quoted[:40]}" for where, quoted in QUOTED])
+def test_a_quoted_message_is_what_the_code_says(where, quoted):
+    assert len(quoted.replace("…", "").strip()) >= LEAST_QUOTED, f"{where}: this would match anything: {quoted}"
+    assert is_said(quoted), f"{where}: nothing says: {quoted}"
+
+
+def test_a_message_that_nothing_says_is_found():
+    assert is_said("--ckpt-target … is mounted read-only.")
+    assert not is_said("--ckpt-target … is mounted write-only.")
+
+
+def test_the_page_of_failures_has_many_each_with_its_message():
+    page = (DOCS / "faq.md").read_text()
+    entries = re.findall(r"^### (.*)\n((?:(?!#{2,3} ).*\n)*)", page, re.MULTILINE)
+    assert len(entries) >= 35
+    silent = [title for title, text in entries if not re.search(r"<!-- (says|prints)", text)]
+    assert silent == ["Running as root"]

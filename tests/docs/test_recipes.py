@@ -1,0 +1,213 @@
+"""The recipes for every night: their files can be read, and the commands in them do on a small target what they say."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import random
+import re
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from doc_examples import Commands
+from doc_pages import DOCS
+
+from pytest_ckpt.options import resolve
+
+RECIPES = DOCS / "recipes"
+# In place of a real night: two ranks and a cluster so small that any disk is fast enough for it.
+TINY = {
+    "ckpt_cluster": 8,
+    "ckpt_model": "llama3-8b",
+    "ckpt_mode": "open",
+    "ckpt_processes": 2,
+    "ckpt_scale": "1/10000",
+    "ckpt_operations": 2,
+}
+VARIABLES = {"CKPT_BIN", "CKPT_HISTORY"}
+
+
+class Night:
+    """A folder as a job has it, a target, a history; what the recipes call with what they were given."""
+
+    def __init__(self, home: Path) -> None:
+        self.commands = Commands(home)
+        self.home = self.commands.home
+        self.target, self.history = home / "target", home / "history"
+        self.target.mkdir()
+        shutil.copy(RECIPES / "nightly.sh", self.home)
+        self.configure()
+
+    def configure(self, **changes: object) -> None:
+        """Write nightly.toml as it ships, with what makes it small and what a test changes."""
+        table = tomllib.loads((RECIPES / "nightly.toml").read_text())
+        table |= {"ckpt_target": str(self.target), **TINY, **changes}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in table.items()]
+        (self.home / "nightly.toml").write_text("\n".join(lines) + "\n")
+
+    def run(self, script: str, **more: str) -> tuple[int, str]:
+        """Run commands with the variables of a recipe filled in."""
+        return self.commands.run(script, CKPT_BIN=str(self.commands.programs), CKPT_HISTORY=str(self.history), **more)
+
+    @property
+    def outcome(self) -> dict[str, object]:
+        """What the run that was just made says of itself."""
+        report = json.loads((self.home / "ckpt-report" / "report.json").read_text())
+        return {"grade": report["grade"], "exit_code": report["exit_code"]}
+
+
+@pytest.fixture
+def night(make_home: Callable[[str], Path]) -> Night:
+    return Night(make_home("night"))
+
+
+def of_cron() -> Iterator[str]:
+    for line in (RECIPES / "cron").read_text().splitlines():
+        if job := re.fullmatch(r"(?:\S+\s+){5}ckpt\s+(.*)", line):
+            yield job[1]
+
+
+def of_github() -> Iterator[str]:
+    (job,) = yaml.safe_load((RECIPES / "github-actions.yml").read_text())["jobs"].values()
+    assert set(job["env"]) == VARIABLES
+    yield from (step["run"] for step in job["steps"] if "run" in step)
+
+
+def of_gitlab() -> Iterator[str]:
+    (job,) = yaml.safe_load((RECIPES / "gitlab-ci.yml").read_text()).values()
+    assert set(job["variables"]) == VARIABLES
+    yield "\n".join(job["script"])
+
+
+def of_jenkins() -> Iterator[str]:
+    text = (RECIPES / "Jenkinsfile").read_text()
+    assert set(re.findall(r"(CKPT_\w+) = ", text)) == VARIABLES
+    yield from (found[1] or found[2] for found in re.finditer(r"sh\((?:.*script: )?'([^']*)'\)|sh '([^']*)'", text))
+
+
+RECIPES_OF = {"cron": of_cron, "github-actions.yml": of_github, "gitlab-ci.yml": of_gitlab, "Jenkinsfile": of_jenkins}
+
+
+@pytest.mark.parametrize("recipe", RECIPES_OF)
+def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
+    scripts = list(RECIPES_OF[recipe]())
+    assert scripts
+    for script in scripts:
+        code, said = night.run(script, CKPT_HOME=str(night.home))
+        assert code == 0, said
+    assert night.outcome == {"grade": "rehearsal", "exit_code": 0}
+    assert (night.home / "ckpt-report" / "junit.xml").read_text().startswith("<?xml")
+    assert "Every run" in (night.home / "trend.html").read_text()
+    assert len((night.history / "history.jsonl").read_text().splitlines()) == 1
+    assert not list(night.target.iterdir())
+    if recipe == "cron":
+        assert said == ""  # no mail
+        assert "no regression of 10 %" in (night.home / "night.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "says"),
+    [
+        ({"ckpt_cluster": 1_000_000_000}, 1, "FAILED: something that is required was not met"),
+        ({"ckpt_target": "/nonexistent"}, 4, "NOT STARTED: the message above says what to mend"),
+        ({"ckpt_model": "llama3-8b,llama3-70b"}, 8, "INCOMPLETE: nothing failed"),
+    ],
+)
+def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, says, night):
+    """And what lay there from the night before is not published for tonight."""
+    (night.home / "ckpt-report").mkdir()
+    (night.home / "ckpt-report" / "report.json").write_text("{}")
+    (night.home / "ckpt-report" / "junit.xml").write_text("yesterday's")
+    night.configure(**changes)
+    ended, said = night.run("./nightly.sh")
+    assert ended == code, said
+    assert says in said
+    if code == 4:
+        assert not (night.home / "ckpt-report").exists()
+    else:
+        assert night.outcome["exit_code"] == code
+        assert "yesterday" not in (night.home / "ckpt-report" / "junit.xml").read_text()
+
+
+def test_mail_goes_out_when_a_night_did_not_pass(night):
+    night.configure(ckpt_target="/nonexistent")
+    (script,) = of_cron()
+    code, said = night.run(script, CKPT_HOME=str(night.home))
+    assert code == 0
+    assert said.startswith("exit code 4\n")
+    assert "--ckpt-target /nonexistent does not exist." in said
+
+
+def test_a_night_that_passed_but_is_slower_than_those_before_fails(night):
+    code, said = night.run("./nightly.sh")
+    assert code == 0, said
+    lines = night.history / "history.jsonl"
+    tonight = json.loads(lines.read_text())
+    rng = random.Random(1)
+    made = []
+    for number in range(30):
+        # 26 fast nights; with the one that is run below, and the newest of these, the slow ones are five.
+        speed = 1.0 if number >= 26 else 0.01 * rng.uniform(0.9, 1.1)
+        entry = json.loads(json.dumps(tonight)) | {"id": f"made-{number}", "started": f"2020-01-{number + 1:02d}T02:00"}
+        for subject in entry["subjects"]:
+            for kind in ("save", "load"):
+                subject[f"{kind}_seconds"] = [seconds * speed for seconds in subject[f"{kind}_seconds"]]
+        made.append(json.dumps(entry))
+    lines.write_text("\n".join(made) + "\n")
+    code, said = night.run("./nightly.sh")
+    assert night.outcome["exit_code"] == 0
+    assert code == 1, said
+    assert "REGRESSION of at least 10 %" in said
+
+
+def test_two_nights_never_run_side_by_side(night):
+    (script,) = of_cron()
+    with (night.home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _, said = night.run(script, CKPT_HOME=str(night.home))
+    assert said == "exit code 75\n"
+    assert not (night.home / "ckpt-report").exists()
+
+
+def test_the_settings_that_ship_are_options():
+    table = tomllib.loads((RECIPES / "nightly.toml").read_text())
+    settings = resolve({"ckpt_config": str(RECIPES / "nightly.toml")}, {})
+    assert settings.profile == "nightly"
+    assert {f"--{name.replace('_', '-')}" for name in table} == {
+        origin.option for origin in settings.origins if origin.source.endswith("nightly.toml")
+    }
+
+
+def test_a_line_of_a_crontab_holds_nothing_that_cron_takes_for_its_end():
+    """A % that is not escaped becomes a new line."""
+    jobs = list(of_cron())
+    assert len(jobs) == 1
+    assert not re.search(r"(?<!\\)%", jobs[0])
+    for page in DOCS.glob("*.md"):
+        for line in page.read_text().splitlines():
+            if re.match(r"\s*(?:[\d*/,-]+\s+){5}\S", line):
+                assert not re.search(r"(?<!\\)%", line), f"{page.name}: {line}"
+
+
+def test_what_publishes_a_night_does_so_whatever_its_outcome():
+    github = yaml.safe_load((RECIPES / "github-actions.yml").read_text())
+    (job,) = github["jobs"].values()
+    published = [step for step in job["steps"] if step.get("uses", "").startswith(("mikepenz", "actions/upload"))]
+    assert len(published) == 2
+    assert all(step["if"] == "${{ always() }}" for step in published)
+    assert published[0]["with"]["report_paths"] == "ckpt-report/junit.xml"
+    assert "ckpt-report" in published[1]["with"]["path"].split()
+    assert "self-hosted" in job["runs-on"]
+    (gitlab,) = yaml.safe_load((RECIPES / "gitlab-ci.yml").read_text()).values()
+    assert gitlab["artifacts"]["when"] == "always"
+    assert gitlab["artifacts"]["reports"]["junit"] == "ckpt-report/junit.xml"
+    assert gitlab["allow_failure"] == {"exit_codes": 8}
+    jenkins = (RECIPES / "Jenkinsfile").read_text()
+    after = jenkins.partition("post {")[2]
+    assert "always {" in after
+    assert "junit testResults: 'ckpt-report/junit.xml', allowEmptyResults: true" in after
+    assert jenkins.count("{") == jenkins.count("}")

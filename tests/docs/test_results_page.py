@@ -1,0 +1,121 @@
+"""docs/results.md names every field that a run writes: by the schema, by the records, and as a real run writes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doc_examples import Commands
+from doc_pages import CHECKOUT, DOCS
+
+from pytest_ckpt import records
+
+SCHEMA = json.loads((CHECKOUT / "templates" / "report.schema.json").read_text())
+SECTIONS = {
+    heading.strip(): text
+    for heading, text in re.findall(
+        r"^#{2,3} (.*)\n((?:(?!#{2,3} ).*\n)*)", (DOCS / "results.md").read_text(), re.MULTILINE
+    )
+}
+# Which section has the fields of which object: of the schema, and of the records that are written as they are.
+OF_SCHEMA = {
+    "": "The document", "run": "run", "cluster": "cluster", "checkpoint": "checkpoints", "demand": "demand",
+    "verdict": "requirements", "requirement": "catalogue", "gates": "gates", "measurement": "measurements",
+    "operation": "operations", "cache": "cache", "integrity": "integrity", "fault": "faults",
+    "durability": "durability",
+    "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
+    "beside_neighbour": "patterns", "beside_reads": "patterns", "failure": "failure", "observation": "observations",
+    "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "published": "published",
+    "setting": "The document",
+}  # fmt: skip
+OF_RECORDS = {
+    "Measurement": "measurements", "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache",
+    "Integrity": "integrity", "Fault": "faults", "Durability": "durability", "Retention": "retention and data",
+    "DataEffect": "retention and data", "Patterns": "patterns", "LoadPattern": "patterns",
+    "BesideNeighbour": "patterns", "BesideReads": "patterns", "Endurance": "patterns", "NearFull": "patterns",
+    "FillLevel": "patterns",
+    "Failure": "failure", "RankFacts": "measurements", "Observation": "observations", "Anomaly": "observations",
+    "Verdict": "requirements",
+}  # fmt: skip
+# Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.
+FREE = {"facts", "reasons", "kinds", "limits", "versions", "engine_facts", "system", "bases"}
+
+
+def named_in(section: str) -> set[str]:
+    return set(re.findall(r"`([^`\n]+)`", SECTIONS[section]))
+
+
+def properties(schema: dict[str, Any]) -> Iterator[str]:
+    """Return the names of an object of the schema, with those of objects that have no name of their own."""
+    for name, below in schema.get("properties", {}).items():
+        yield name
+        yield from properties(below)
+        yield from properties(below.get("items", {}))
+
+
+@pytest.mark.parametrize("name", ["", *(n for n, d in SCHEMA["$defs"].items() if "properties" in d)])
+def test_every_property_of_the_schema_is_explained(name):
+    described = SCHEMA if not name else SCHEMA["$defs"][name]
+    assert set(properties(described)) - named_in(OF_SCHEMA[name]) == set()
+
+
+@pytest.mark.parametrize("name", [n for n, kind in vars(records).items() if dataclasses.is_dataclass(kind)])
+def test_every_field_of_a_record_is_explained(name):
+    assert {field.name for field in dataclasses.fields(getattr(records, name))} - named_in(OF_RECORDS[name]) == set()
+
+
+def keys_of(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield key
+            if key not in FREE:
+                yield from keys_of(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from keys_of(below)
+
+
+@pytest.fixture(scope="module")
+def folder(make_home: Callable[[str], Path]) -> Path:
+    """The folder of a run that wrote all that a small run writes."""
+    commands = Commands(make_home("results"))
+    code, said = commands.run(
+        "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "
+        "--ckpt-processes=2 --ckpt-profile=smoke --ckpt-scale=1/10000 --ckpt-engine=stream --ckpt-retain=2 "
+        "--ckpt-data-pairs=1 --ckpt-gates=speed-only --ckpt-history=history"
+    )
+    assert "certificate:" in said, f"{code}: {said}"
+    return commands.home
+
+
+def test_every_name_that_a_real_report_holds_is_explained(folder):
+    document = json.loads((folder / "ckpt-report" / "report.json").read_text())
+    assert document["measurements"][0]["retention"]
+    everywhere = {name for section in SECTIONS for name in named_in(section)}
+    assert set(keys_of(document)) - everywhere == set()
+    assert set(document["stages"]) <= named_in("stages")
+    phases = {name for m in document["measurements"] for o in m["operations"] for name in o["phases"]}
+    assert phases <= named_in("operations")
+
+
+def test_every_property_of_junit_is_explained(folder):
+    tree = ET.parse(folder / "ckpt-report" / "junit.xml")  # our own file
+    written = {element.attrib["name"] for element in tree.iter("property")}
+    assert {"requirement", "grade"} <= written <= named_in("junit.xml")
+
+
+def test_every_field_of_the_history_is_explained(folder):
+    (line,) = (folder / "history" / "history.jsonl").read_text().splitlines()
+    assert set(keys_of(json.loads(line))) <= named_in("history.jsonl")
+
+
+def test_every_file_of_the_run_folder_is_listed(folder):
+    listed = set(re.findall(r"`([^`\n]+)`", (DOCS / "contract.md").read_text())) | named_in("The other files")
+    entries = {entry.name + ("/" if entry.is_dir() else "") for entry in (folder / "ckpt-report").iterdir()}
+    assert not {name for name in entries if not any(known.startswith(name) for known in listed)}

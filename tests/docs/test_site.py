@@ -1,0 +1,156 @@
+"""The site is built without a warning, every page is found from the first one, nothing is fetched from elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from built_site import Page, build, file_of, is_elsewhere, pages_of, style_loads
+from doc_pages import DOCS
+from machine import need
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NOT_OURS = {"genindex", "search"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("docs")
+    done = build(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def built(site: Path) -> dict[Path, Page]:
+    return pages_of(site)
+
+
+def test_a_warning_fails_the_build(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "conf.py").write_text('extensions = ["myst_parser"]\n')
+    (source / "index.md").write_text("# One\n\n[gone](gone.md)\n")
+    done = build(tmp_path, source)
+    assert done.returncode != 0
+    assert "gone.md" in done.stderr
+
+
+def test_every_page_is_found_from_the_first_one(site, built):
+    found, todo = set(), [site / "index.html"]
+    while todo:
+        page = todo.pop()
+        if page not in found:
+            found.add(page)
+            todo += [
+                file
+                for link in built[page].links
+                if not is_elsewhere(link) and (file := file_of(page, link)[0]) in built
+            ]
+    written = {site / (p.stem if p.stem != "index" else "") / "index.html" for p in DOCS.glob("*.md")}
+    assert written <= found
+    assert set(built) - found <= {site / name / "index.html" for name in NOT_OURS}
+
+
+def test_every_page_stands_in_the_list_of_pages(site, built):
+    """The list at the side is that of the first page's table of contents."""
+    listed = {file_of(site / "index.html", link)[0] for link in built[site / "index.html"].links}
+    assert {site / p.stem / "index.html" for p in DOCS.glob("*.md") if p.stem != "index"} <= listed
+
+
+def test_every_link_within_the_site_leads_to_an_anchor_that_is_there(site, built):
+    broken = []
+    for page in built.values():
+        for link in page.links:
+            if is_elsewhere(link):
+                if not link.startswith(("https://", "mailto:")):
+                    broken.append(f"{page.file.relative_to(site)}: {link}")
+                continue
+            file, anchor = file_of(page.file, link)
+            if not file.is_file() or (anchor and file in built and anchor not in built[file].ids):
+                broken.append(f"{page.file.relative_to(site)}: {link}")
+    assert not broken, "\n".join(broken)
+
+
+def test_no_page_loads_anything_from_elsewhere(site, built):
+    loads = [(page.file, one) for page in built.values() for one in page.loads] + style_loads(site)
+    assert len(loads) > len(built)  # it is seen at all
+    assert not [(str(file), one) for file, one in loads if is_elsewhere(one)]
+    missing = [
+        (str(file), one)
+        for file, one in loads
+        if not one.startswith(("data:", "#")) and not file_of(file, one)[0].is_file()
+    ]
+    assert not missing
+
+
+def test_a_resource_from_elsewhere_is_seen(tmp_path):
+    file = tmp_path / "index.html"
+    file.write_text(
+        '<link rel="stylesheet" href="https://x/a.css"><img src="//x/b.png"><p style="background: url(http://x/c.png)">'
+        '<a href="https://x/">only a link</a>'
+    )
+    (tmp_path / "d.css").write_text('@import "https://x/e.css"; a { b: url(f.png) }')
+    assert [one for one in Page(file).loads if is_elsewhere(one)] == ["https://x/a.css", "//x/b.png", "http://x/c.png"]
+    assert [one for _, one in style_loads(tmp_path)] == ["https://x/e.css", "f.png"]
+
+
+class _OwnOnly(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder, and forbids the browser everything that is not from here; it says so on its console."""
+
+    def end_headers(self) -> None:
+        self.send_header("Content-Security-Policy", "default-src 'self' 'unsafe-inline' data:")
+        super().end_headers()
+
+    def log_message(self, *_words: object) -> None:
+        pass
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(_OwnOnly, directory=str(folder))
+    ) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _console(address: str, profile: Path) -> tuple[str, str]:
+    """Open a page in a browser; return what it drew, as HTML, and what it wrote to its console and log."""
+    need(CHROMIUM, "there is no Chromium on this machine")
+    command = [
+        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+        "--disable-component-update", "--disable-sync", "--no-first-run", "--enable-logging=stderr",
+        "--disable-dev-shm-usage", f"--user-data-dir={profile}", "--dump-dom", address,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("page", ["", "conformance/", "search/?q=straggler"])
+def test_a_browser_opens_it_without_a_word_on_the_console(page, site, tmp_path):
+    with _served(site) as address:
+        drawn, said = _console(address + page, tmp_path)
+    assert "pytest-ckpt" in drawn
+    assert "CONSOLE" not in said
+
+
+def test_a_browser_says_what_it_was_not_allowed_to_fetch(tmp_path):
+    (tmp_path / "index.html").write_text('<img src="http://127.0.0.2:9/a.png">')
+    with _served(tmp_path) as address:
+        _, said = _console(address, tmp_path / "profile")
+    assert "CONSOLE" in said

@@ -1,0 +1,109 @@
+"""The sbatch file runs as it stands, on one machine whose Slurm is played by scripts: srun hands over to mpiexec.
+
+Its page is several_hosts.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import socket
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from doc_examples import Commands
+from doc_pages import DOCS
+
+from pytest_ckpt.options import resolve
+from pytest_ckpt.requirements.gates import BUILT_IN
+
+RECIPES = DOCS / "recipes"
+# What only the real storage has.
+NOT_HERE = ("ckpt_full_target", "ckpt_power_cut", "ckpt_system", "ckpt_sign")
+SMALL = {
+    "ckpt_cluster": 8,
+    "ckpt_gates": "speed-only",
+    "ckpt_model": "llama3-8b",
+    "ckpt_mode": "open",
+    "ckpt_profile": "smoke",
+    "ckpt_scale": "1/10000",
+    "ckpt_engine": "stream",
+}
+SRUN = """
+if [ "$1" = --version ]; then echo "slurm 23.11.4"; exit; fi
+echo "$@" >> "$CKPT_ASKED"
+while [ "${1#-}" != "$1" ]; do
+    if [ "$1" = -n ]; then ranks=$2; shift; fi
+    shift
+done
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+exec mpiexec -n "$ranks" --map-by :OVERSUBSCRIBE --bind-to none "$@"
+"""
+SCONTROL = '[ "$1 $2 $3" = "show hostnames node[1-1]" ] && hostname\n'
+
+
+@pytest.fixture
+def cluster(make_home: Callable[[str], Path]) -> Commands:
+    """A folder from which a job is sent off, on a machine with a Slurm of scripts."""
+    home = make_home("slurm")
+    commands = Commands(home)
+    commands.add("srun", SRUN)
+    commands.add("scontrol", SCONTROL)
+    shutil.copy(RECIPES / "slurm.sbatch", commands.home)
+    table = tomllib.loads((RECIPES / "acceptance.toml").read_text())
+    table = {name: value for name, value in table.items() if name not in NOT_HERE} | SMALL
+    (commands.home / "target").mkdir()
+    table["ckpt_target"] = "target"
+    lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
+    (commands.home / "acceptance.toml").write_text(lines)
+    return commands
+
+
+def test_the_job_runs_the_ranks_with_srun_and_leaves_its_report(cluster):
+    asked = cluster.home / "asked"
+    code, said = cluster.run(
+        "bash slurm.sbatch",
+        CKPT_BIN=str(cluster.programs),
+        CKPT_ASKED=str(asked),
+        SLURM_JOB_ID="4711",
+        SLURM_JOB_NODELIST="node[1-1]",
+        SLURM_NTASKS_PER_NODE="2",
+    )
+    assert code == 0, said
+    host = socket.gethostname()
+    assert (cluster.home / "hosts-4711").read_text() == f"{host} slots=2\n"
+    report = cluster.home / "ckpt-report-4711"
+    document = json.loads((report / "report.json").read_text())
+    assert document["grade"] == "rehearsal"
+    (measured,) = document["measurements"]
+    assert (measured["hosts"], measured["processes"]) == ([host], 2)
+    started = shlex.split((report / "launches" / "1" / "command").read_text())
+    expected = ["--mpi=pmix", "--input=0", "--kill-on-bad-exit=1", f"--nodelist={host}", "-n", "2"]
+    assert started[:7] == ["srun", *expected]
+    assert asked.read_text().splitlines()[0].startswith(" ".join(expected))
+    assert not list((cluster.home / "target").iterdir())
+
+
+def test_without_its_hosts_the_job_says_what_is_missing_and_writes_nothing(cluster):
+    code, said = cluster.run(
+        "bash slurm.sbatch", CKPT_BIN=str(cluster.programs), SLURM_JOB_ID="4711", SLURM_JOB_NODELIST="nobody",
+        SLURM_NTASKS_PER_NODE="2",
+    )  # fmt: skip
+    assert code == 4
+    assert "--ckpt-hosts @hosts-4711: at least one host:slots is expected" in said
+
+
+def test_the_file_asks_slurm_for_whole_nodes():
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)$", (RECIPES / "slurm.sbatch").read_text(), re.MULTILINE))
+    assert asked["nodes"] == asked["ntasks-per-node"] == "8"  # as many ranks as 70B has in full
+    assert {"exclusive", "mem", "time"} <= set(asked)
+
+
+def test_the_terms_of_an_acceptance_are_options_that_can_certify():
+    settings = resolve({"ckpt_config": str(RECIPES / "acceptance.toml")}, {})
+    assert settings.gates in BUILT_IN
+    assert (settings.profile, settings.scale, settings.operations) == ("acceptance", 1.0, 10)
