@@ -14,7 +14,7 @@ project_copyright = author
 
 extensions = ["myst_parser"]
 # README.md, ARCHITECTURE.md and CONTRIBUTING.md lie above; they are linked to where the source is read.
-exclude_patterns = ["recipes"]
+exclude_patterns = ["recipes", "examples"]
 # Anchors as hosts of Markdown make them, so that a link works in both places.
 myst_heading_anchors = 4
 # What the tests read above an example is a comment of HTML.

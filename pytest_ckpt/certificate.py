@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.table import CHECKS
 from pytest_ckpt.records import Grade, Measurement, Observation, Verdict, to_plain
 from pytest_ckpt.requirements.behaviour import missing_need
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, not_run
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, not_run, row
 from pytest_ckpt.requirements.waivers import expired, waive
 from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import ACCEPTANCE, SUITES
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 SCHEMA = "pytest-ckpt/report/1"
 
 EXIT_MET, EXIT_FAILED, EXIT_INCOMPLETE = 0, 1, 8
+ALL_MET = "Every required requirement was met, at full scale, and nothing was left out."
 NO_TEST = "Its test did not run: it was deselected, or the session ended before it."
 
 
@@ -48,17 +50,18 @@ def judge_run(
     measurements: Sequence[Measurement] = (),
     waivers: Sequence[Waiver] = (),
     day: str = "",
+    catalogue: Mapping[str, Requirement] = REQUIREMENTS,
 ) -> Judgement:
     """Complete the verdicts by what did not run and give the grade.
 
     ``book`` holds the verdicts of the tests that ran. Certified needs every required requirement met at full
     scale and every test run; a run at reduced scale can only ever be a rehearsal. ``waivers`` count where they have not
-    ended before the run's ``day``.
+    ended before the run's ``day``. ``catalogue`` is the run's, with the requirements of plugins.
     """
     known = {(v.id, v.subject): v for v in book}
-    chosen = chosen_suites(settings, gates)
+    chosen = chosen_suites(settings, gates, catalogue)
     verdicts = []
-    for requirement in asked_requirements(settings, gates):
+    for requirement in asked_requirements(settings, gates, catalogue):
         unchosen = (
             "" if requirement.suite in chosen else f"Its suite, {requirement.suite}, was not chosen (--ckpt-suite)."
         )
@@ -76,7 +79,7 @@ def judge_run(
     rehearsals += _basis_reasons(measurements)
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
     reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
-    reasons += _missing_reasons(missing)
+    reasons += _missing_reasons(missing, catalogue)
     # A measurement that did not come to its end is no basis for a certificate, whatever could be judged of it.
     unfinished = [
         f"The measurement of {m.subject} did not end well: {describe_failure(m.failure)}"
@@ -96,22 +99,27 @@ def judge_run(
         grade = "incomplete"
     else:
         grade = "certified"
-        reasons.append("Every required requirement was met, at full scale, and nothing was left out.")
+        reasons.append(ALL_MET)
     exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if missing or unfinished else EXIT_MET
     return Judgement(verdicts=tuple(verdicts), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
 
 
-def chosen_suites(settings: Settings, gates: Gates) -> tuple[str, ...]:
+def chosen_suites(
+    settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> tuple[str, ...]:
     """Return the suites of a run: those that were named, or those in which the gates require something."""
     if settings.suites != ("auto",):
         return settings.suites
-    wanted = {r.suite for r in asked_requirements(settings, gates) if _gates_something(r, settings, gates)}
+    asked = asked_requirements(settings, gates, catalogue)
+    wanted = {r.suite for r in asked if _gates_something(r, settings, gates)}
     return tuple(suite for suite in SUITES if suite in wanted)
 
 
-def asked_requirements(settings: Settings, gates: Gates) -> list[Requirement]:
+def asked_requirements(
+    settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> list[Requirement]:
     """Return what a run with these settings is to judge; what the gates switch off is no part of it."""
-    return [r for r in REQUIREMENTS.values() if r.is_asked(settings) and _is_on(r, gates)]
+    return [r for r in catalogue.values() if r.is_asked(settings) and _is_on(r, gates)]
 
 
 def asked_checks(requirement: Requirement, settings: Settings, gates: Gates) -> list[Check]:
@@ -157,22 +165,26 @@ def _subjects(requirement: Requirement, plan: Plan, settings: Settings, gates: G
     return [(c.subject, "" if is_given(c, settings) else missing_need(c)) for c in checks]
 
 
-def known_subjects(plan: Plan, settings: Settings, gates: Gates) -> dict[str, list[str]]:
+def known_subjects(
+    plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> dict[str, list[str]]:
     """Return every requirement of a run with what it is judged on."""
-    asked = asked_requirements(settings, gates)
+    asked = asked_requirements(settings, gates, catalogue)
     return {r.id: [subject for subject, _ in _subjects(r, plan, settings, gates)] for r in asked}
 
 
-def possible_grade(plan: Plan, settings: Settings, gates: Gates) -> str:
+def possible_grade(
+    plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> str:
     """Say before a run which grade it can reach at best."""
     if reasons := _rehearsal_reasons(plan, settings, gates):
         return f"rehearsal ({reasons[0]})"
     if stopped := [c for c in plan.checkpoints if c.not_run]:
         return f"incomplete ({stopped[0].not_run})"
-    for requirement in asked_requirements(settings, gates):
+    for requirement in asked_requirements(settings, gates, catalogue):
         if not _gates_something(requirement, settings, gates):
             continue
-        if requirement.suite not in chosen_suites(settings, gates):
+        if requirement.suite not in chosen_suites(settings, gates, catalogue):
             return f"incomplete (the suite {requirement.suite} was not chosen)"
         for check in asked_checks(requirement, settings, gates):
             if not is_given(check, settings) and gates.kind(check.requirement, check.subject, "required") == "required":
@@ -180,11 +192,11 @@ def possible_grade(plan: Plan, settings: Settings, gates: Gates) -> str:
     return "certified"
 
 
-def _missing_reasons(missing: Sequence[Verdict]) -> list[str]:
+def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Requirement]) -> list[str]:
     """Name what did not run, one sentence a cause."""
     causes: dict[tuple[str, str], list[str]] = {}
     for verdict in missing:
-        if REQUIREMENTS[verdict.id].suite == "conformance":
+        if catalogue[verdict.id].suite == "conformance":
             causes.setdefault(("", verdict.because), []).append(f"{verdict.id} {verdict.subject}")
         else:
             causes.setdefault((f" for {verdict.subject}", verdict.because), []).append(verdict.id)
@@ -239,6 +251,24 @@ def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
                 "only rank 0's own time."
             )
     return reasons
+
+
+def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgement:
+    """Return a judgement that certifies nothing by verdicts of plugins that were not judged again.
+
+    ``unjudged`` goes from the requirements to the plugins that would be needed.
+    """
+    kept = {v.id for v in judgement.verdicts if v.id in unjudged and v.severity == "required" and v.outcome == "met"}
+    if not kept:
+        return judgement
+    reasons = tuple(r for r in judgement.reasons if judgement.grade != "certified" or r != ALL_MET)
+    reasons += tuple(f"{id_} was not judged again here: plugin {unjudged[id_]} is needed." for id_ in sorted(kept))
+    return dataclasses.replace(
+        judgement,
+        grade="incomplete" if judgement.grade == "certified" else judgement.grade,
+        reasons=reasons,
+        exit_code=judgement.exit_code or EXIT_INCOMPLETE,
+    )
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -317,6 +347,16 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
     ] + [f"relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
 
 
+def plugin_sentences(environment: Mapping[str, Any]) -> list[str]:
+    """Name every plugin that took part, its version and its hooks."""
+    sentences = []
+    for plugin in environment.get("plugins") or ():
+        hooks = ", ".join(hook.removeprefix("pytest_ckpt_") for hook in plugin["hooks"])
+        label = f"{plugin['name']} {plugin['version']}".rstrip()
+        sentences.append(f"plugin {label} takes part with {hooks}")
+    return sentences
+
+
 def make_document(
     *,
     run: Mapping[str, Any],
@@ -332,6 +372,7 @@ def make_document(
     stages: Mapping[str, float],
     left_behind: Sequence[str],
     system: Mapping[str, Any] | None = None,
+    catalogue: Mapping[str, Requirement] = REQUIREMENTS,
 ) -> dict[str, Any]:
     """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it."""
     plain_plan = plan.to_plain()
@@ -345,10 +386,7 @@ def make_document(
         "cluster": plain_plan["cluster"],
         "checkpoints": plain_plan["checkpoints"],
         "requirements": judgement.verdicts,
-        "catalogue": [
-            {"id": r.id, "title": r.title, "severity": r.severity, "text": r.text, "source": r.source, "suite": r.suite}
-            for r in asked_requirements(settings, gates)
-        ],
+        "catalogue": [row(r) for r in asked_requirements(settings, gates, catalogue)],
         "gates": gates,
         "waivers": waivers,
         "measurements": measurements,
@@ -358,7 +396,8 @@ def make_document(
         "system": system,
         "environment": environment,
         "settings": settings.origins,
-        "disclosures": disclosures(settings, gates),
+        "disclosures": disclosures(settings, gates) + plugin_sentences(environment),
+        "sections": [],
         "stages": stages,
         "left_behind": left_behind,
     }

@@ -58,6 +58,9 @@ def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
     found["launcher"] = environment.get("launcher")
     for host in environment.get("hosts") or ():
         found |= {f"{host['host']} {n}": v for n, v in host.items() if n not in _PASSING and n != "host"}
+    for plugin in environment.get("plugins") or ():
+        told = {"version": plugin["version"]} | plugin["facts"]
+        found |= {f"plugin {plugin['name']} {n}": v for n, v in told.items()}
     return found
 
 

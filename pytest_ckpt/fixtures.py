@@ -11,6 +11,7 @@ import pytest
 
 from pytest_ckpt.certificate import is_given
 from pytest_ckpt.conformance.table import CHECKS
+from pytest_ckpt.hooks import Plugins
 from pytest_ckpt.ledger import CARRIED
 from pytest_ckpt.measure.behaviour import Checks
 from pytest_ckpt.measure.bench import Bench
@@ -20,7 +21,7 @@ from pytest_ckpt.options import command_words
 from pytest_ckpt.records import Verdict, to_plain
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.requirements.behaviour import missing_need
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, decide, decide_observed, not_run
+from pytest_ckpt.requirements.catalogue import Requirement, decide, decide_observed, not_run
 from pytest_ckpt.session import Session
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 SESSION = pytest.StashKey[Session]()
+PLUGINS = pytest.StashKey[Plugins]()
 _CARRIED = pytest.StashKey[dict[str, Any]]()
 
 # The requirements whose seconds pytest-benchmark follows.
@@ -93,7 +95,8 @@ def ckpt_target(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def bench(request: pytest.FixtureRequest) -> Bench:
     """Hands out measurements: the first to ask launches the ranks, for all subjects that the session will ask for."""
-    bench = request.config.stash[SESSION].bench(TerminalObserver(request.config))
+    stash = request.config.stash
+    bench = stash[SESSION].bench(TerminalObserver(request.config), stash[PLUGINS])
     asked = {item.callspec.params["subject"] for item in request.session.items if _has_subject(item)}  # type: ignore[attr-defined]
     bench.want(asked)
     return bench
@@ -113,10 +116,12 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
     failed advisory requirement is reported as such and fails nothing.
     """
     mark = request.node.get_closest_marker("requirement")
-    requirement = REQUIREMENTS[mark.args[0]]
     session = request.config.stash[SESSION]
+    requirement = session.catalogue[mark.args[0]]
 
     def decide_and_tell(subject: str) -> None:
+        if subject not in (known := session.subjects(requirement.id)):
+            pytest.fail(f"'{subject}' is no subject of {requirement.id}; it has {', '.join(known)}", pytrace=False)
         if requirement.suite == "conformance":
             verdict = _judge_behaviour(requirement, subject, session, request.getfixturevalue("checks"))
             carried: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt import resources
 from pytest_ckpt.certificate import chosen_suites
 from pytest_ckpt.errors import UsageError, nearest
-from pytest_ckpt.requirements.catalogue import known_names
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, known_names
 from pytest_ckpt.requirements.gates import BUILT_IN, Gates, gates_for, read_gates
 from pytest_ckpt.requirements.waivers import Waiver, read_waivers
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.settings import Settings
 
 
-def settle(settings: Settings, file_system: str, *, is_local: bool) -> tuple[Settings, Gates]:
+def settle(
+    settings: Settings, file_system: str, *, is_local: bool, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> tuple[Settings, Gates]:
     """Return the gates of a run on a file system, and its settings with the suites that they choose for ``auto``."""
-    gates = load_gates(settings.gates, file_system, is_local=is_local)
-    return dataclasses.replace(settings, suites=chosen_suites(settings, gates)), gates
+    gates = load_gates(settings.gates, file_system, is_local=is_local, catalogue=catalogue)
+    return dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue)), gates
 
 
 def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
@@ -44,8 +46,13 @@ def built_in(name: str) -> Gates:
     return read_gates((resources.folder("templates") / "gates" / f"{name}.toml").read_text(), known_names())
 
 
-def load_gates(word: str, file_system: str, *, is_local: bool) -> Gates:
-    """Return the table that ``--ckpt-gates`` names: auto, one that ships, or a file. Raises UsageError."""
+def load_gates(
+    word: str, file_system: str, *, is_local: bool, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> Gates:
+    """Return the table that ``--ckpt-gates`` names: auto, one that ships, or a file. Raises UsageError.
+
+    A file may name the requirements of plugins too; ``catalogue`` has them.
+    """
     if word == "auto":
         return built_in(gates_for(file_system, is_local=is_local))
     if word in BUILT_IN:
@@ -61,7 +68,7 @@ def load_gates(word: str, file_system: str, *, is_local: bool) -> Gates:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--ckpt-gates {word}: it cannot be read: {error}.", "Name a TOML file.") from None
     try:
-        return read_gates(text, known_names(), built_in)
+        return read_gates(text, known_names(catalogue), built_in)
     except ValueError as error:
         raise UsageError(
             f"--ckpt-gates {word}: {error}.", "How such a table is written: docs/conformance.md, tables of gates."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ckpt.benchmark import add_benchmark, quieten_benchmark
+from pytest_ckpt.hooks import Plugins
 from pytest_ckpt.records import Verdict, from_plain
 from pytest_ckpt.report.text import summary_lines
 
@@ -23,9 +24,10 @@ CARRIED = "pytest_ckpt"
 class Ledger:
     """Collects the verdicts of a run; registered on the controller only."""
 
-    def __init__(self, config: pytest.Config, session: Session) -> None:
+    def __init__(self, config: pytest.Config, session: Session, plugins: Plugins) -> None:
         self._config = config
         self._session = session
+        self._plugins = plugins
         self._verdicts: list[Verdict] = []
         self._document: dict[str, Any] | None = None
         self._is_closed = False
@@ -47,7 +49,7 @@ class Ledger:
         """Write the report with what there is and set the exit code of the contract."""
         undecided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         self._is_closed = True
-        self._document = self._session.close(self._verdicts, int(exitstatus), final=exitstatus not in undecided)
+        self._document = self._close(int(exitstatus), final=exitstatus not in undecided)
         session.exitstatus = self._document["exit_code"]
 
     @pytest.hookimpl(wrapper=True)
@@ -66,4 +68,7 @@ class Ledger:
     def pytest_unconfigure(self) -> None:
         """Clean the target when pytest ended before its session did."""
         if not self._is_closed:
-            self._session.close(self._verdicts, int(pytest.ExitCode.INTERNAL_ERROR), final=True)
+            self._close(int(pytest.ExitCode.INTERNAL_ERROR), final=True)
+
+    def _close(self, exit_code: int, *, final: bool) -> dict[str, Any]:
+        return self._session.close(self._verdicts, exit_code, final=final, sections=self._plugins.sections)

@@ -173,12 +173,17 @@ def add_options(add: Callable[..., Any], options: Iterable[Option] = OPTIONS) ->
 
 
 def resolve(
-    command_line: Mapping[str, str | None], ini: Mapping[str, str | None], *, ini_source: str = "pytest configuration"
+    command_line: Mapping[str, str | None],
+    ini: Mapping[str, str | None],
+    *,
+    ini_source: str = "pytest configuration",
+    hooked: Mapping[str, tuple[str, str]] | None = None,
 ) -> Settings:
     """Make the settings of a run. The command line wins over the TOML file, that over the ini file, that over defaults.
 
     Both mappings go from ini names (``ckpt_target``) to text, None where nothing was said; ``ini_source`` says what the
-    second one is. Raises UsageError that names the option, the value, what is accepted and the nearest correct word.
+    second one is. ``hooked`` goes from ini names to (source, text) of what plugins said; it wins over defaults alone.
+    Raises UsageError that names the option, the value, what is accepted and the nearest correct word.
     """
     layers: list[tuple[str, Mapping[str, str | None]]] = [("command line", command_line)]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
@@ -188,7 +193,7 @@ def resolve(
     values: dict[str, Any] = {}
     origins = []
     for option in OPTIONS:
-        source, text = "default", option.default
+        source, text = (hooked or {}).get(option.ini_name, ("default", option.default))
         for name, layer in layers:
             if (said := layer.get(option.ini_name)) is not None:
                 source, text = name, said

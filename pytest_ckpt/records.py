@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 Record = TypeVar("Record")
 
 OperationKind = Literal["save", "load"]
-FailureKind = Literal["error", "killed", "hung", "launch", "interrupted"]
+FailureKind = Literal["error", "killed", "hung", "launch", "interrupted", "hook"]
 FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign", "short", "unreadable"]
 Severity = Literal["required", "advisory"]
 Outcome = Literal["met", "failed", "not run", "waived"]
@@ -250,7 +250,10 @@ class Patterns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Why a measurement ended early: which rank on which host, in which operation, phase and file."""
+    """Why a measurement ended early: which rank on which host, in which operation, phase and file.
+
+    ``hook``: a plugin's hook failed, which ``message`` names.
+    """
 
     kind: FailureKind
     message: str

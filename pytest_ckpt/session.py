@@ -19,6 +19,7 @@ from pytest_ckpt.certificate import asked_checks, asked_requirements, chosen_sui
 from pytest_ckpt.conformance.table import CHECKS
 from pytest_ckpt.errors import UsageError
 from pytest_ckpt.measure import preflight
+from pytest_ckpt.measure.around import Around
 from pytest_ckpt.measure.behaviour import CHECKS_FOLDER, Checks, read_observation
 from pytest_ckpt.measure.bench import Bench, file_names, read_measurement
 from pytest_ckpt.measure.environment import versions
@@ -30,7 +31,7 @@ from pytest_ckpt.measure.second_client import SecondClient, find_second_client
 from pytest_ckpt.measure.tidy import remove_in_time
 from pytest_ckpt.records import Measurement, Observation, Verdict, from_plain, to_plain
 from pytest_ckpt.redaction import Redactor
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS
+from pytest_ckpt.requirements.catalogue import Requirement, extended, row
 from pytest_ckpt.requirements.gates import Gates
 from pytest_ckpt.requirements.waivers import Waiver, waive
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -38,7 +39,7 @@ from pytest_ckpt.system_description import read_system
 from pytest_ckpt.targets.posix import RunFolder, leftovers, remove
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_ckpt.report.signing import Signer
     from pytest_ckpt.settings import Settings
@@ -48,7 +49,10 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionFacts:
-    """What every process of a run must know alike; ``session.json`` keeps it without secrets."""
+    """What every process of a run must know alike; ``session.json`` keeps it without secrets.
+
+    ``extras`` are the requirements of plugins, as the report's catalogue shows them.
+    """
 
     run_id: str
     started: str
@@ -63,13 +67,17 @@ class SessionFacts:
     second_client: SecondClient | None = None
     small_folder: str | None = None
     small_identity: tuple[int, ...] = ()
+    extras: tuple[dict[str, Any], ...] = ()
 
 
 class Session:
     """A run. ``notices`` are sentences for the person who started it, ``last_words`` those for the end."""
 
-    def __init__(self, settings: Settings, facts: SessionFacts, folder: Path) -> None:
-        self.settings = dataclasses.replace(settings, suites=chosen_suites(settings, facts.gates))
+    def __init__(
+        self, settings: Settings, facts: SessionFacts, folder: Path, extras: Sequence[Requirement] = ()
+    ) -> None:
+        self.catalogue = extended(extras)
+        self.settings = dataclasses.replace(settings, suites=chosen_suites(settings, facts.gates, self.catalogue))
         self.facts = facts
         self.folder = folder
         self.notices: list[str] = []
@@ -84,15 +92,24 @@ class Session:
         self.gates = facts.gates
 
     @classmethod
-    def open(cls, settings: Settings, command: Sequence[str]) -> Session:
-        """Check everything, then make the run folder and the folder on the target. Raises UsageError."""
+    def open(
+        cls,
+        settings: Settings,
+        command: Sequence[str],
+        extras: Sequence[Requirement] = (),
+        plugins: Sequence[dict[str, Any]] = (),
+    ) -> Session:
+        """Check everything, then make the run folder and the folder on the target. Raises UsageError.
+
+        ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told.
+        """
         began = time.monotonic()
         run_id = _new_id()
         signer = _signer(settings)
         _check_history(settings)
         _check_printer(settings)
         system = read_system(Path(settings.system)) if settings.system else None
-        checked = preflight.check(settings, run_id)
+        checked = preflight.check(settings, run_id, catalogue=extended(extras))
         folder = Path(settings.report).expanduser().absolute()
         notices = []
         gates = checked.gates
@@ -121,7 +138,12 @@ class Session:
             shutil.copytree(checked.probe, folder / "launches" / "probe")
             shutil.rmtree(checked.probe.parent)
         facts = _facts(settings, command, checked, target, gates, second, small)
-        session = cls(settings, facts, folder)
+        facts = dataclasses.replace(
+            facts,
+            environment=facts.environment | ({"plugins": list(plugins)} if plugins else {}),
+            extras=tuple(row(extra) for extra in extras),
+        )
+        session = cls(settings, facts, folder, extras)
         hide = session._redactor.plain
         write_atomically(folder / "session.json", json.dumps(hide(to_plain(facts)), indent=1) + "\n")
         write_atomically(folder / "plan.json", json.dumps(hide(session.plan.to_plain(ranks=True))) + "\n")
@@ -133,26 +155,26 @@ class Session:
         return session
 
     @classmethod
-    def preview(cls, settings: Settings, command: Sequence[str]) -> Session:
+    def preview(cls, settings: Settings, command: Sequence[str], extras: Sequence[Requirement] = ()) -> Session:
         """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
         run_id = _new_id()
         _signer(settings)
         _check_history(settings)
         _check_printer(settings)
-        checked = preflight.check(settings, run_id, launch=False)
+        checked = preflight.check(settings, run_id, launch=False, catalogue=extended(extras))
         facts = _facts(settings, command, checked, RunFolder(checked.target, run_id), checked.gates)
-        return cls(settings, facts, Path(settings.report).expanduser().absolute())
+        return cls(settings, facts, Path(settings.report).expanduser().absolute(), extras)
 
     @classmethod
-    def join(cls, settings: Settings, folder: Path, facts: str) -> Session:
+    def join(cls, settings: Settings, folder: Path, facts: str, extras: Sequence[Requirement] = ()) -> Session:
         """Take part in a run that the controller opened; ``facts`` is what its `facts_text` gave."""
-        return cls(settings, from_plain(SessionFacts, json.loads(facts)), folder)
+        return cls(settings, from_plain(SessionFacts, json.loads(facts)), folder, extras)
 
     def facts_text(self) -> str:
         """Return the facts for the other processes of the run, with the secrets that a file does not get to see."""
         return json.dumps(to_plain(self.facts))
 
-    def bench(self, observer: Observer) -> Bench:
+    def bench(self, observer: Observer, around: Around) -> Bench:
         """Return what hands out the measurements of this run."""
         return Bench(
             settings=self.settings,
@@ -164,6 +186,7 @@ class Session:
             run_id=self.facts.run_id,
             seed=self.facts.seed,
             observer=observer,
+            around=around,
         )
 
     def checks(self) -> Checks:
@@ -181,7 +204,8 @@ class Session:
 
     def runs(self, requirement: str) -> bool:
         """Whether a requirement is part of this run: asked for, and in a suite that was chosen."""
-        asked = {r.id for r in asked_requirements(self.settings, self.gates) if r.suite in self.settings.suites}
+        every = asked_requirements(self.settings, self.gates, self.catalogue)
+        asked = {r.id for r in every if r.suite in self.settings.suites}
         return requirement in asked and bool(self.subjects(requirement))
 
     def waived(self, verdict: Verdict) -> Verdict:
@@ -190,9 +214,9 @@ class Session:
 
     def subjects(self, requirement: str) -> list[str]:
         """Return what a requirement is judged on: the checkpoints of the plan, or its checks of the target."""
-        row = REQUIREMENTS[requirement]
-        if row.suite == "conformance":
-            return [c.subject for c in asked_checks(row, self.settings, self.gates)]
+        asked = self.catalogue[requirement]
+        if asked.suite == "conformance":
+            return [c.subject for c in asked_checks(asked, self.settings, self.gates)]
         return [c.subject for c in self.plan.checkpoints]
 
     def measurements(self) -> list[Measurement]:
@@ -205,18 +229,33 @@ class Session:
         files = [self.folder / "observations" / f"{check.name}.json" for check in CHECKS]
         return [read_observation(file) for file in files if file.exists()]
 
-    def close(self, book: Iterable[Verdict], exit_code: int, *, final: bool) -> dict[str, Any]:
+    def close(
+        self,
+        book: Iterable[Verdict],
+        exit_code: int,
+        *,
+        final: bool,
+        sections: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda _document: [],
+    ) -> dict[str, Any]:
         """End what is left, clean the target, judge, write the report; return the document.
 
         ``exit_code`` is pytest's; ``final`` says that it stands (interrupted, internal error). Otherwise the verdicts
-        decide, and a test that failed beside them still counts.
+        decide, and a test that failed beside them still counts. ``sections`` returns what plugins write about the
+        document that it is given.
         """
         began = time.monotonic()
         left_behind = self._clean()
         measurements = self.measurements()
         observations = self.observations()
         judgement = judge_run(
-            self.plan, self.settings, self.gates, book, measurements, self.facts.waivers, self.facts.started
+            self.plan,
+            self.settings,
+            self.gates,
+            book,
+            measurements,
+            self.facts.waivers,
+            self.facts.started,
+            self.catalogue,
         )
         code = exit_code if final or (exit_code == 1 and judgement.exit_code != 1) else judgement.exit_code
         stages = {"preflight": self.preflight_seconds}
@@ -252,8 +291,10 @@ class Session:
             stages=stages,
             left_behind=left_behind,
             system=self._system,
+            catalogue=self.catalogue,
         )
         public: dict[str, Any] = self._redactor.plain(document)
+        public["sections"] = self._redactor.plain(sections(public))
         self._redactor.sweep(self.folder)
         if words := write_report(public, self.folder, self._signer, pdf=self.settings.pdf):
             self.last_words.append(words)

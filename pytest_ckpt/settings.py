@@ -92,6 +92,11 @@ class Settings:
     history: str | None
     origins: tuple[Origin, ...]
 
+    def where(self, option: str) -> str:
+        """Return where the value of an option was said, in brackets; nothing for the command line and defaults."""
+        source = next((o.source for o in self.origins if o.option == option), "default")
+        return "" if source in ("default", "command line") else f" (in {source})"
+
     @property
     def measures(self) -> bool:
         """Whether checkpoints are saved and loaded at all; a run of behaviour alone needs no space and no ranks."""

@@ -17,7 +17,7 @@ from pytest_ckpt.report.attestation import PAYLOAD_TYPE, envelope_bytes, read_en
 from pytest_ckpt.report.html import write_certificate
 from pytest_ckpt.report.junit import write_junit
 from pytest_ckpt.report.seal import ATTESTATION, MANIFEST, compare, digests, file_digest
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, recorded
 
 if TYPE_CHECKING:
     from pytest_ckpt.report.signing import PublicKey
@@ -64,7 +64,7 @@ def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
         nothing = "report.json cannot be read as a report"
         checks += [Check(name=name, outcome="not checked", says=nothing) for name in ("verdicts", "pages")]
     else:
-        checks += [_check_verdicts(folder, report), _check_pages(folder, report)]
+        checks += [_check_verdicts(folder, report), *_check_plugins(report), _check_pages(folder, report)]
         if (folder / PDF).exists():
             checks.append(_check_pdf(folder / PDF, report))
     return (*checks, check_signature(folder, report, key))
@@ -102,7 +102,7 @@ def _check_schema(folder: Path) -> tuple[Check, dict[str, Any] | None]:
 def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
     """Judge the measurements again, by the limits of the run, and compare all that follows from them."""
     try:
-        again = judge_folder(folder, {})
+        again = judge_folder(folder, {}, as_recorded=True)
     except Exception as error:  # whatever a changed file leads to, it cannot be judged
         says = "the measurements cannot be judged again"
         return Check(name="verdicts", outcome="broken", says=says, details=(f"{type(error).__name__}: {error}",))
@@ -117,7 +117,7 @@ def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
     found += [
         f"requirements[{v['id']} {v['subject']}]: {v['outcome']}, and there is no measurement of it"
         for v in again["requirements"]
-        if v["id"] in REQUIREMENTS and v["outcome"] in ("met", "failed")
+        if v["outcome"] in ("met", "failed")
         if v["subject"] not in measured and (v["id"], v["subject"]) not in observed
     ]
     code = report.get("exit_code")
@@ -126,11 +126,26 @@ def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
     if found:
         says = "the report does not follow from the measurements"
         return Check(name="verdicts", outcome="broken", says=says, details=_some(found))
-    count = len(report["requirements"])
+    count = sum(v["id"] in REQUIREMENTS for v in report["requirements"])
     beside = (
         "" if is_same_version else f" (of version {report['run']['version']}; the wording of sentences is not compared)"
     )
     return Check(name="verdicts", outcome="holds", says=f"{count} verdicts follow from the measurements{beside}")
+
+
+def _check_plugins(report: Mapping[str, Any]) -> tuple[Check, ...]:
+    """Say what plugins decided and wrote, which cannot be made again without them; nothing where there was none."""
+    plugins = {r.id: r.plugin for r in recorded(report.get("catalogue") or ())}
+    details = [
+        f"{v['id']} {v['subject']}: {v['outcome']}: not judged again here: plugin {plugins[v['id']]} is needed"
+        for v in report["requirements"]
+        if v["id"] in plugins
+    ]
+    details += [f"section '{s['title']}' was written by plugin {s['plugin']}" for s in report.get("sections") or ()]
+    if not details:
+        return ()
+    says = f"{len(details)} of plugins cannot be made again without them: they are as the report has them"
+    return (Check(name="plugins", outcome="not checked", says=says, details=_some(details)),)
 
 
 def _check_pages(folder: Path, report: dict[str, Any]) -> Check:

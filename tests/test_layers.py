@@ -19,13 +19,13 @@ LAYERS = [
     {"ranks"},
     {"conformance"},
     # Both are pure; the controller's checks use their words for a failure.
-    {"requirements", "certificate", "gate_tables"},
+    {"requirements", "certificate", "gate_tables", "vendors"},
     {"dlio"},
     {"measure"},
     {"report"},
     {"session"},
     {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"}
-    | {"verification", "judge_dlio", "comparison", "trend"},
+    | {"verification", "judge_dlio", "comparison", "trend", "hooks", "hookspecs"},
 ]
 FACES = LAYERS[-1]
 
@@ -34,7 +34,7 @@ OWNERS = {
     "mpi4py": ("ranks/group.py",),
     "torch": ("ranks/engines/",),
     "numpy": ("ranks/",),
-    "pytest": ("plugin.py", "ledger.py", "benchmark.py", "fixtures.py"),
+    "pytest": ("plugin.py", "ledger.py", "benchmark.py", "fixtures.py", "hooks.py", "hookspecs.py"),
     "_pytest": (),
     "pytest_benchmark": ("benchmark.py",),
     "xdist": (),
@@ -131,7 +131,7 @@ def test_every_library_has_an_owner():
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if p.parts[0] in {"requirements", "sizing"}
-                                  or p.name == "certificate.py"], ids=str)  # fmt: skip
+                                  or p.name in {"certificate.py", "vendors.py"}], ids=str)  # fmt: skip
 def test_what_decides_is_pure(path):
     """No file, no process, no clock, no chance: so a result can be judged again from its files alone."""
     impure = {"os", "subprocess", "time", "random", "secrets", "socket", "shutil", "tempfile", "datetime", "pathlib"}

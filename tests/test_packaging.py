@@ -152,6 +152,30 @@ def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, folder
     assert not any(target.iterdir())
 
 
+@pytest.mark.parametrize(("how", "workers"), [("wheel", "2"), ("editable", "0"), ("checkout", "2")])
+def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
+    how, workers, checkout, new_environment, folder, request
+):
+    """In a folder with spaces in its name, which is the example of the documentation."""
+    python = new_environment(request.getfixturevalue("wheel") if how == "wheel" else None)
+    if how == "editable":
+        run([sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--quiet",
+             "--no-deps", "--no-index", "--no-build-isolation", "--editable", str(checkout)])  # fmt: skip
+    # A checkout that is not installed is known by its conftest alone, so the folder must lie in it.
+    home = checkout if how == "checkout" else folder
+    vendor = Path(shutil.copytree(CHECKOUT / "docs" / "examples" / "acme", home / "the suite of ACME"))
+    report = folder / "ckpt-report"
+    words = [f"--ckpt-target={folder.with_name('mnt array')}", f"--ckpt-report={report}", *SMALLEST]
+    words += ["--ckpt-gates=speed-only", "-n", workers, "--pyargs", "pytest_ckpt.suites", vendor.name]
+    try:
+        run([python, "-P", "-m", "pytest", *words], cwd=home, exit_codes=PASSED_BUT_FOR_COLD)
+    finally:
+        shutil.rmtree(vendor)
+    is_report_of_a_rehearsal(folder)
+    outcomes = {r["id"]: r["outcome"] for r in json.loads((report / "report.json").read_text())["requirements"]}
+    assert outcomes["ACME-DROPPED"] == "met"
+
+
 def is_report_of_a_rehearsal(folder):
     report = json.loads((folder / "ckpt-report" / "report.json").read_text())
     assert report["grade"] == "rehearsal"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
+import functools
 import json
 import os
 import time
@@ -11,21 +13,25 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.measure.around import Around, HookBroke
 from pytest_ckpt.measure.containers import lay_out
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import Launcher
 from pytest_ckpt.measure.observer import Observer
 from pytest_ckpt.measure.processes import end_marked
-from pytest_ckpt.measure.recorder import Recorder
+from pytest_ckpt.measure.recorder import Recorder, write_atomically
 from pytest_ckpt.measure.tidy import remove_in_time
 from pytest_ckpt.ranks.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task, checkpoint_name, partial_name
-from pytest_ckpt.records import Failure, Measurement, from_plain
+from pytest_ckpt.records import Failure, Measurement, from_plain, to_plain
 from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
 Listener = Callable[[dict[str, Any]], None]
+
+HOOKS_LOG = "hooks.log"
+"""In the folder of a launch: what the author of a plugin needs to know of a hook that failed."""
 
 
 class Bench:
@@ -43,6 +49,7 @@ class Bench:
         run_id: str,
         seed: int,
         observer: Observer,
+        around: Around,
     ) -> None:
         self._settings = settings
         self._redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
@@ -54,6 +61,7 @@ class Bench:
         self._run_id = run_id
         self._seed = seed
         self._observer = observer
+        self._around = around
         self._wanted = {c.subject for c in plan.runnable}
 
     def want(self, subjects: set[str]) -> None:
@@ -93,6 +101,10 @@ class Bench:
     def _measure(self, planned: Sequence[PlannedCheckpoint]) -> None:
         launch_name = f"launches/{self._launches() + 1}"
         settings = self._settings
+        subjects = tuple(c.subject for c in planned)
+        began = time.monotonic()
+        broke = self._hook(launch_name, functools.partial(self._around.before, subjects))
+        hook_seconds = time.monotonic() - began
         began = time.monotonic()
         containers = lay_out(c.layout for c in planned) if settings.engine == "stream" else ()
         job = Job(
@@ -124,8 +136,16 @@ class Bench:
             ),
         )
         events = self._folder / "events.jsonl"
-        recorder = Recorder(planned, job, launch_name, self._file, events, self._observer, self._redactor)
+        # What plugins have not seen yet is not handed out, whatever ends this process.
+        made = self._held(launch_name) if self._around.is_active else self._file
+        recorder = Recorder(planned, job, launch_name, made, events, self._observer, self._redactor)
         recorder.spent("layout", time.monotonic() - began)
+        if self._around.is_active:
+            recorder.spent("hooks", hook_seconds)
+        if broke:
+            recorder.close(broke)
+            self._show(subjects, launch_name)
+            return
         self._observer.begin(planned)
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
@@ -134,6 +154,43 @@ class Bench:
         finally:
             self._observer.end()
             recorder.close(failure)
+            if self._around.is_active:
+                self._show(subjects, launch_name)
+
+    def _show(self, subjects: Sequence[str], launch_name: str) -> None:
+        """Show plugins what a launch has measured, then hand it out; a hook that fails, fails the measurement."""
+        for subject in subjects:
+            held = self._held(launch_name)(subject)
+            if not held.exists():
+                continue
+            measurement = read_measurement(held)
+            began = time.monotonic()
+            broke: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
+            try:
+                broke = self._hook(launch_name, functools.partial(self._around.after, read_measurement(held)))
+            finally:
+                spent = measurement.stages.get("hooks", 0.0) + time.monotonic() - began
+                shown = dataclasses.replace(
+                    measurement, stages=measurement.stages | {"hooks": spent}, failure=measurement.failure or broke
+                )
+                plain = self._redactor.plain(to_plain(shown))
+                write_atomically(self._file(subject), json.dumps(plain, indent=1) + "\n")
+                held.unlink()
+
+    def _hook(self, launch_name: str, call: Callable[[], None]) -> Failure | None:
+        """Call what plugins do around a launch; return the failure of one of them."""
+        try:
+            call()
+        except HookBroke as error:
+            log = self._folder / launch_name / HOOKS_LOG
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("a") as file:
+                file.write(self._redactor.text(f"{error}\n{error.trace}") + "\n")
+            return Failure(kind="hook", message=self._redactor.text(str(error)))
+        return None
+
+    def _held(self, launch_name: str) -> Callable[[str], Path]:
+        return lambda subject: self._folder / launch_name / f"{subject}.json"
 
     def _file(self, subject: str) -> Path:
         return self._folder / "measurements" / f"{subject}.json"

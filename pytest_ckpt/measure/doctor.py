@@ -130,7 +130,7 @@ def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, li
 
     remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-processes."
     try:
-        launcher = find_launcher(settings.launcher, settings.hosts)
+        launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     except UsageError as error:
         return Finding(name="MPI launch", can=False, needed=True, says=error.what, remedy=error.remedy), []
     job = Job(processes=settings.processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())

@@ -104,16 +104,16 @@ def refuse_inside_mpi(command_line: str) -> None:
         )
 
 
-def find_launcher(command: str | None, hosts: tuple[HostSlots, ...]) -> Launcher:
+def find_launcher(command: str | None, hosts: tuple[HostSlots, ...], where: str = "") -> Launcher:
     """Return the launcher to use: the user's command, else the mpiexec beside this Python, else one on PATH.
 
-    Raises UsageError when there is none or it does not run.
+    ``where`` is added to the command in errors. Raises UsageError when there is none or it does not run.
     """
     if command:
         words = shlex.split(command)
         if not words or not shutil.which(words[0]):
             raise UsageError(
-                f"--ckpt-launcher {command}: there is no command '{words[0] if words else ''}'.",
+                f"--ckpt-launcher {command}{where}: there is no command '{words[0] if words else ''}'.",
                 "Name a launcher that is on PATH, such as mpirun, or 'srun --mpi=pmix'.",
             )
         return Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts)

@@ -19,6 +19,7 @@ from pytest_ckpt.measure.launcher import Launcher, find_launcher
 from pytest_ckpt.measure.second_client import check_second_mount
 from pytest_ckpt.ranks.job import Job
 from pytest_ckpt.redaction import Redactor
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement
 from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import PROFILES
 from pytest_ckpt.sizing.near_full import Volume, why_not
@@ -29,6 +30,8 @@ from pytest_ckpt.targets.volume import volume_of
 from pytest_ckpt.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_ckpt.requirements.gates import Gates
     from pytest_ckpt.requirements.waivers import Waiver
     from pytest_ckpt.settings import Settings
@@ -58,7 +61,9 @@ class Preflight:
     probe: Path | None
 
 
-def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
+def check(
+    settings: Settings, run_id: str, *, launch: bool = True, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> Preflight:
     """Check settings, target, space, launcher, hosts and memory; raise UsageError at the first that is wrong.
 
     With ``launch`` the ranks are started once, without torch, to see their hosts.
@@ -75,9 +80,9 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
     if settings.full_target:
         check_small_folder(Path(settings.full_target).expanduser().absolute())
     mount = mount_of(target.resolve())
-    settings, gates = settle(settings, mount.file_system, is_local=mount.is_local)
+    settings, gates = settle(settings, mount.file_system, is_local=mount.is_local, catalogue=catalogue)
     plan = plan_run(settings, file_system=mount.file_system, is_local=mount.is_local)
-    waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates))
+    waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
     if mount.is_local and len({h.name for h in settings.hosts}) > 1:
         raise UsageError(
             f"--ckpt-target {target} is on {mount.file_system}, which only this host can see, and several hosts are "
@@ -88,7 +93,7 @@ def check(settings: Settings, run_id: str, *, launch: bool = True) -> Preflight:
     check_endurance(settings, plan, volume_of(target))
     if settings.measures:
         check_space(plan, settings, facts["free_bytes"])
-    launcher = find_launcher(settings.launcher, settings.hosts)
+    launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     hosts: tuple[dict[str, Any], ...] = ()
     probe = None
     if launch and plan.runnable and settings.measures:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.certificate import chosen_suites, possible_grade
+from pytest_ckpt.certificate import chosen_suites, plugin_sentences, possible_grade
+from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement
 from pytest_ckpt.units import format_bytes, format_count, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def header_lines(
-    plan: Plan, settings: Settings, gates: Gates, environment: Mapping[str, Any], notices: Sequence[str]
+    plan: Plan,
+    settings: Settings,
+    gates: Gates,
+    environment: Mapping[str, Any],
+    notices: Sequence[str],
+    catalogue: Mapping[str, Requirement] = REQUIREMENTS,
 ) -> list[str]:
     """Return the lines for pytest's header."""
     target, limits = environment["target"], plan.limits
@@ -44,7 +50,8 @@ def header_lines(
         )
     names = ", ".join(f"{h['host']} ({len(h['ranks'])} ranks, {h['cores']} cores)" for h in hosts) or "none"
     lines.append(f"ckpt ranks: engine {settings.engine}; hosts: {names}; launcher: {environment['launcher']}")
-    lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates))}")
+    lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
     lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
-    lines.append(f"ckpt grade possible: {possible_grade(plan, settings, gates)}")
+    lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment)]
+    lines.append(f"ckpt grade possible: {possible_grade(plan, settings, gates, catalogue)}")
     return lines + [f"ckpt note: {notice}" for notice in notices]

@@ -43,6 +43,8 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
     run = document["run"]
     settings = {s["option"]: s.get("value") for s in document["settings"]}
     limits = {c["subject"]: c for c in document["checkpoints"]}
+    # What a plugin does around a launch, or to it, may be seen in times.
+    plugins = [f"{p['name']} {p['version']}".rstrip() for p in document["environment"].get("plugins") or ()]
     return {
         "schema": SCHEMA,
         "id": run["id"],
@@ -57,7 +59,8 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
             {
                 "subject": m["subject"],
                 "conditions": {name.removeprefix("--ckpt-"): settings.get(name) for name in _CONDITIONS}
-                | {name: m[name] for name in ("processes", "scale", "bytes")},
+                | {name: m[name] for name in ("processes", "scale", "bytes")}
+                | ({"plugins": plugins} if plugins else {}),
                 "is_whole": m["failure"] is None,
                 "save_seconds": [o["seconds"] for o in m["operations"] if o["kind"] == "save"],
                 "load_seconds": [o["seconds"] for o in m["operations"] if o["kind"] == "load"],

@@ -92,6 +92,7 @@ def render(document: dict[str, Any]) -> str:
         stages=_stages(document.get("stages") or {}),
         hosts=_alike((document.get("environment") or {}).get("hosts") or []),
         heat_levels=_heat_legend(),
+        plugins=view.plugins_by_id(document),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
     )
 

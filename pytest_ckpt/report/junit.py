@@ -6,6 +6,7 @@ import json
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.report import view
 from pytest_ckpt.report.svg import printable
 
 if TYPE_CHECKING:
@@ -55,12 +56,13 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
             *(("grade_reason", reason) for reason in document.get("grade_reasons") or []),
         ),
     )
+    plugins = view.plugins_by_id(document)
     for verdict in verdicts:
-        suite.append(_case(verdict))
+        suite.append(_case(verdict, plugins.get(verdict["id"])))
     return top
 
 
-def _case(verdict: Mapping[str, Any]) -> ET.Element:
+def _case(verdict: Mapping[str, Any], plugin: str | None) -> ET.Element:
     in_seconds = verdict["measured"] if verdict.get("unit") == "s" else None
     name = f"{verdict['id']}[{verdict['subject']}]"
     case = ET.Element(
@@ -70,6 +72,7 @@ def _case(verdict: Mapping[str, Any]) -> ET.Element:
         case,
         (
             ("requirement", verdict["id"]),
+            ("plugin", plugin),
             *((name, verdict.get(name)) for name in _PROPERTIES),
         ),
     )

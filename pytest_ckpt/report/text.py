@@ -6,6 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import units
+from pytest_ckpt.certificate import EXIT_INCOMPLETE
 from pytest_ckpt.report import view
 from pytest_ckpt.report.quantity import NONE, margin_text, quantity
 from pytest_ckpt.report.svg import printable
@@ -35,6 +36,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
     lines = [
         *_table(subjects),
         *_behaviour(document),
+        *_plugins(document),
         *_exceptions(document),
         *_grade(document),
         *_left_behind(document),
@@ -110,6 +112,17 @@ def _behaviour(document: Mapping[str, Any]) -> list[Line]:
     return [(f"how the target behaves: {said}", {}), ("", {})]
 
 
+def _plugins(document: Mapping[str, Any]) -> list[Line]:
+    """Return how many requirements of each plugin came out how."""
+    of = view.plugins_by_id(document)
+    lines: list[Line] = []
+    for plugin in dict.fromkeys(of.values()):
+        verdicts = [v for v in document.get("requirements") or [] if of.get(v["id"]) == plugin]
+        said = ", ".join(f"{count} {outcome}" for outcome, count in view.counts(verdicts).items())
+        lines.append((f"requirements of plugin {plugin}: {said}", {}))
+    return [*lines, ("", {})] if lines else []
+
+
 def _exceptions(document: Mapping[str, Any]) -> list[Line]:
     """Return what was not met, failed ones first; what did not run for one reason stands together."""
     verdicts = document.get("requirements") or []
@@ -154,7 +167,8 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
         if required.get("failed"):
             markup, addition = _GRADES["not certified"], ": did not pass"
         else:
-            addition = ": passed" if set(required) == {"met"} else ": not everything required was run"
+            is_whole = set(required) == {"met"} and document.get("exit_code") != EXIT_INCOMPLETE
+            addition = ": passed" if is_whole else ": not everything required was run"
     lines: list[Line] = [(f"{grade.upper()}{cluster}{addition}", markup)]
     # A reason that ends in a verdict's own sentence stands above already.
     told = tuple(v["because"] for v in verdicts if v["outcome"] != "met" and v["because"])

@@ -139,6 +139,11 @@ def behaviour_ids(document: Document) -> set[str]:
     return {row["id"] for row in document.get("catalogue") or [] if row.get("suite") == "conformance"}
 
 
+def plugins_by_id(document: Document) -> dict[str, str]:
+    """Return the requirements of plugins, each with its plugin's name."""
+    return {row["id"]: row["plugin"] for row in document.get("catalogue") or [] if row.get("plugin")}
+
+
 def behaviour(document: Document) -> list[Document]:
     """Return the verdicts on how the target behaves."""
     ids = behaviour_ids(document)

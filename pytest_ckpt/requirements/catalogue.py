@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pytest_ckpt import resources
 from pytest_ckpt.conformance.table import CHECKS
@@ -15,6 +16,7 @@ from pytest_ckpt.requirements import company, evenness, lasting, proof, sharing,
 from pytest_ckpt.requirements.behaviour import BEHAVIOURS, judge_observation
 from pytest_ckpt.requirements.decision import Decision
 from pytest_ckpt.requirements.gates import Gates
+from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.settings import Settings
 from pytest_ckpt.sizing.limits import ClusterLimits
 
@@ -28,7 +30,8 @@ class Requirement:
 
     ``judge`` takes (measurement, limits); those on a target's behaviour have none and are judged by observations.
     ``most`` is a limit that a table of gates may set. ``is_asked`` says whether a run with these settings measures what
-    it needs; others are no part of the run.
+    it needs; others are no part of the run. ``plugin`` names the plugin that asks for it, and ``words`` is then its
+    text; ours have neither.
     """
 
     id: str
@@ -39,14 +42,16 @@ class Requirement:
     suite: str = "performance"
     most: float | None = None
     is_asked: Callable[[Settings], bool] = lambda _settings: True
+    plugin: str = ""
+    words: str = ""
 
     @property
     def text(self) -> str:
         """The requirement as the certificate prints it, for the buyer."""
-        return _texts()[self.id]
+        return self.words or _texts()[self.id]
 
 
-REQUIREMENTS = {
+REQUIREMENTS: Mapping[str, Requirement] = {
     r.id: r
     for r in (
         Requirement(
@@ -197,12 +202,39 @@ REQUIREMENTS = {
 }
 
 
-def known_names() -> dict[str, tuple[str, float | None]]:
+def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
+    """Return the catalogue of a run with the requirements of plugins; none can take the place of one of ours."""
+    return {**REQUIREMENTS, **{r.id: r for r in extras if r.id not in REQUIREMENTS}}
+
+
+def row(requirement: Requirement) -> dict[str, Any]:
+    """Return a requirement as the catalogue of a report shows it."""
+    names = ("id", "title", "severity", "text", "source", "suite", "plugin")
+    return {name: getattr(requirement, name) for name in names}
+
+
+def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
+    """Return the requirements of plugins that the catalogue of a report shows; they have no judge here."""
+    return tuple(
+        Requirement(
+            id=r["id"],
+            title=r["title"],
+            severity=r["severity"],
+            source=r.get("source") or "",
+            plugin=r["plugin"],
+            words=r["text"],
+        )
+        for r in rows
+        if r.get("plugin") and r["id"] not in REQUIREMENTS
+    )
+
+
+def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, tuple[str, float | None]]:
     """Return what a table of gates may name: every requirement, and every check as ``id.subject``, with its defaults.
 
     The values are (how it gates, its limit).
     """
-    names: dict[str, tuple[str, float | None]] = {r.id: (r.severity, r.most) for r in REQUIREMENTS.values()}
+    names: dict[str, tuple[str, float | None]] = {r.id: (r.severity, r.most) for r in catalogue.values()}
     return names | {c.name: (REQUIREMENTS[c.requirement].severity, c.limit) for c in CHECKS}
 
 
@@ -217,7 +249,12 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
     assert requirement.judge is not None
     subject = measurement.subject
     bounds = {} if requirement.most is None else {"most": gates.limit(requirement.id, subject, requirement.most)}
-    return _verdict(requirement, subject, requirement.judge(measurement, limits, **bounds), gates)
+    decision = requirement.judge(measurement, limits, **bounds)
+    failure = measurement.failure
+    if failure and failure.kind == "hook" and decision.outcome == "met":
+        # Nobody knows what the hook did or left undone; what failed all the same has failed.
+        decision = Decision(outcome="not run", because=f"It was met, but {describe_failure(failure)}")
+    return _verdict(requirement, subject, decision, gates)
 
 
 def decide_observed(requirement: Requirement, observation: Observation, gates: Gates) -> Verdict:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 def describe_failure(failure: Failure) -> str:
     """Return one sentence: who failed, where, in what, and how."""
+    if failure.kind == "hook":
+        return f"{failure.message.rstrip('.')}."
     who = "" if failure.rank is None else f"Rank {failure.rank}"
     if who and failure.host:
         who += f" on {failure.host}"

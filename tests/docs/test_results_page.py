@@ -32,7 +32,7 @@ OF_SCHEMA = {
     "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
     "beside_neighbour": "patterns", "beside_reads": "patterns", "failure": "failure", "observation": "observations",
     "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "published": "published",
-    "setting": "The document",
+    "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip
 OF_RECORDS = {
     "Measurement": "measurements", "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache",

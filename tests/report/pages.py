@@ -29,6 +29,18 @@ def hostile() -> dict[str, Any]:
     document = made_up.document("not certified", text=HOSTILE, fail_after=2, not_run=("llama3-1t-subset",))
     document["system"] = {"system": {"vendor": HOSTILE, "product": HOSTILE}, "clients": {"hosts": 3, "model": HOSTILE}}
     document["run"]["id"] = "run " + HOSTILE
+    document["environment"]["plugins"] = [
+        {"name": HOSTILE, "version": HOSTILE, "hooks": ["ckpt_environment"], "facts": {HOSTILE: HOSTILE}}
+    ]
+    document["sections"] = [
+        {
+            "plugin": HOSTILE,
+            "title": HOSTILE,
+            "paragraphs": [HOSTILE],
+            "head": [HOSTILE, "b"],
+            "rows": [[HOSTILE, HOSTILE]],
+        }
+    ]
     return document
 
 

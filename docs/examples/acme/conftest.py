@@ -1,0 +1,131 @@
+"""What ACME adds to the acceptance test: every hook of pytest-ckpt once. docs/writing_a_hook.md leads through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ckpt.vendors import ClusterLimits, Decision, ExtraRequirement, Measurement, Section, Settings
+
+__version__ = "2.1"
+
+HERE = Path(__file__).resolve().parent
+TOOL = (sys.executable, str(HERE / "acme_tool.py"))
+MOST_WARMUP = 2.0
+
+
+def pytest_ckpt_drop_caches(settings: Settings) -> str | None:
+    """The array caches on its clients: its own command empties that."""
+    return shlex.join([*TOOL, "drop-caches", str(Path(settings.target or "").expanduser().absolute())])
+
+
+def pytest_ckpt_power_cut() -> str | None:
+    """Where the rack has a switch that can be reached, it cuts the power; elsewhere nobody does."""
+    switch = os.environ.get("ACME_POWER_SWITCH")
+    return shlex.join(["acme-power", "cycle", switch]) if switch else None
+
+
+def pytest_ckpt_launch_command() -> str | None:
+    """Ranks get a setting of the array's client library."""
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    return shlex.join([str(mpiexec), "-x", "ACME_READ_AHEAD=off"]) if mpiexec.exists() else None
+
+
+def pytest_ckpt_environment_facts() -> Mapping[str, str]:
+    """Certificates name the firmware that was measured."""
+    return {"firmware": _tool("firmware"), "health before the run": _tool("health")}
+
+
+def pytest_ckpt_before_measure(subjects: Sequence[str]) -> None:
+    """An array that rebuilds is not what the buyer gets."""
+    if (health := _tool("health")) != "healthy":
+        raise RuntimeError(f"the array is {health}, so {', '.join(subjects)} would not be measured as it is delivered")
+
+
+def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -> None:
+    """ACME keeps its own log of all that was ever measured."""
+    entry = {"subject": measurement.subject, "load_seconds": [o.seconds for o in measurement.of_kind("load")]}
+    with (config.invocation_params.dir / "acme.jsonl").open("a") as log:
+        log.write(json.dumps(entry) + "\n")
+
+
+def judge_dropped(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """Before the loads, caches were emptied by the array's own command.
+
+    The kernel's way does not reach what ACME's client keeps, and a load from there would not be the array's.
+    """
+    method = measurement.cache.method if measurement.cache else ""
+    if not method:
+        return Decision(outcome="not run", because="No cache was emptied before the measurement ended.")
+    if "acme_tool.py" in method:
+        return Decision(outcome="met", because="acme_tool.py emptied the caches on every host.")
+    return Decision(outcome="failed", because=f"Caches were emptied otherwise: {method}.")
+
+
+def judge_warmup(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """The first load takes at most twice as long as those that follow.
+
+    After a failure there is only the first.
+    """
+    first, *others = [operation.seconds for operation in measurement.of_kind("load")] or [0.0]
+    if not others:
+        return Decision(outcome="not run", because="Fewer than two loads were measured.")
+    ratio = first / statistics.median(others)
+    return Decision(
+        outcome="met" if ratio <= MOST_WARMUP else "failed",
+        measured=ratio,
+        limit=MOST_WARMUP,
+        because=f"The first load took {ratio:.2f} times as long as the median of the others.",
+        detail=tuple(f"load {operation.index}: {operation.seconds:.3f} s" for operation in measurement.of_kind("load")),
+    )
+
+
+def pytest_ckpt_requirements() -> Sequence[ExtraRequirement]:
+    """One that a certificate needs, and one that is only told."""
+    return [
+        ExtraRequirement(
+            id="ACME-DROPPED",
+            title="The array's own cache is emptied",
+            judge=judge_dropped,
+            source="ACME Client Guide, chapter 4",
+        ),
+        ExtraRequirement(
+            id="ACME-WARMUP",
+            title="The first load is no slower",
+            judge=judge_warmup,
+            severity="advisory",
+            unit="x",
+            source="ACME's data sheet",
+        ),
+    ]
+
+
+def pytest_ckpt_suites() -> Sequence[Path]:
+    """Without a word on the command line, ACME's tests are run beside those of pytest-ckpt."""
+    return [HERE]
+
+
+def pytest_ckpt_report_sections(document: dict[str, Any]) -> Sequence[Section]:
+    """The certificate's reader learns how to order what was measured."""
+    sizes = [(row["subject"], row["overall"]) for row in document["certified_cluster"]]
+    return [
+        Section(
+            title="Ordering this array",
+            paragraphs=["One shelf holds what was measured here; ask ACME for more shelves where a cluster is larger."],
+            head=["checkpoint", "accelerators that one shelf serves"],
+            rows=[[subject, "unknown" if size is None else f"{size:,}"] for subject, size in sizes],
+        )
+    ]
+
+
+def _tool(*words: str) -> str:
+    return subprocess.run([*TOOL, *words], capture_output=True, text=True, check=True).stdout.strip()

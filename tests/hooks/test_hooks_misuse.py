@@ -1,0 +1,183 @@
+"""What plugins may get wrong before anything is written: exit 4, with the plugin, what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke")
+
+JUDGE = '''
+from pytest_ckpt.vendors import Decision, ExtraRequirement, Section
+
+def judge(measurement, limits):
+    """A text for the buyer."""
+    return Decision(outcome="met", because="It is so.")
+
+def pytest_ckpt_requirements():
+    return [ExtraRequirement({})]
+'''
+
+
+@pytest.fixture
+def refused(front_door, pytester):
+    """Run pytest with the text of a plugin; return what it says when it refuses to begin, having written nothing."""
+    (pytester.path / "target").mkdir()
+    (pytester.path / "vendor").mkdir()
+
+    def run(plugin, *options, test=""):
+        (pytester.path / "vendor" / "conftest.py").write_text(textwrap.dedent(plugin))
+        (pytester.path / "vendor" / "test_vendor.py").write_text(textwrap.dedent(test))
+        result = front_door("--ckpt-target=target", "--cluster=64", *SMALL, *options, "vendor")
+        said = result.stderr.str()
+        assert result.ret == 4, said + result.stdout.str()
+        for text in (said, result.stdout.str()):
+            assert "Traceback" not in text
+            assert "INTERNALERROR" not in text
+        assert list((pytester.path / "target").iterdir()) == []
+        return said
+
+    return run
+
+
+def hook(name, body):
+    return f"def pytest_ckpt_{name}():\n    {body}\n"
+
+
+REMEDY = "Mend the plugin, or run without it."
+WRONG = [
+    # what the plugin does; what is said
+    (hook("drop_caches", "return 5"), ["drop_caches of plugin vendor/conftest.py: 5 is no command", REMEDY]),
+    (hook("drop_caches", "return ' '"), ["' ' is no command"]),
+    (hook("drop_caches", "return 'never'"), ["'never' is no command", "--ckpt-drop-caches"]),
+    (hook("drop_caches", "return \"sh -c 'sync\""), ["--ckpt-drop-caches", "(in hook of vendor/conftest.py)"]),
+    (hook("power_cut", "return ['ipmitool']"), ["pytest_ckpt_power_cut of plugin vendor/conftest.py"]),
+    (hook("launch_command", "return 'no_such_launcher -q'"),
+     ["--ckpt-launcher no_such_launcher -q (in hook of vendor/conftest.py): there is no command 'no_such_launcher'"]),
+    (hook("launch_command", "return 1 / 0"),
+     ["Plugin vendor/conftest.py failed in pytest_ckpt_launch_command: ZeroDivisionError", "(conftest.py, line 2)"]),
+    (hook("launch_command", "raise SystemExit('no')"), ["failed in pytest_ckpt_launch_command: SystemExit: no"]),
+    (hook("environment_facts", "__import__('pytest').skip('no')"), ["pytest_ckpt_environment_facts: Skipped: no"]),
+    (hook("environment_facts", "raise __import__('pytest').UsageError('firmware 6 is too old')"),
+     ["failed in pytest_ckpt_environment_facts: firmware 6 is too old"]),
+    (hook("environment_facts", "return [1]"), ["[1] is no mapping of names to texts"]),
+    (hook("environment_facts", "return {'nodes': 8}"), ["the fact 'nodes' is 8, and a text is expected"]),
+    (hook("environment_facts", "return {' ': 'x'}"), ["the name of a fact is ' '"]),
+    (hook("requirements", "return None"), ["None was returned, and a list of requirements is expected"]),
+    (hook("requirements", "return ['ACME']"), ["'ACME' is no pytest_ckpt.vendors.ExtraRequirement"]),
+    (JUDGE.format("id='acme', title='t', judge=judge"), ["the id 'acme' is not of capital letters", "ACME-WARMUP"]),
+    (JUDGE.format("id='A.B', title='t', judge=judge"), ["the id 'A.B'"]),
+    (JUDGE.format("id=7, title='t', judge=judge"), ["the id 7"]),
+    (JUDGE.format("id='ACME', title=' ', judge=judge"), ["ACME has no title"]),
+    (JUDGE.format("id='ACME', title='t', judge=judge, severity='must'"), ["the severity of ACME is 'must'"]),
+    (JUDGE.format("id='ACME', title='t', judge=judge, unit=1"), ["the unit of ACME is 1"]),
+    (JUDGE.format("id='ACME', title='t', judge='judge'"), ["the judge of ACME is 'judge'"]),
+    (JUDGE.format("id='ACME', title='t', judge=lambda m, l: None"), ["the judge of ACME has no docstring"]),
+    (JUDGE.format("id='SAVE', title='t', judge=judge"),
+     ["plugin vendor/conftest.py: the id SAVE is that of a requirement of pytest-ckpt"]),
+    (JUDGE.format("id='COMMIT', title='t', judge=judge"), ["the id COMMIT is that of a requirement of pytest-ckpt"]),
+    (JUDGE.format("id='ACME', title='t', judge=judge") + "\n" + hook("suites", "return ['nowhere']"),
+     ["'nowhere' is no folder or file"]),
+    (hook("suites", "return 'vendor'"), ["'vendor' was returned, and a list of folders or files is expected"]),
+    (hook("drop_cache", "return 'sync'"),
+     ["implements pytest_ckpt_drop_cache, which is no hook (did you mean 'pytest_ckpt_drop_caches'?)"]),
+    ("import pytest\n\n@pytest.hookimpl(wrapper=True)\ndef pytest_ckpt_requirements():\n    yield\n    return []\n",
+     ["Plugin vendor/conftest.py wraps pytest_ckpt_requirements", "without wrapper=True"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("plugin", "says"), WRONG, ids=[says[0][:60] for _, says in WRONG])
+def test_it_is_refused_with_the_plugin_named(refused, plugin, says):
+    said = refused(plugin)
+    for words in says:
+        assert words in said
+
+
+def test_two_plugins_that_both_answer_are_both_named(refused, pytester):
+    (pytester.path / "other.py").write_text("__version__ = '3'\n" + hook("drop_caches", "return 'sync'"))
+    pytester.syspathinsert()
+    said = refused(hook("drop_caches", "return 'true'"), "-p", "other")
+    assert "Plugins vendor/conftest.py and other 3 both answer pytest_ckpt_drop_caches" in said
+    assert "--ckpt-drop-caches='true' wins over plugins" in said
+
+
+def test_two_plugins_with_one_id_are_both_named(refused, pytester):
+    plugin = JUDGE.format("id='ACME', title='t', judge=judge")
+    (pytester.path / "other.py").write_text(plugin)
+    pytester.syspathinsert()
+    said = refused(plugin, "-p", "other")
+    assert "plugin other: the id ACME is that of a requirement of plugin vendor/conftest.py; choose another" in said
+
+
+def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
+    said = refused(
+        """
+        class Array:
+            def pytest_ckpt_drop_caches(self):
+                return 5
+
+        def pytest_configure(config):
+            config.pluginmanager.register(Array())
+        """
+    )
+    assert "pytest_ckpt_drop_caches of plugin Array: 5 is no command" in said
+
+
+@pytest.mark.parametrize("mark", ["'ACME-WARMPU'", "'ACME-WARMUP', 'SAVE'", "7", ""])
+def test_a_test_that_judges_what_no_plugin_asks_for_is_refused(refused, mark):
+    test = f"""
+        import pytest
+
+        @pytest.mark.requirement({mark})
+        def test_it(subject, judge):
+            judge(subject)
+
+        @pytest.mark.requirement({mark})
+        class TestMore:
+            def test_more(self, subject, judge):
+                judge(subject)
+    """
+    said = refused(JUDGE.format("id='ACME-WARMUP', title='t', judge=judge"), test=test)
+    assert "vendor/test_vendor.py::test_it judges " in said
+    assert "vendor/test_vendor.py::TestMore::test_more judges " in said
+    assert "which is no requirement of this run" in said
+    assert mark != "'ACME-WARMPU'" or "(did you mean 'ACME-WARMUP'?)" in said
+
+
+def test_a_plugin_that_comes_when_the_run_is_open_is_refused(refused, pytester):
+    below = pytester.mkdir("vendor/below") if (pytester.path / "vendor").is_dir() else None
+    (below / "conftest.py").write_text(hook("drop_caches", "return 'sync'"))
+    (below / "test_below.py").write_text("def test_it(): pass\n")
+    said = refused("")
+    assert "Plugin vendor/below/conftest.py comes too late for pytest_ckpt_drop_caches" in said
+    assert "Name its folder on the command line" in said
+
+
+def test_a_hook_that_is_optional_may_be_unknown(front_door, pytester):
+    """So a plugin can be written for a later version, or for where there is no pytest-ckpt."""
+    optional = "import pytest\n\n@pytest.hookimpl(optionalhook=True)\ndef pytest_ckpt_of_tomorrow(): pass\n"
+    pytester.makeconftest(optional)
+    (pytester.path / "target").mkdir()
+    result = front_door("--ckpt-target=target", "--cluster=64", *SMALL, "--collect-only", "-q", "pytest_ckpt.suites")
+    assert result.ret == 0, result.stderr.str()
+
+
+def test_listing_the_tests_asks_for_requirements_and_writes_nothing(front_door, pytester):
+    (pytester.path / "target").mkdir()
+    pytester.makeconftest(
+        JUDGE.format("id='ACME', title='t', judge=judge") + hook("environment_facts", "raise ValueError('not asked')")
+    )
+    pytester.makepyfile(
+        "import pytest\n\n@pytest.mark.requirement('ACME')\ndef test_it(subject, judge): judge(subject)\n"
+    )
+    result = front_door("--ckpt-target=target", "--cluster=64", *SMALL, "--collect-only", "-q", ".")
+    assert result.ret == 0, result.stderr.str()
+    assert "::test_it[llama3-8b-open-2]" in result.stdout.str()
+    assert not (pytester.path / "ckpt-report").exists()
+
+
+def test_without_a_target_no_hook_is_asked(front_door, pytester):
+    pytester.makeconftest("".join(hook(n, "raise ValueError") for n in ("drop_caches", "requirements", "suites")))
+    pytester.makepyfile("def test_it(): pass")
+    front_door().assert_outcomes(passed=1)
