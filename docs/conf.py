@@ -19,6 +19,8 @@ exclude_patterns = ["recipes", "examples"]
 myst_heading_anchors = 4
 # What the tests read above an example is a comment of HTML.
 highlight_language = "none"
+# What is copied from a page is what was typed.
+smartquotes = False
 
 html_theme = "furo"
 html_title = f"{project} {release}"

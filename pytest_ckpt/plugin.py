@@ -200,7 +200,6 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[
     session = _session(config)
     if session is None:
         return None
-    _fail_collection(config)
     marks = [mark for mark in getattr(obj, "pytestmark", ()) if getattr(mark, "name", "") == "requirement"]
     if not marks or "judge" not in _parameters(obj):
         return None
@@ -212,14 +211,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Refuse to run a suite without a target, and what was found to be wrong."""
     if _session(config) is None and any(_judges(item) for item in items):
         raise pytest.UsageError(_NO_TARGET)
-    if refused := config.stash.get(_REFUSED, []):
-        raise pytest.UsageError("\n".join(refused))
-
-
-def _fail_collection(config: pytest.Config) -> None:
-    """End the run from a worker of xdist, which cannot do it but by failing the collection."""
-    if hasattr(config, "workerinput") and (refused := config.stash[_REFUSED]):
-        raise pytest.Collector.CollectError("\n".join(refused))
+    sentences = config.stash.get(_REFUSED, [])
+    if not sentences:
+        return
+    refused = "\n".join(sentences)
+    if not hasattr(config, "workerinput"):
+        raise pytest.UsageError(refused)
+    # A worker of xdist cannot end the run; it can tell of a failed collection, and run nothing.
+    items.clear()
+    config.hook.pytest_collectreport(report=pytest.CollectReport("pytest-ckpt", "failed", refused, []))
 
 
 def _requirement(mark: pytest.Mark, session: Session, test: str, config: pytest.Config) -> str:
@@ -231,7 +231,6 @@ def _requirement(mark: pytest.Mark, session: Session, test: str, config: pytest.
         f"{test} judges {said!r}, which is no requirement of this run{nearest(str(said), session.catalogue)}.\n"
         "  A plugin says its own with the hook pytest_ckpt_requirements."
     )
-    _fail_collection(config)
     return ""
 
 

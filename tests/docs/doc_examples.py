@@ -15,7 +15,7 @@ _SECONDS = 240
 _ANYTHING = "…"
 _UNITS = "ns|µs|ms|s|min|h|d|%|B|kB|MB|GB|TB|PB|KiB|MiB|GiB|TiB"
 # A figure with its unit. Digits within a name (llama3-8b) are none.
-_QUANTITY = re.compile(rf"(?<![\w.-])[-+]?\d[\d,]*(?:\.\d+)*(?:[eE][-+]?\d+)?(?: ?(?:{_UNITS})(?:/s)?)?(?![\w])")
+_QUANTITY = re.compile(rf"(?<![\w.-])[-+]?\d+(?:,\d+)*(?:\.\d+)*(?:[eE][-+]?\d+)?(?: ?(?:{_UNITS})(?:/s)?)?(?![\w])")
 # What was not met; the lines that follow its first are indented by two blanks.
 _SENTENCE = re.compile(r"(advisory )?(failed|not run|waived): ")
 _RULE = re.compile(r"([=_-])\1{2,}")

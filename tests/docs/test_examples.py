@@ -75,6 +75,7 @@ def test_the_commands_of_a_page_do_what_it_says(page, make_home):
         ("first\n…\nlast\n", "first\nlast\n", True),
         ("first\n…\nlast\n", "first\na\nb\nlast\n", True),
         ("run … of\n", "run 20261121T051649-0660df of\n", True),
+        ("at …, 5 s\n", "at 2026-11-21T09:11:03+00:00, 1.5 s\n", False),
         ("llama3-8b-full   +92 %   842*\n", "llama3-8b-full -3.1 % 8,842*\n", False),
         ("not run: A of B: it\n  was not chosen\n", "not run: A of\n  B: it was not chosen\n", False),
         ("=== summary ===\n", "=========== summary ==========\n", False),

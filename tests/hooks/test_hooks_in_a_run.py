@@ -355,6 +355,42 @@ def test_workers_without_the_plugins_of_the_run_run_nothing(
     assert run.left_on_target == []
 
 
+def test_a_test_that_judges_what_no_plugin_asks_for_fails_the_collection_of_a_worker(door: FrontDoor) -> None:
+    folder = door.home / "vendor"
+    folder.mkdir()
+    (folder / "test_vendor.py").write_text(TESTS.format(ONE_TEST.format("NOBODY", "it")))
+    run = door.run(*QUICK, "-n", "1", "pytest_ckpt.suites", "vendor")
+    assert run.code == 1, run.text
+    assert "vendor/test_vendor.py::test_it judges 'ACME-NOBODY', which is no requirement of this run" in run.text
+    assert "INTERNALERROR" not in run.text
+
+
+def test_a_plugin_that_comes_when_the_run_is_open_stops_workers_too(door: FrontDoor) -> None:
+    folder = door.home / "vendor" / "below"
+    folder.mkdir(parents=True)
+    (folder / "conftest.py").write_text("def pytest_ckpt_before_measure(): raise ValueError('nobody asked')\n")
+    run = door.run(*QUICK, "-n", "2", "pytest_ckpt.suites", "vendor")
+    assert run.code == 1, run.text
+    assert "Plugin vendor/below/conftest.py comes too late for pytest_ckpt_before_measure" in run.text
+    assert "INTERNALERROR" not in run.text
+    assert run.outcomes() == dict.fromkeys(REQUIRED, "not run")
+    assert run.document["measurements"] == []
+
+
+def test_where_nothing_is_measured_a_plugin_s_requirement_is_not_run(door: FrontDoor) -> None:
+    folder = door.home / "vendor"
+    folder.mkdir()
+    (folder / "conftest.py").write_text(JUDGES.replace('"advisory"', '"required"'))
+    (folder / "test_vendor.py").write_text(TESTS.format(ONE_TEST.format("MUTATES", "it")))
+    options = ("--ckpt-gates=posix-local", "--ckpt-suite=conformance", "-k", "vendor or a_full_volume")
+    run = door.run(*QUICK, *options, "pytest_ckpt.suites", "vendor")
+    assert run.code == 8, run.text
+    verdict = run.verdict("ACME-MUTATES")
+    assert (verdict["outcome"], verdict["severity"]) == ("not run", "required")
+    assert verdict["because"] == "Its suite, performance, was not chosen (--ckpt-suite)."
+    assert run.document["measurements"] == []
+
+
 def test_a_plugin_may_keep_to_the_controller_what_only_the_controller_asks_for(run_with: Callable[..., Run]) -> None:
     run = run_with(
         """

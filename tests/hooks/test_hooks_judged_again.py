@@ -13,10 +13,12 @@ from front_door import REQUIRED, Run
 
 from pytest_ckpt.certificate import ALL_MET, judge_run, without_plugins
 from pytest_ckpt.cli import main
+from pytest_ckpt.comparison import compare_reports
 from pytest_ckpt.gate_tables import built_in
 from pytest_ckpt.options import resolve
 from pytest_ckpt.records import Verdict
 from pytest_ckpt.rejudge import judge_folder
+from pytest_ckpt.report.history import entry
 from pytest_ckpt.report.seal import write_manifest
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement, extended
 from pytest_ckpt.session import write_report
@@ -114,7 +116,9 @@ def test_a_report_cannot_give_one_of_our_requirements_to_a_plugin(acme: Run, fol
     edit(folder, steal)
     again = judge_folder(folder, {})
     assert verdict(again, "SAVE")["measured"] == acme.verdict("SAVE")["measured"]
+    assert not [reason for reason in again["grade_reasons"] if "SAVE was not judged again" in reason]
     assert checks(folder)["verdicts"][0] == "broken"
+    assert not [detail for detail in checks(folder)["plugins"][2] if detail.startswith("SAVE")]
 
 
 # --- verify ----------------------------------------------------------------------------------------------------------
@@ -157,6 +161,27 @@ def test_a_changed_section_is_found_on_the_page_or_by_its_digest(folder: Path) -
     assert checks(folder)["digests"][0] == "broken"
     write_manifest(folder)
     assert checks(folder)["pages"][0] == "broken"
+
+
+# --- diff and trend --------------------------------------------------------------------------------------------------
+
+
+def test_what_plugins_told_is_compared(acme: Run) -> None:
+    later = json.loads(json.dumps(acme.document))
+    later["environment"]["plugins"][0] |= {"version": "2.2", "facts": {"firmware": "7.3"}}
+    changes = {c["name"]: (c["before"], c["after"]) for c in compare_reports(acme.document, later)["environment"]}
+    assert changes == {
+        f"plugin {PLUGIN} version": ("2.1", "2.2"),
+        f"plugin {PLUGIN} firmware": ("7.2.1", "7.3"),
+        f"plugin {PLUGIN} health before the run": ("healthy", None),
+    }
+
+
+def test_nights_with_a_plugin_are_not_compared_with_nights_without(acme: Run) -> None:
+    (subject,) = entry(acme.document)["subjects"]
+    assert subject["conditions"]["plugins"] == [f"{PLUGIN} 2.1"]
+    without = acme.document | {"environment": acme.document["environment"] | {"plugins": []}}
+    assert "plugins" not in entry(without)["subjects"][0]["conditions"]
 
 
 # --- grades ----------------------------------------------------------------------------------------------------------

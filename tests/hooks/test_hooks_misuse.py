@@ -177,6 +177,26 @@ def test_listing_the_tests_asks_for_requirements_and_writes_nothing(front_door, 
     assert not (pytester.path / "ckpt-report").exists()
 
 
+@pytest.mark.parametrize("place", ["command line", "pytest.ini", "a file"])
+def test_what_was_said_elsewhere_no_plugin_is_asked_for(front_door, pytester, place):
+    (pytester.path / "target").mkdir()
+    pytester.makeconftest(hook("drop_caches", "raise ValueError('asked')"))
+    pytester.makepyfile("def test_it(): pass")
+    options = ("--ckpt-target=target", "--cluster=64", *SMALL, "--collect-only", "-q", ".")
+    result = front_door(*options)
+    assert result.ret == 4
+    assert "asked" in result.stderr.str()
+    if place == "command line":
+        options = ("--ckpt-drop-caches=auto", *options)
+    elif place == "pytest.ini":
+        pytester.makeini("[pytest]\nckpt_drop_caches = auto\n")
+    else:
+        (pytester.path / "mine.toml").write_text('ckpt_drop_caches = "auto"\n')
+        options = ("--ckpt-config=mine.toml", *options)
+    result = front_door(*options)
+    assert result.ret == 0, result.stderr.str()
+
+
 def test_without_a_target_no_hook_is_asked(front_door, pytester):
     pytester.makeconftest("".join(hook(n, "raise ValueError") for n in ("drop_caches", "requirements", "suites")))
     pytester.makepyfile("def test_it(): pass")
