@@ -42,6 +42,7 @@ OWNERS = {
     "jinja2": ("report/html.py",),
     "markupsafe": ("report/html.py",),
     "jsonschema": ("schemas.py",),
+    "weasyprint": ("report/pdf.py",),
     "cryptography": ("report/signing.py",),
     "yaml": ("dlio/folder.py",),
     "psutil": ("measure/environment.py", "targets/"),
