@@ -203,7 +203,7 @@ def _check_pdf(file: Path, report: dict[str, Any]) -> Check:
             write_pdf(report, Path(home, PDF))
             is_same = _is_same(file, Path(home, PDF))
     except Exception as error:  # whatever a changed report leads to
-        says = f"{PDF} could not be printed again ({str(error).splitlines()[0]}): {alone}"
+        says = f"{PDF} could not be printed again ({(str(error).splitlines() or [type(error).__name__])[0]}): {alone}"
         return Check(name="pdf", outcome="not checked", says=says)
     if is_same:
         return Check(name="pdf", outcome="holds", says=f"{PDF} says what report.json says")
