@@ -335,6 +335,7 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
         "--ckpt-cluster",
         "--ckpt-report",
         "--ckpt-config",
+        "--ckpt-pdf",
         "--ckpt-sign",
         "--ckpt-history",
         "--ckpt-system",

@@ -107,6 +107,7 @@ class Session:
         run_id = _new_id()
         signer = _signer(settings)
         _check_history(settings)
+        _check_printer(settings)
         system = read_system(Path(settings.system)) if settings.system else None
         checked = preflight.check(settings, run_id, catalogue=extended(extras))
         folder = Path(settings.report).expanduser().absolute()
@@ -159,6 +160,7 @@ class Session:
         run_id = _new_id()
         _signer(settings)
         _check_history(settings)
+        _check_printer(settings)
         checked = preflight.check(settings, run_id, launch=False, catalogue=extended(extras))
         facts = _facts(settings, command, checked, RunFolder(checked.target, run_id), checked.gates)
         return cls(settings, facts, Path(settings.report).expanduser().absolute(), extras)
@@ -294,7 +296,8 @@ class Session:
         public: dict[str, Any] = self._redactor.plain(document)
         public["sections"] = self._redactor.plain(sections(public))
         self._redactor.sweep(self.folder)
-        write_report(public, self.folder, self._signer)
+        if words := write_report(public, self.folder, self._signer, pdf=self.settings.pdf):
+            self.last_words.append(words)
         self._keep(public)
         return public
 
@@ -382,6 +385,13 @@ def _check_history(settings: Settings) -> None:
         check_place(Path(settings.history), Path(settings.target), Path(settings.report))
 
 
+def _check_printer(settings: Settings) -> None:
+    if settings.pdf:
+        from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
+
+        check_printer("--ckpt-pdf")
+
+
 def _signer(settings: Settings) -> Signer | None:
     """Read the key now: a bad one must end the run before anything is written, not after hours."""
     if not settings.sign:
@@ -391,8 +401,11 @@ def _signer(settings: Settings) -> Signer | None:
     return read_private_key(Path(settings.sign), option="--ckpt-sign")
 
 
-def write_report(document: dict[str, Any], folder: Path, signer: Signer | None = None) -> None:
-    """Write report.json, certificate.html, junit.xml, the digests of all files of the run folder, and the signature."""
+def write_report(document: dict[str, Any], folder: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
+    """Write report.json, certificate.html, junit.xml, the digests of all files of the run folder, and the signature.
+
+    With ``pdf`` also certificate.pdf; return a sentence about it. A PDF that fails must not cost a run its report.
+    """
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed
     from pytest_ckpt.report.junit import write_junit  # noqa: PLC0415
     from pytest_ckpt.report.seal import write_manifest  # noqa: PLC0415
@@ -400,6 +413,18 @@ def write_report(document: dict[str, Any], folder: Path, signer: Signer | None =
     write_atomically(folder / "report.json", json.dumps(document, indent=1) + "\n")
     write_certificate(document, folder / "certificate.html")
     write_junit(document, folder / "junit.xml")
+    words = _print(document, folder / "certificate.pdf") if pdf else ""
     write_manifest(folder)
     if signer:
         signer.write(document, folder)
+    return words
+
+
+def _print(document: dict[str, Any], file: Path) -> str:
+    from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
+
+    try:
+        write_pdf(document, file)
+    except (UsageError, OSError) as error:
+        return f"THERE IS NO PDF: {file}: {str(error).splitlines()[0]}"
+    return f"PDF: {file}"

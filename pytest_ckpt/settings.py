@@ -87,6 +87,7 @@ class Settings:
     effort: float
     report: str
     system: str | None
+    pdf: bool
     sign: str | None
     history: str | None
     origins: tuple[Origin, ...]

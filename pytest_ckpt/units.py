@@ -38,7 +38,6 @@ _SIZE_ACCEPTED = (
     "a number with B, kB, MB, GB, TB, PB (powers of 1000) or KiB, MiB, GiB, TiB, PiB (powers of 1024), "
     "such as 105GiB or 64MB (a bare number is bytes)"
 )
-_RATE_ACCEPTED = "a size a second, such as 273GB/s or 64MiB/s (a bare number is bytes a second)"
 
 
 def parse_duration(text: str) -> float:
@@ -79,16 +78,13 @@ def parse_fraction(text: str) -> float:
 
 def parse_size(text: str) -> int:
     """Return the bytes that ``text`` means, rounded down: ``105GiB``, ``64MB``, ``4096``. Raises ValueError."""
-    return int(_bytes_of(text, text, _SIZE_ACCEPTED))
-
-
-def parse_rate(text: str) -> float:
-    """Return the bytes a second that ``text`` means: ``273GB/s``, ``64MiB/s``, ``4096``. Raises ValueError."""
-    stripped = text.strip()
-    size = stripped.removesuffix("/s")
-    if size == stripped and not re.fullmatch(_NUMBER, stripped, re.ASCII):
-        raise ValueError(f"{text!r} is not a rate; accepted is {_RATE_ACCEPTED}")
-    return float(_bytes_of(text, size, _RATE_ACCEPTED))
+    number, unit = _split(text, _SIZE_ACCEPTED)
+    factor = _BYTES.get(unit)
+    if factor is None:
+        near = {name.lower(): name for name in _BYTES if name.endswith("B")}.get(unit.lower())
+        hint = f", case counts: write {near}" if near else ""
+        raise ValueError(f"{text!r} has no known unit of size ({unit!r}{hint}); accepted is {_SIZE_ACCEPTED}")
+    return int(number * factor)
 
 
 def format_seconds(seconds: float, *, digits: int = 3) -> str:
@@ -184,13 +180,3 @@ def _split(text: str, accepted: str) -> tuple[Fraction, str]:
     if number > _LARGEST:
         raise ValueError(f"{text!r} is too large; accepted is {accepted}")
     return number, match[2] or ""
-
-
-def _bytes_of(text: str, size: str, accepted: str) -> Fraction:
-    number, unit = _split(size, accepted)
-    factor = _BYTES.get(unit)
-    if factor is None:
-        near = {name.lower(): name for name in _BYTES if name.endswith("B")}.get(unit.lower())
-        hint = f", case counts: write {near}" if near else ""
-        raise ValueError(f"{text!r} has no known unit of size ({unit!r}{hint}); accepted is {accepted}")
-    return number * factor

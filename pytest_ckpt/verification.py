@@ -31,6 +31,7 @@ _FOLLOWS = (
     "grade", "grade_reasons",
 )  # fmt: skip
 _WORDING = frozenset({"because", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
+PDF = "certificate.pdf"
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 # Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.
 _OTHER_EXITS = (1, 2, 3)
@@ -64,6 +65,8 @@ def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
         checks += [Check(name=name, outcome="not checked", says=nothing) for name in ("verdicts", "pages")]
     else:
         checks += [_check_verdicts(folder, report), *_check_plugins(report), _check_pages(folder, report)]
+        if (folder / PDF).exists():
+            checks.append(_check_pdf(folder / PDF, report))
     return (*checks, check_signature(folder, report, key))
 
 
@@ -158,6 +161,24 @@ def _check_pages(folder: Path, report: dict[str, Any]) -> Check:
         says = "what people read is not what report.json says"
         return Check(name="pages", outcome="broken", says=says, details=tuple(f"changed: {name}" for name in other))
     return Check(name="pages", outcome="holds", says=f"{' and '.join(_PAGES)} say what report.json says")
+
+
+def _check_pdf(file: Path, report: dict[str, Any]) -> Check:
+    """Print the certificate again. Other fonts or another printer give other bytes, so only the same bytes say much."""
+    from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
+
+    alone = "only its digest says that it was not changed"
+    try:
+        with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
+            write_pdf(report, Path(home, PDF))
+            is_same = _is_same(file, Path(home, PDF))
+    except Exception as error:  # whatever a changed report leads to
+        says = f"{PDF} could not be printed again ({str(error).splitlines()[0]}): {alone}"
+        return Check(name="pdf", outcome="not checked", says=says)
+    if is_same:
+        return Check(name="pdf", outcome="holds", says=f"{PDF} says what report.json says")
+    says = f"{PDF} has other bytes when it is printed here, as with other fonts or another WeasyPrint: {alone}"
+    return Check(name="pdf", outcome="not checked", says=says)
 
 
 def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:

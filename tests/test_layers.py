@@ -41,6 +41,7 @@ OWNERS = {
     "jinja2": ("report/html.py",),
     "markupsafe": ("report/html.py",),
     "jsonschema": ("verification.py",),
+    "weasyprint": ("report/pdf.py",),
     "cryptography": ("report/signing.py",),
     "yaml": ("dlio/folder.py",),
     "psutil": ("measure/environment.py", "targets/"),

@@ -89,20 +89,7 @@ def test_wrong_letters_of_a_size_are_named(text: str, hint: str):
         units.parse_size(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "rate"), [("273GB/s", 273e9), ("64 MiB/s", 64 * 2.0**20), ("4096", 4096.0), (" 1.5TB/s ", 1.5e12)]
-)
-def test_rates_are_sizes_a_second(text: str, rate: float):
-    assert units.parse_rate(text) == rate
-
-
-@pytest.mark.parametrize("text", ["273GB", "273GB/min", "273GB/", "/s", "273Gbps"])
-def test_what_is_no_rate_is_refused(text: str):
-    with pytest.raises(ValueError, match="accepted is a size a second"):
-        units.parse_rate(text)
-
-
-@pytest.mark.parametrize("parse", [units.parse_duration, units.parse_fraction, units.parse_size, units.parse_rate])
+@pytest.mark.parametrize("parse", [units.parse_duration, units.parse_fraction, units.parse_size])
 @pytest.mark.parametrize(
     "text", ["", " ", "-1", "-5s", "nan", "inf", "1e999", "fast", "5 5", "1,000", "0x10", "½", "٣"]
 )
@@ -202,7 +189,7 @@ def test_a_bare_number_of_bytes_is_itself(count: int):
 @given(st.text(max_size=12))
 @settings(deadline=None)
 def test_parsers_answer_or_raise_value_errors(text: str):
-    for parse in (units.parse_duration, units.parse_fraction, units.parse_size, units.parse_rate):
+    for parse in (units.parse_duration, units.parse_fraction, units.parse_size):
         try:
             value = parse(text)
         except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,10 @@ from pytest_ckpt.options import OPTIONS, add_options, resolve
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
+
+    from pytest_ckpt.measure.doctor import Finding
+    from pytest_ckpt.settings import Settings
 
 HELP = "say what this machine can and cannot measure, and what to do about it"
 DESCRIPTION = (
@@ -42,7 +47,7 @@ def run(asked: argparse.Namespace) -> int:
 
     settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {})
     findings = []
-    for finding in examine(settings):
+    for finding in itertools.chain(examine(settings), _printer(settings)):
         findings.append(finding)
         if not asked.json:
             word = "ok" if finding.can else "cannot" if finding.needed else "limited"
@@ -55,6 +60,21 @@ def run(asked: argparse.Namespace) -> int:
     else:
         print("a run is possible" if can_run else "NO RUN IS POSSIBLE: mend what says cannot")
     return 0 if can_run else _EXIT_CANNOT
+
+
+def _printer(settings: Settings) -> Iterator[Finding]:
+    """Look whether a PDF can be printed, where one is asked for."""
+    if not settings.pdf:
+        return
+    from pytest_ckpt.measure.doctor import Finding  # noqa: PLC0415
+    from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
+
+    try:
+        check_printer("--ckpt-pdf")
+    except UsageError as error:
+        yield Finding(name="PDF", can=False, needed=True, says=error.what, remedy=error.remedy)
+    else:
+        yield Finding(name="PDF", can=True, needed=True, says="a line was printed")
 
 
 def _write_template(file: Path) -> int:

@@ -28,12 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser.add_argument, LIMITS)
     parser.add_argument("--json", action="store_true", help="print the report, or the table of a tree, as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the certificate, or the table of a tree")
+    parser.add_argument("--pdf", metavar="FILE", help="write the same as PDF, which needs the extra pytest-ckpt[pdf]")
 
 
 def run(asked: argparse.Namespace) -> int:
     """Print the judgement; the exit code is that of a run."""
     from pytest_ckpt.rejudge import judge_folder  # noqa: PLC0415
 
+    if asked.pdf:
+        from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
+
+        check_printer("--pdf")
     folder, limits = Path(asked.folder), {o.ini_name: getattr(asked, o.ini_name) for o in LIMITS}
     document = None if (folder / "report.json").exists() else _judge_published(folder, limits)
     if document is None:
@@ -43,6 +48,10 @@ def run(asked: argparse.Namespace) -> int:
 
         write = html.write_certificate if "grade" in document else html.write_results_table
         write(document, Path(asked.html))
+    if asked.pdf:
+        from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
+
+        write_pdf(document, Path(asked.pdf))
     if asked.json:
         print(json.dumps(document, indent=1))
     else:

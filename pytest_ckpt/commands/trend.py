@@ -44,7 +44,7 @@ def run(asked: argparse.Namespace) -> int:
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 
-        lead = [f"{document['runs']} runs", *document["notices"]]
+        lead = [f"{document['runs']} runs below {asked.folder}", *document["notices"]]
         write_page(Path(asked.html), "Checkpoint storage, run after run", lead, trend_sections(document))
     if asked.json:
         print(json.dumps(document, indent=1))

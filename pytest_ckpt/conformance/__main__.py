@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.conformance.table import Check
 
-EXIT_ANOMALY, EXIT_NOT_RUN = 1, 8
+EXIT_ANOMALY, EXIT_BROKE, EXIT_NOT_RUN = 1, 3, 8
 
 
 def main() -> int:
-    """Make the check; exit 0 when nothing was wrong, 1 when something was, 8 when it could not be made."""
+    """Make the check; exit 0 when nothing was wrong, 1 when something was, 8 when it could not be made.
+
+    A check that breaks raises: `run` makes that exit code 3, so that it is never taken for an answer of the target.
+    """
     asked = _parser().parse_args()
     check = BY_NAME[asked.check]
     base = Path(asked.folder).absolute()
@@ -66,6 +69,15 @@ def main() -> int:
                     _tell("remove", str(made))
                     shutil.rmtree(made, ignore_errors=True)
     return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
+
+
+def run() -> int:
+    """Make the check; a check that breaks tells where and exits with a code of its own."""
+    try:
+        return main()
+    except Exception:
+        traceback.print_exc()
+        return EXIT_BROKE
 
 
 def _refused_to_make(folders: Iterable[Path]) -> OSError | None:
@@ -155,4 +167,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -17,7 +17,7 @@ from pytest_ckpt.report.svg import Axis, escape, label, line, number, picture, r
 Operation = Mapping[str, Any]
 
 _WIDTH, _LEFT, _RIGHT = 520, 46, 474
-_PHASES = ("open", "write", "read", "fsync", "close", "directory", "commit")
+_PHASES = ("open", "write", "read", "fsync", "close", "directory", "coordination", "commit")
 _MOST_LABELLED = 12
 _FAR_ABOVE = 4.0
 _WIDE_RANGE = 12.0
@@ -61,11 +61,12 @@ def operations_chart(
             if len(slots) <= _MOST_LABELLED or operation["seconds"] == worst:
                 emphasis = "t value worst" if operation["seconds"] == worst else "t value"
                 shown = f"{operation['seconds'] * unit[1]:,.{decimals}f}"
-                parts.append(label(x, axis.at(operation["seconds"]) - 9, shown, emphasis, "middle"))
+                parts.append(label(x, bottom + 33, shown, emphasis, "middle"))
         if _shows_index(position, len(slots)):
             parts.append(label(x, bottom + 17, index, "t", "middle"))
     parts.append(line(_LEFT, bottom, _RIGHT, bottom, "axis"))
-    parts.append(label((_LEFT + _RIGHT) / 2, bottom + 34, f"{kind} number", "t quiet", "middle"))
+    parts.append(label(_LEFT - 6, bottom + 17, "no.", "t quiet", "end"))
+    parts.append(label(_LEFT - 6, bottom + 33, unit[0], "t quiet", "end"))
     parts.append(label(0, 16, f"{kind}s, {unit[0]}" + (", log" if axis.log else ""), f"t strong {kind}-text"))
     described = (
         f"{len(results)} of {planned} {kind}s. Slowest {seconds_text(worst)}, fastest {seconds_text(min(results))}."
@@ -74,7 +75,8 @@ def operations_chart(
         parts += _limit(axis, limit_seconds, beyond, top)
         late_count = sum(r > limit_seconds for r in results)
         described += f" Limit {seconds_text(limit_seconds)}: {late_count or 'none'} above it."
-    return picture(key, _WIDTH, height, f"Time of every {kind}, slowest rank and spread over ranks", described, parts)
+    title = f"Time of every {kind}, slowest rank and spread over ranks"
+    return picture(key, _WIDTH, height, title, described, parts, "half")
 
 
 def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: int) -> str:
@@ -115,8 +117,9 @@ def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: 
             parts.append(label(x, bottom + 17, index, "t", "middle"))
     parts.append(line(_LEFT, bottom, _RIGHT, bottom, "axis"))
     parts.append(label(0, 16, f"phases of the slowest rank, {unit[0]}", "t quiet"))
-    described = "; ".join(f"{name} {share:.0%}" for name, share in phase_shares(staged).items())
-    return picture(key, _WIDTH, height, f"Phases of the slowest rank in every {kind}", described, parts)
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in phase_shares(staged).items())
+    described = f"Of the slowest ranks' time in all {kind}s: {shares}."
+    return picture(key, _WIDTH, height, f"Phases of the slowest rank in every {kind}", described, parts, "half")
 
 
 def phase_names(operations: Sequence[Operation]) -> list[str]:

@@ -50,7 +50,7 @@ def diff_sections(document: Mapping[str, Any]) -> list[Section]:
 
     sections = []
     if document["operations"]:
-        head = ("checkpoint", "", "before (median)", "after (median)", "ratio", "change")
+        head = ("checkpoint", "operation", "before (median)", "after (median)", "ratio", "change")
         rows = tuple(_cells(row) for row in document["operations"])
         sections.append(Section(heading="Operations", text=_METHOD, head=head, rows=rows))
     if document["verdicts"]:
@@ -62,7 +62,7 @@ def diff_sections(document: Mapping[str, Any]) -> list[Section]:
     for name in _TABLES:
         rows = tuple((r["name"], _value(r["before"]), _value(r["after"])) for r in document[name])
         if rows:
-            sections.append(Section(heading=name.capitalize(), head=("", "before", "after"), rows=rows))
+            sections.append(Section(heading=name.capitalize(), head=("name", "before", "after"), rows=rows))
     same = [n for n in (*_TABLES, "verdicts") if not document[n]]
     if same:
         sections.append(Section(heading="The same in both", text=", ".join(same)))

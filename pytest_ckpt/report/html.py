@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,8 @@ from pytest_ckpt.report.svg import printable
 MOST_ROWS = 40
 """Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
 
+_LONGEST = 260
+
 HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python")
 
 CLUSTER_QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
@@ -40,6 +43,7 @@ CLUSTER_QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("checkpoints_per_failure", "checkpoints per failure", lambda value: f"{value:g}"),
     ("checkpoints_per_day", "checkpoints a day", three_digits),
     ("interval_seconds", "checkpoint interval", units.format_seconds),
+    ("failures_per_day_in_slots", "failures a day, in slots", three_digits),
     ("overhead", "overhead budget", units.format_percent),
     ("restore_budget", "restore budget", units.format_percent),
     ("save_limit_seconds", "save limit", units.format_seconds),
@@ -49,16 +53,23 @@ CLUSTER_QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 def write_certificate(document: dict[str, Any], path: Path) -> None:
     """Write the certificate of a report document. The file appears whole or not at all."""
-    made = path.with_name(path.name + ".part")
-    made.write_text(render(document), encoding="utf-8")
-    made.replace(path)
+    _write(render(document), path)
 
 
 def write_results_table(document: dict[str, Any], path: Path) -> None:
     """Write the page of a tree of published results: one table. The file appears whole or not at all."""
-    made = path.with_name(path.name + ".part")
+    _write(render_results_table(document), path)
+
+
+def render_results_table(document: dict[str, Any]) -> str:
+    """Return the table of a tree of published results as one HTML page."""
     template = _environment().get_template("results.html.j2")
-    made.write_text(template.render(document=document, messages=group_messages(document["messages"])), encoding="utf-8")
+    return template.render(document=document, messages=group_messages(document["messages"]))
+
+
+def _write(page: str, path: Path) -> None:
+    made = path.with_name(path.name + ".part")
+    made.write_text(page, encoding="utf-8")
     made.replace(path)
 
 
@@ -73,6 +84,7 @@ def render(document: dict[str, Any]) -> str:
         subjects=subjects,
         counts=view.counts(verdicts),
         required=view.counts([v for v in verdicts if v["severity"] == "required"]),
+        foot=Markup(_as_css_text(_foot(document))),
         limits=_limits(cluster),
         behaviour=view.behaviour(document),
         pictures=[_pictures(position, subject) for position, subject in enumerate(subjects)],
@@ -83,6 +95,17 @@ def render(document: dict[str, Any]) -> str:
         plugins=view.plugins_by_id(document),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
     )
+
+
+def _foot(document: Mapping[str, Any]) -> str:
+    """Return what every printed page says at its foot, so that a lost page can be told: verdict, cluster, run."""
+    cluster, run = document.get("cluster") or {}, document["run"]
+    return f"{document['grade'].capitalize()}, {cluster.get('accelerators', 0):,} accelerators · run {run['id'][:60]}"
+
+
+def _as_css_text(text: str) -> str:
+    """Return a text as it may stand between quotes in a style sheet inside of HTML: with codes for odd characters."""
+    return re.sub(r"[^A-Za-z0-9 ,._-]", lambda m: f"\\{ord(m[0]):x} ", printable(text))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,9 +123,7 @@ def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[S
     """Write a page of text, pictures and tables in the certificate's style. It appears whole or not at all."""
     drawn = [dataclasses.replace(s, pictures=tuple(Markup(p) for p in s.pictures)) for s in sections]
     text = _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn)
-    made = path.with_name(path.name + ".part")
-    made.write_text(text, encoding="utf-8")
-    made.replace(path)
+    _write(text, path)
 
 
 def _heat_legend() -> list[str]:
@@ -134,18 +155,32 @@ def _environment() -> jinja2.Environment:
         "moment": _or_dash(moment_text),
         "dash": _or_dash(str),
         "in_short": view.names_in_short,
+        "shortened": _shortened,
         "command": shlex.join,
         "median": statistics.median,
         "phase_class": charts.phase_class,
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
     }
-    environment.globals |= {"quantity": quantity, "table_rows": _table_rows, "columns_alike": _columns_alike}
+    environment.globals |= {
+        "quantity": quantity,
+        "table_rows": _table_rows,
+        "columns_alike": _columns_alike,
+        "alike_readings": _alike_readings,
+    }
     return environment
 
 
 def _finalize(value: Any) -> Any:
     """Take the characters that steer a display out of every text from outside."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _shortened(text: str) -> str:
+    """Return a text without its middle where it is very long, as lists of hosts are; report.json has all of it."""
+    left_out = len(text) - _LONGEST
+    if left_out <= 0:
+        return text
+    return f"{text[: _LONGEST - 60]} … {left_out:,} more characters in report.json … {text[-60:]}"
 
 
 def _rough_percent(share: float) -> str:
@@ -187,6 +222,9 @@ def _pictures(position: int, subject: view.Subject) -> dict[str, Any]:
     made["shares"] = {kind.kind: charts.phase_shares(kind.operations) for kind in subject.kinds}
     ran = subject.measurement or {}
     made["heat"] = Markup(overview.heat_map(f"s{position}-heat", every, ran.get("rank_bytes") or ()))
+    made["slow"] = overview.slow_ranks(
+        every, ran.get("rank_bytes") or (), {r["rank"]: r["host"] for r in ran.get("ranks") or ()}
+    )
     return made
 
 
@@ -207,6 +245,15 @@ def _alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str
         facts = {name: host.get(name) for name in HOST_FACTS}
         names, _ = groups.setdefault(tuple(facts.values()), ([], facts))
         names.append(str(host["host"]))
+    return list(groups.values())
+
+
+def _alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
+    """Return the readings of the cache rule with their hosts, put together where they differ only by those."""
+    groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
+    for reading in readings:
+        facts = tuple(value for name, value in reading.items() if name != "host")
+        groups.setdefault(facts, (reading, []))[1].append(str(reading["host"]))
     return list(groups.values())
 
 

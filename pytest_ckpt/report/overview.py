@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from pytest_ckpt.report.svg import Axis, label, line, number, picture, rectangle
 
 HEAT_LEVELS = (0.8, 0.95, 1.05, 1.2, 1.5)
 """Borders between the colours of the heat map: a rank's seconds over the median rank's of that operation."""
+
+
+_NAMED_RANKS = 4
 
 
 def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> str:
@@ -34,7 +38,7 @@ def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int
     shared_rows = math.ceil(len(rows) / 60)
     groups = [rows[n : n + shared_rows] for n in range(0, len(rows), shared_rows)]
     cell_height = 13 if len(groups) <= 24 else 6
-    left, right, top = 70.0, 1060.0, 8.0
+    left, right, top = 70.0, 1071.0, 2.0
     width = (right - left) / columns
     paths: dict[int, list[str]] = {}
     parts = []
@@ -59,9 +63,29 @@ def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int
         parts.append(label(left + (column + 0.5) * width, bottom + 15, f"rank {rank}", "t small", "middle"))
     slow = sum(ratio > HEAT_LEVELS[-1] for _, ratios in rows for ratio in ratios)
     described = f"{len(rows)} operations by {ranks} ranks; {slow or 'none'} above 1.5 times the median rank."
-    return picture(
-        key, 1072, int(bottom) + 22, "Every rank in every operation, against the median rank", described, parts
+    title = "Every rank in every operation, against the median rank"
+    return picture(key, 1072, int(bottom) + 22, title, described, parts, "map")
+
+
+def slow_ranks(
+    operations: Sequence[Operation], rank_bytes: Sequence[int] = (), hosts: Mapping[int, str] | None = None
+) -> str:
+    """Return a sentence that names the ranks which the heat map shows darkest, most often slow ones first."""
+    timed = [o for o in operations if len(o.get("rank_seconds") or []) > 1]
+    slow = Counter(
+        rank
+        for o in timed
+        for rank, ratio in enumerate(_relative(o["rank_seconds"], rank_bytes))
+        if ratio > HEAT_LEVELS[-1]
     )
+    if not slow:
+        return f"No rank took more than {HEAT_LEVELS[-1]:g} times what the median rank did."
+    named = [
+        f"rank {rank}{' on ' + hosts[rank] if hosts and hosts.get(rank) else ''} in {count} of {len(timed)}"
+        for rank, count in slow.most_common(_NAMED_RANKS)
+    ]
+    more = f" and {len(slow) - len(named):,} more ranks" if len(slow) > len(named) else ""
+    return f"More than {HEAT_LEVELS[-1]:g} times the median rank: {', '.join(named)} operations{more}."
 
 
 def cluster_chart(key: str, sizes: Sequence[Mapping[str, Any]], asked: int) -> str:
@@ -116,7 +140,7 @@ def stages_bar(key: str, stages: Mapping[str, float]) -> str:
         if share > 60 and len(name) * 8 < share - 12:
             parts.append(label(x + share / 2, 23, name, f"t on-stage on-{position % 8}", "middle"))
         x += share
-    described = "; ".join(f"{name} {spent / whole:.0%}" for name, spent in stages.items())
+    described = f"Of {seconds_text(whole)}: " + ", ".join(f"{n} {spent / whole:.0%}" for n, spent in stages.items())
     return picture(key, 1072, 36, "Where the time of the run went", described, parts)
 
 

@@ -54,12 +54,22 @@ def rectangle(x: float, y: float, width: float, height: float, class_: str, hint
     return tag("rect", inside, x=x, y=y, width=max(width, 0.0), height=max(height, 0.0), class_=class_)
 
 
-def picture(key: str, width: int, height: int, title: str, description: str, parts: Iterable[str]) -> str:
-    """Return an SVG image that a screen reader reads by title and description; ``key`` is unique in the document."""
+def picture(
+    key: str, width: int, height: int, title: str, description: str, parts: Iterable[str], shape: str = "wide"
+) -> str:
+    """Return an SVG image that a screen reader reads by title and description; ``key`` is unique in the document.
+
+    ``shape`` is a class of the style sheet: half (of a page's width), wide, map.
+    """
     name, about = f"{key}-t", f"{key}-d"
     body = tag("title", escape(title), id=name) + tag("desc", escape(description), id=about) + "".join(parts)
     return tag(
-        "svg", body, viewBox=f"0 0 {width} {height}", role="img", aria_labelledby=f"{name} {about}", class_="chart"
+        "svg",
+        body,
+        viewBox=f"0 0 {width} {height}",
+        role="img",
+        aria_labelledby=f"{name} {about}",
+        class_=f"chart {shape}",
     )
 
 

@@ -69,7 +69,7 @@ def trend_sections(document: Mapping[str, Any]) -> list[Section]:
         for s in document["series"]
         for p in reversed(s["points"])
     )
-    head = ("checkpoint", "", "started", "run", *_COLUMNS)
+    head = ("checkpoint", "operation", "started", "run", *_COLUMNS)
     sections.append(Section(heading="Every run", text=_METHOD, head=head, rows=rows))
     return sections
 

@@ -23,6 +23,8 @@ MOST_RETENTION = 1.10
 MOST_DATA_EFFECT = 1.05
 # Loads that become this much faster come from a cache that the earlier ones had not filled yet.
 _CACHED_RATIO = 3.0
+# The fewest loads of which one may be slow without moving their median to it.
+_FEWEST_FIRST = 3
 _RANKS_OF_A_PERCENTILE = 100
 
 _KINDS: tuple[OperationKind, ...] = ("save", "load")
@@ -131,16 +133,24 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits, *, most: float 
 
 
 def _much_faster(loads: Sequence[Operation]) -> str:
-    """Say which loads were much faster than the cold reads of the same run; empty when none was."""
-    slowest = max(loads, key=lambda o: o.seconds)
-    fast = [o for o in loads if o.seconds * _CACHED_RATIO <= slowest.seconds]
+    """Say which loads were much faster than the cold reads of the same run; empty when none was.
+
+    The cold reads are known by the median of all loads, or by that of the first ones where it is larger: a cache that
+    fills on the way makes all but the first loads fast. A median, since one slow load says nothing of the others.
+    """
+    first = loads[: max(_FEWEST_FIRST, len(loads) // 3)]
+    middles = {f"the first {len(first)} loads": first, "all loads": loads}
+    which, seconds = max(
+        ((name, statistics.median_low(o.seconds for o in some)) for name, some in middles.items()), key=lambda m: m[1]
+    )
+    fast = [o for o in loads if o.seconds * _CACHED_RATIO <= seconds]
     if not fast:
         return ""
     names = ", ".join(str(o.index) for o in fast)
     plural = "s" if len(fast) > 1 else ""
     return (
-        f"Load{plural} {names} took a third or less of load {slowest.index}: a cache behind the client may have held "
-        "what they read."
+        f"Load{plural} {names} took a third or less of the median of {which}, {format_seconds(seconds)}: a cache "
+        "behind the client may have held what they read."
     )
 
 

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 class ClusterLimits:
     """What a cluster of ``accelerators`` allows one save and one load to take.
 
-    ``overhead`` and ``restore_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a sentence
-    that says where its value comes from.
+    ``failures_per_day_in_slots`` is the other form of the same model, 1 - R^N, for slots of one interval; it judges
+    nothing. ``overhead`` and ``restore_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
+    sentence that says where its value comes from.
     """
 
     accelerators: int
@@ -37,6 +38,7 @@ class ClusterLimits:
     checkpoints_per_failure: int
     checkpoints_per_day: float
     interval_seconds: float
+    failures_per_day_in_slots: float
     overhead: float
     restore_budget: float
     save_limit_seconds: float
@@ -57,6 +59,7 @@ class ClusterLimits:
             "checkpoints_per_failure": self.checkpoints_per_failure,
             "checkpoints_per_day": self.checkpoints_per_day,
             "interval_seconds": self.interval_seconds,
+            "failures_per_day_in_slots": self.failures_per_day_in_slots,
             "overhead": self.overhead,
             "restore_budget": self.restore_budget,
             "save_limit_seconds": self.save_limit_seconds,
@@ -96,6 +99,7 @@ def cluster_limits(
         checkpoints_per_failure=checkpoints_per_failure,
         checkpoints_per_day=SECONDS_PER_DAY * checkpoints_per_failure / mttf,
         interval_seconds=mttf / checkpoints_per_failure,
+        failures_per_day_in_slots=failures.failures_per_day_in_slots(accelerators, mttf / checkpoints_per_failure),
         overhead=overhead,
         restore_budget=restore_budget,
         save_limit_seconds=_save_limit_seconds(mttf, overhead, checkpoints_per_failure),
@@ -120,6 +124,8 @@ def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
     mttf = format_seconds(limits.mttf_seconds, digits=4)
     interval = format_seconds(limits.interval_seconds)
     overhead, restore = format_percent(limits.overhead), format_percent(limits.restore_budget)
+    in_slot = limits.failures.slot_failure_probability(limits.accelerators, limits.interval_seconds)
+    below = 1 - limits.failures_per_day_in_slots / limits.failures_per_day
     reasons = (
         ("accelerators", f"The storage is meant for a cluster of {n} accelerators."),
         (
@@ -139,6 +145,13 @@ def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
             f"{limits.checkpoints_per_day:,.4g} checkpoints a day.",
         ),
         ("interval_seconds", f"{mttf} between two failures / {k} checkpoints = one checkpoint every {interval}."),
+        (
+            "failures_per_day_in_slots",
+            f"The other form of the same model, 1 - R^N with R = exp(-r1 t): in a slot of one interval, {interval}, "
+            f"the cluster fails with a probability of {format_percent(in_slot)}, so "
+            f"{limits.failures_per_day_in_slots:.4g} slots a day see a failure. That is {format_percent(below)} below "
+            f"{rate}, since several failures in one slot count once; the limits follow from the first form.",
+        ),
         ("overhead", f"Saving may cost {overhead} of the training time."),
         ("restore_budget", f"Loading may cost {restore} of the time between two failures."),
         (

@@ -106,6 +106,7 @@ GROUPS = (
         examples={
             "report": "/srv/acceptance/ckpt-report",
             "system": "system.toml",
+            "pdf": "on",
             "sign": "key.pem",
             "history": "/var/lib/ckpt",
         },

@@ -120,7 +120,7 @@ def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) 
     [
         ("import os\ndef calls(place, book): os.kill(os.getpid(), 9)", "killed by signal 9 (SIGKILL)"),
         ("import ctypes\ndef calls(place, book): ctypes.string_at(0)", "killed by signal 11 (SIGSEGV)"),
-        ("def calls(place, book): raise ValueError('no such thing')", "exit code 1: ValueError: no such thing"),
+        ("def calls(place, book): raise ValueError('no such thing')", "exit code 3: ValueError: no such thing"),
         ("import os\ndef calls(place, book): os._exit(0)", "exit code 0: it said nothing"),
         ("import os\ndef calls(place, book): print('[1, 2]', flush=True); os._exit(0)", "exit code 0: it said nothing"),
         ("def calls(place, book): exit(3)", "exit code 3"),

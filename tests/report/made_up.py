@@ -97,6 +97,7 @@ def cluster(accelerators: int = 16_000) -> Document:
         "checkpoints_per_failure": 20,
         "checkpoints_per_day": 20 * failures,
         "interval_seconds": interval,
+        "failures_per_day_in_slots": -math.expm1(-1 / 20) * 20 * failures,
         "overhead": 0.05,
         "restore_budget": 0.01,
         "save_limit_seconds": 0.05 * interval,
@@ -321,7 +322,8 @@ def bare() -> Document:
     kept = ("schema", "run", "grade", "cluster", "requirements", "measurements", "certified_cluster")
     slim = {name: whole[name] for name in kept}
     slim["run"] = {name: whole["run"][name] for name in ("id", "version", "started", "finished", "command")}
-    slim["cluster"] = {n: v for n, v in whole["cluster"].items() if n not in {"reasons", "failure_model"}}
+    later = {"reasons", "failure_model", "failures_per_day_in_slots"}
+    slim["cluster"] = {n: v for n, v in whole["cluster"].items() if n not in later}
     for measurement in slim["measurements"]:
         for name in (
             "stages",

@@ -91,7 +91,7 @@ def test_plain_form_holds_what_scripts_rely_on():
     assert set(plain) == {
         "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds", "overhead",
         "restore_budget", "save_limit_seconds", "load_limit_seconds",
-        "failure_model", "checkpoints_per_day", "reasons",
+        "failure_model", "checkpoints_per_day", "failures_per_day_in_slots", "reasons",
     }  # fmt: skip
     assert plain["accelerators"] == 16_000
     assert plain["failures_per_day"] == pytest.approx(7.759, abs=0.0005)
@@ -113,6 +113,21 @@ def test_every_derived_quantity_has_its_reason_with_numbers():
     assert limits.reason("load_limit_seconds") == (
         "One load per failure, so every 3.093 h, of which loading may take 1 % = 111 s."
     )
+
+
+@pytest.mark.parametrize("accelerators", [64, 16_000, 100_000])
+def test_the_other_form_of_the_model_stands_beside_the_first_and_decides_nothing(accelerators):
+    """In a slot of one interval a cluster of any size fails with probability 1 - exp(-1/20): 4.88 %."""
+    limits = _limits(accelerators)
+    one_lives_on = math.exp(-LLAMA3.failures_per_accelerator_day * limits.interval_seconds / 86_400)
+    in_slot = 1 - one_lives_on**accelerators
+    assert in_slot == pytest.approx(1 - math.exp(-1 / 20))
+    assert limits.failures_per_day_in_slots == pytest.approx(in_slot * 86_400 / limits.interval_seconds)
+    assert limits.interval_seconds * 20 * limits.failures_per_day == pytest.approx(86_400)
+    said = limits.reason("failures_per_day_in_slots")
+    assert "1 - R^N" in said
+    assert "probability of 4.88 %" in said
+    assert "That is 2.46 % below" in said
 
 
 @pytest.mark.parametrize(

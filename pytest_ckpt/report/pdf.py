@@ -1,0 +1,194 @@
+"""Writes certificate.pdf from the page that certificate.html is: A4, tagged, with bookmarks; nothing is fetched."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt import resources
+from pytest_ckpt.errors import UsageError
+
+OLDEST = 68
+"""The oldest WeasyPrint whose fetcher can be told to fetch nothing, redirects included."""
+
+_LIBRARIES = (
+    "Install Pango and a font. Debian, Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 "
+    "fonts-dejavu-core; Fedora, RHEL: dnf install pango dejavu-sans-fonts."
+)
+_PACKAGE = "Install it: pip install 'pytest-ckpt[pdf]'"
+_HTML = "The certificate as HTML says the same, and a browser prints it."
+_EXIT_TOLD = 4
+_MOST_SECONDS = 900
+_VARIABLE = re.compile(r"var\((--[a-z0-9-]+)\)")
+_SVG = re.compile(r"<svg\b[^>]*>")
+_NAMES = re.compile(r"(<title id=\"[^\"]*\">)([^<]*)(</title><desc id=\"[^\"]*\">)([^<]*)")
+
+
+def check_printer(option: str) -> None:
+    """Print a line, so that whatever is missing ends a run before it begins. Raises UsageError with the remedy."""
+    try:
+        _print_apart("<!doctype html><html lang=en><title>certified</title><p>certified 0123456789")
+    except UsageError as error:
+        raise UsageError(f"{option}: {error.what}", error.remedy) from None
+
+
+def write_pdf(document: dict[str, Any], path: Path) -> None:
+    """Write the certificate of a report document, or the table of a tree, as PDF; it appears whole or not at all.
+
+    Raises UsageError when it cannot be printed.
+    """
+    from pytest_ckpt.report.html import render, render_results_table  # noqa: PLC0415 - the printer needs no jinja2
+
+    made = path.with_name(path.name + ".part")
+    made.write_bytes(_print_apart(render(document) if "grade" in document else render_results_table(document)))
+    made.replace(path)
+
+
+def _print_apart(page: str) -> bytes:
+    """Print in a process of its own: native libraries that crash there, as Pango does without fonts, end no run."""
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest_ckpt.report.pdf"],
+            input=page.encode(),
+            capture_output=True,
+            timeout=_MOST_SECONDS,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"no PDF was printed within {_MOST_SECONDS} s.", _HTML) from None
+    if done.returncode == 0:
+        return done.stdout
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    if done.returncode == _EXIT_TOLD:
+        what, remedy = json.loads(said[-1])
+        raise UsageError(what, remedy)
+    how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+    raise UsageError(f"the printer ended with {how}: {said[-1] if said else 'it said nothing'}", _LIBRARIES)
+
+
+def main() -> int:
+    """Print the page on standard input to standard output; the last line on standard error tells what went wrong."""
+    try:
+        made = print_page(sys.stdin.buffer.read().decode())
+    except UsageError as error:
+        print(json.dumps([error.what, error.remedy]), file=sys.stderr)
+        return _EXIT_TOLD
+    except Exception as error:  # of a library with all of HTML to get wrong
+        print(json.dumps([f"no PDF could be printed: {type(error).__name__}: {error}", _HTML]), file=sys.stderr)
+        return _EXIT_TOLD
+    sys.stdout.buffer.write(made)
+    return 0
+
+
+def print_page(page: str) -> bytes:
+    """Return a page of ours as PDF: the same bytes for the same page, fonts and version of WeasyPrint.
+
+    Raises UsageError when the printer is not there, RuntimeError when something of the page would be missing, such as
+    a picture, or lies elsewhere.
+    """
+    weasyprint = _loaded()
+    from weasyprint.urls import URLFetcher  # noqa: PLC0415
+
+    with _faults() as faults:
+        nothing = URLFetcher(allowed_protocols=())
+        document = weasyprint.HTML(string=_prepared(page), url_fetcher=nothing).render(pdf_tags=True)
+        made: bytes = document.write_pdf(pdf_tags=True, finisher=_name_headers)
+    if faults:
+        raise RuntimeError("; ".join(faults))
+    return made
+
+
+def _loaded() -> Any:
+    """Return WeasyPrint. Raises UsageError with what is missing."""
+    try:
+        # It explains a missing library at length there, and warns when there is no font: then Pango crashes.
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            import weasyprint  # noqa: PLC0415 - it loads libraries of the system
+    except ImportError:
+        raise UsageError("WeasyPrint is not installed.", _PACKAGE) from None
+    except OSError as error:
+        raise UsageError(f"WeasyPrint cannot load a library: {str(error).splitlines()[0]}", _LIBRARIES) from None
+    except UserWarning as warning:
+        raise UsageError(f"WeasyPrint finds no fonts: {warning}", _LIBRARIES) from None
+    if int(weasyprint.__version__.partition(".")[0]) < OLDEST:
+        raise UsageError(f"WeasyPrint {OLDEST} or newer is needed; this is {weasyprint.__version__}.", _PACKAGE)
+    return weasyprint
+
+
+def _prepared(page: str) -> str:
+    """Return the page with its pictures styled from inside and named by one text, and with rules for the printer."""
+    rules = (resources.folder("templates") / "pdf.css").read_text(encoding="utf-8")
+    page = page.replace("</style>", f"{rules}</style>", 1)
+    page = _NAMES.sub(lambda m: f"{m[1]}{m[2]}. {m[4]}{m[3]}{m[4]}", page)
+    return _SVG.sub(lambda m: f"{m[0]}<style>{_picture_style()}</style>", page)
+
+
+@cache
+def _picture_style() -> str:
+    """Return the rules for what lies in a picture, as they are on paper, with the light colours filled in."""
+    folder = resources.folder("templates")
+    first = (folder / "certificate.css").read_text(encoding="utf-8").partition("}")[0]
+    colours = dict(re.findall(r"(--[a-z0-9-]+):\s*([^;]+);", first))
+    rules, _, paper = (folder / "charts.css").read_text(encoding="utf-8").partition("@media print {")
+    rules = rules.partition("@media screen")[0]
+    body = f".chart {{ font-family: {_FAMILY}; }}\n{rules}{paper.rpartition('}')[0]}"
+    return _VARIABLE.sub(lambda m: colours[m[1]], re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL))
+
+
+_FAMILY = "'Liberation Sans', 'Noto Sans', 'DejaVu Sans', sans-serif"
+
+
+def _name_headers(_document: Any, pdf: Any) -> None:
+    """Give the cells that head tables numbers in place of addresses in memory, which differ from run to run."""
+    numbers: dict[Any, int] = {}
+    for thing in pdf.objects:
+        if isinstance(thing, dict) and "ID" in thing:
+            thing["ID"].string = numbers.setdefault(thing["ID"].string, len(numbers) + 1)
+    for thing in pdf.objects:
+        if isinstance(thing, dict) and isinstance(thing.get("A"), dict):
+            for name in thing["A"].get("Headers", ()):
+                name.string = numbers.get(name.string, name.string)
+
+
+@contextlib.contextmanager
+def _faults() -> Iterator[list[str]]:
+    """Collect what WeasyPrint reports as errors, and keep its remarks on style sheets from anybody's log."""
+    found: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record.getMessage())
+
+    logger, collector = logging.getLogger("weasyprint"), Collector(level=logging.ERROR)
+    quiet = [logger, logging.getLogger("fontTools")]
+    levels = [one.level for one in quiet]
+    propagates = logger.propagate
+    for one in quiet:
+        one.setLevel(logging.ERROR)
+    logger.addHandler(collector)
+    logger.propagate = False
+    try:
+        yield found
+    finally:
+        logger.removeHandler(collector)
+        logger.propagate = propagates
+        for one, level in zip(quiet, levels, strict=True):
+            one.setLevel(level)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

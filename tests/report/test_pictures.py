@@ -1,0 +1,36 @@
+"""docs/certificates.md shows the pictures that the script makes, and no others."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import certificate_pictures
+from machine import need
+
+PAGE = certificate_pictures.CHECKOUT / "docs" / "certificates.md"
+MOST_BYTES = 3_000_000
+
+
+def test_the_page_shows_every_picture_once_and_in_words() -> None:
+    shown = re.findall(r"!\[([^\]]{20,})\]\(pictures/([a-z-]+)\.png\)", PAGE.read_text())
+    assert sorted(name for _, name in shown) == sorted(certificate_pictures.PICTURES)
+    there = {file.stem: file for file in certificate_pictures.FOLDER.iterdir()}
+    assert set(there) == set(certificate_pictures.PICTURES)
+    assert sum(file.stat().st_size for file in there.values()) < MOST_BYTES
+
+
+def test_the_script_still_makes_them(tmp_path: Path) -> None:
+    """One as a screen shows it and one as paper; what the others show is opened by the tests of pages."""
+    need(certificate_pictures.browser.CHROMIUM, "there is no Chromium")
+    script = Path(certificate_pictures.__file__)
+    said = subprocess.run(
+        [sys.executable, script, f"--folder={tmp_path}", "evidence", "print"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said.count(".png") == 2
+    assert all(certificate_pictures.browser.look(tmp_path / f"{n}.png")[0] > 100 for n in ("evidence", "print"))
