@@ -32,7 +32,8 @@ class Operation:
     (until rank 0 knows that all are done) and commit, which rank 0 does for all.
     ``checkpoint`` is the number of the one that was saved or loaded. ``resident_bytes`` of ``mapped_bytes`` about to be
     read were in the page cache when the clock started (loads). ``basis`` says where ``seconds`` is from, in the words
-    of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None.
+    of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None,
+    and where ``at_least_seconds`` is set, ``seconds`` is only what it took at most.
     """
 
     kind: OperationKind
@@ -47,6 +48,7 @@ class Operation:
     mapped_bytes: int | None = None
     resident_bytes: int | None = None
     basis: str = "all ranks"
+    at_least_seconds: float | None = None
 
     @property
     def bytes_per_second(self) -> float:
