@@ -21,7 +21,7 @@ from pytest_ckpt.errors import UsageError
 from pytest_ckpt.gate_tables import load_gates
 from pytest_ckpt.options import OPTIONS, resolve
 from pytest_ckpt.plain_json import parse, read
-from pytest_ckpt.records import Measurement, Observation, Record, Verdict, from_plain
+from pytest_ckpt.records import Measurement, Observation, Record, Verdict, from_plain, misfits
 from pytest_ckpt.report.seal import MANIFEST, compare
 from pytest_ckpt.requirements.catalogue import (
     Requirement,
@@ -117,7 +117,7 @@ def _judge(
     gates = (
         load_gates(said, target["file_system"], is_local=target["local"], catalogue=catalogue)
         if said
-        else from_plain(Gates, report["gates"])
+        else _fitting(Gates, report["gates"])
     )
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
     plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
@@ -132,19 +132,19 @@ def _judge(
     chosen = chosen_suites(settings, gates, catalogue)
     has_same_limits = _has_same_limits(report, plan)
     book = []
-    for found in (from_plain(Verdict, v) for v in report["requirements"]):
+    for found in (_fitting(Verdict, v) for v in report["requirements"]):
         # A test that did not run then does not run now.
         if found.because.endswith(NO_TEST) or found.id not in catalogue:
             continue
         requirement = catalogue[found.id]
         if found.outcome == "not run" and requirement.suite not in chosen:
             continue
-        if requirement.plugin:
+        if requirement.plugin and found.subject in facts.measurements:
             kept = found if as_recorded else _kept(found, requirement.plugin, has_same_limits=has_same_limits)
             book.append(dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates)))
         else:
             book.append(_decide(requirement, found, facts))
-    waivers = tuple(from_plain(Waiver, w) for w in report.get("waivers", []))
+    waivers = tuple(_fitting(Waiver, w) for w in report.get("waivers", []))
     judgement = judge_run(plan, settings, gates, book, measurements, waivers, report["run"]["started"], catalogue)
     if not as_recorded:
         judgement = without_plugins(judgement, {r.id: r.plugin for r in extras})
@@ -227,9 +227,20 @@ def _read_record(file: Path, kind: type[Record], part: str) -> Record:
     if wrong := faults(plain, "report", part):
         raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
     try:
-        return from_plain(kind, plain)
+        record = from_plain(kind, plain)
     except (TypeError, AttributeError) as error:
         raise _not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
+    if wrong := list(misfits(record)):
+        raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
+    return record
+
+
+def _fitting(kind: type[Record], plain: Any) -> Record:
+    """Return a record of the report. Raises TypeError for values of other types than a run writes."""
+    record = from_plain(kind, plain)
+    if wrong := next(misfits(record), ""):
+        raise TypeError(f"{kind.__name__.lower()}: {wrong}")
+    return record
 
 
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:

@@ -113,7 +113,15 @@ def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
         says = "the measurements cannot be judged again"
         return Check(name="verdicts", outcome="broken", says=says, details=(f"{type(error).__name__}: {error}",))
     is_same_version = report["run"]["version"] == __version__
+    measured = {m["subject"] for m in again["measurements"]}
+    observed = {(o["requirement"], o["subject"]) for o in again["observations"]}
     found = [
+        f"requirements[{v['id']} {v['subject']}]: {v['outcome']}, and there is no measurement of it"
+        for v in report["requirements"]
+        if v["outcome"] in ("met", "failed")
+        if v["subject"] not in measured and (v["id"], v["subject"]) not in observed
+    ]
+    found += [
         f"{place}: report.json says {_short(said)}, the measurements say {_short(follows)}"
         for name in _FOLLOWS
         for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)

@@ -139,7 +139,7 @@ def test_a_name_that_leads_elsewhere_is_none(kept, capsys, identity):
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_of_a_line_ends_in_a_trend(kept_by_runs, tmp_path_factory, capsys, data):
     home = tmp_path_factory.mktemp("any")
     lines = lines_of(kept_by_runs)

@@ -283,7 +283,7 @@ def test_a_file_that_is_no_document_is_named_by_every_command(run, capsys, file,
 
 @pytest.mark.parametrize("file", [REPORT, FACTS, EVENTS, SESSION, "plan.json"])
 @given(data=st.data())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_ends_in_a_message_or_a_judgement(late, tmp_path_factory, capsys, file, data):
     home = tmp_path_factory.mktemp("any")
     run = shutil.copytree(late, home / "run")
