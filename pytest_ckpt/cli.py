@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -20,16 +21,29 @@ COMMANDS = {"plan": plan, "judge": judge, "verify": verify, "diff": diff, "trend
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal's encoding lacks must not end a command.
+            stream.reconfigure(errors="backslashreplace")
     asked = _parser().parse_args(arguments)
     try:
         return int(COMMANDS[asked.command].run(asked))
     except UsageError as error:
-        print(f"pytest-ckpt: error: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return _refused(str(error))
     except BrokenPipeError:
         # The reader of the pipe has seen enough; nothing more can be said on it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        named = "" if error.filename is None else f"{os.fsdecode(error.filename)!s:.200}: "
+        return _refused(f"{named}{error.strerror or error}.")
+
+
+def _refused(text: str) -> int:
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415 - only when there is something to say
+
+    print(printable(f"pytest-ckpt: error: {text}"), file=sys.stderr)
+    return EXIT_USAGE
 
 
 class _Parser(argparse.ArgumentParser):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -14,8 +14,11 @@ _PASSING = frozenset({"free_bytes", "memory_available_bytes", "ranks"})
 _KINDS = ("save", "load")
 
 
-def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how the report of one run differs from that of another, as plain types (schema pytest-ckpt/diff/1)."""
+def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any], notices: Sequence[str] = ()) -> dict[str, Any]:
+    """Return how the report of one run differs from that of another, as plain types (schema pytest-ckpt/diff/1).
+
+    ``notices`` are sentences about the folders that its reader should know.
+    """
     one, other = before.get("environment") or {}, after.get("environment") or {}
     return {
         "schema": SCHEMA,
@@ -28,6 +31,7 @@ def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict
         "versions": _changes(one.get("versions") or {}, other.get("versions") or {}),
         "verdicts": _verdicts(before, after),
         "operations": list(_operations(before, after)),
+        "notices": list(notices),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,22 +47,27 @@ class Found:
     training_count: int
 
 
-def find_results(folder: Path, command_line: Mapping[str, str | None]) -> list[Path]:
-    """Return the folders of runs at and below a folder; limits that cannot be derived are refused first."""
-    places = find_runs(folder)
+def find_results(folder: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
+    """Return the folders of runs at and below a folder, and what was overlooked.
+
+    Limits that cannot be derived are refused first.
+    """
+    overlooked: list[Message] = []
+    places = find_runs(folder, overlooked.append)
     if places:
         plan_run(resolve(command_line, {}), file_system=None, is_local=None)
-    return places
+    return places, overlooked
 
 
 def read_results(
     folder: Path,
     places: Sequence[Path],
     progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
+    overlooked: Iterable[Message] = (),
 ) -> Found:
     """Read the runs in ``places`` below a folder. ``progress`` is told runs done, of how many, and files read."""
     runs: list[tuple[Run, list[Message]]] = []
-    loose: list[Message] = []
+    loose = list(overlooked)
     files = training = 0
 
     def heard() -> None:

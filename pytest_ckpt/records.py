@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -32,7 +33,8 @@ class Operation:
     (until rank 0 knows that all are done) and commit, which rank 0 does for all.
     ``checkpoint`` is the number of the one that was saved or loaded. ``resident_bytes`` of ``mapped_bytes`` about to be
     read were in the page cache when the clock started (loads). ``basis`` says where ``seconds`` is from, in the words
-    of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None.
+    of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None,
+    and where ``at_least_seconds`` is set, ``seconds`` is only what it took at most.
     """
 
     kind: OperationKind
@@ -47,6 +49,7 @@ class Operation:
     mapped_bytes: int | None = None
     resident_bytes: int | None = None
     basis: str = "all ranks"
+    at_least_seconds: float | None = None
 
     @property
     def bytes_per_second(self) -> float:
@@ -407,3 +410,36 @@ def _value(hint: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(hint):
         return from_plain(typing.cast("type[Any]", hint), value)
     return value
+
+
+def misfits(record: Any, place: str = "") -> Iterator[str]:
+    """Yield a sentence for every value in a record that is not of its field's type; for records of another hand."""
+    for name, hint in typing.get_type_hints(type(record)).items():
+        yield from _misfits(hint, getattr(record, name), f"{place}.{name}" if place else name)
+
+
+def _misfits(hint: Any, value: Any, place: str) -> Iterator[str]:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is not None or types.NoneType not in args:
+            yield from _misfits(next(a for a in args if a is not types.NoneType), value, place)
+    elif origin is tuple and isinstance(value, tuple):
+        for number, item in enumerate(value):
+            yield from _misfits(args[0], item, f"{place}[{number}]")
+    elif origin is dict and isinstance(value, dict):
+        for name, item in value.items():
+            yield from _misfits(args[1], item, f"{place}.{name}")
+    elif dataclasses.is_dataclass(hint) and isinstance(value, typing.cast("type[Any]", hint)):
+        yield from misfits(value, place)
+    elif not _fits(hint, value, args if origin is Literal else None):
+        yield f"{place} is {value!r:.40}"
+
+
+def _fits(hint: Any, value: Any, words: tuple[Any, ...] | None) -> bool:
+    if words is not None:
+        return value in words
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return hint is Any or (hint in (str, bool) and isinstance(value, hint))

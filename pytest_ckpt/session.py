@@ -408,9 +408,9 @@ def write_report(document: dict[str, Any], folder: Path, signer: Signer | None =
     """
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed
     from pytest_ckpt.report.junit import write_junit  # noqa: PLC0415
-    from pytest_ckpt.report.seal import write_manifest  # noqa: PLC0415
+    from pytest_ckpt.report.seal import report_text, write_manifest  # noqa: PLC0415
 
-    write_atomically(folder / "report.json", json.dumps(document, indent=1) + "\n")
+    write_atomically(folder / "report.json", report_text(document))
     write_certificate(document, folder / "certificate.html")
     write_junit(document, folder / "junit.xml")
     words = _print(document, folder / "certificate.pdf") if pdf else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from pytest_ckpt.statistics import find_change
+from pytest_ckpt.statistics import FEWEST_RUNS, find_change
 
 SCHEMA = "pytest-ckpt/trend/1"
 _KINDS = ("save", "load")
@@ -31,11 +31,19 @@ def make_trend(
     return {
         "schema": SCHEMA,
         "runs": len(entries),
-        "notices": list(notices),
+        "notices": [*notices, *_newest(entries)],
         "regression": regression,
         "regressions": slower,
         "series": series,
     }
+
+
+def _newest(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say that the newest run is in no series, where it did not end well."""
+    if not entries:
+        return []
+    broken = [m["subject"] for m in entries[-1]["subjects"] if not m["is_whole"]]
+    return [f"the newest run, {entries[-1]['id']}, did not end well: {', '.join(broken)}"] if broken else []
 
 
 def _subjects(entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -73,6 +81,7 @@ def _series(entries: Sequence[Mapping[str, Any]], subject: str, kind: str) -> di
             "ratio": change.ratio,
             "probability": change.probability,
         },
+        "can_show": len(points) >= FEWEST_RUNS,
         "left_out": {"other conditions": len(found) - len(alike), "did not end well": len(alike) - len(whole)},
     }
 

@@ -10,14 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_ckpt import __version__, resources
+from pytest_ckpt import __version__
+from pytest_ckpt.cross_check import against_events, against_session
 from pytest_ckpt.errors import UsageError
+from pytest_ckpt.gate_tables import built_in
+from pytest_ckpt.plain_json import parse, read
+from pytest_ckpt.records import Measurement, from_plain, to_plain
 from pytest_ckpt.rejudge import judge_folder
 from pytest_ckpt.report.attestation import PAYLOAD_TYPE, envelope_bytes, read_envelope, statement
 from pytest_ckpt.report.html import write_certificate
 from pytest_ckpt.report.junit import write_junit
-from pytest_ckpt.report.seal import ATTESTATION, MANIFEST, compare, digests, file_digest
+from pytest_ckpt.report.seal import ATTESTATION, MANIFEST, compare, digests, file_digest, report_text
 from pytest_ckpt.requirements.catalogue import REQUIREMENTS, recorded
+from pytest_ckpt.requirements.gates import BUILT_IN
+from pytest_ckpt.schemas import faults
 
 if TYPE_CHECKING:
     from pytest_ckpt.report.signing import PublicKey
@@ -85,17 +91,17 @@ def check_digests(folder: Path) -> Check:
 
 
 def _check_schema(folder: Path) -> tuple[Check, dict[str, Any] | None]:
-    import jsonschema  # noqa: PLC0415 - only this command needs it
-
     try:
-        report = json.loads((folder / "report.json").read_text(encoding="utf-8"), parse_constant=_refuse)
+        data = read(folder / "report.json")
+        report = parse(data)
     except (OSError, ValueError) as error:
         return Check(name="schema", outcome="broken", says="report.json cannot be read", details=(str(error),)), None
-    schema = json.loads((resources.folder("templates") / "report.schema.json").read_text(encoding="utf-8"))
-    faults = [f"{e.json_path}: {e.message[:200]}" for e in jsonschema.Draft202012Validator(schema).iter_errors(report)]
-    if faults:
+    if wrong := faults(report, "report"):
         says = "report.json does not follow its schema"
-        return Check(name="schema", outcome="broken", says=says, details=_some(faults)), None
+        return Check(name="schema", outcome="broken", says=says, details=_some(wrong)), None
+    if report["run"]["version"] == __version__ and data != report_text(report).encode():
+        says = "report.json is not byte for byte as a run writes it"
+        return Check(name="schema", outcome="broken", says=says), report
     return Check(name="schema", outcome="holds", says=f"report.json follows {report['schema']}"), report
 
 
@@ -107,19 +113,26 @@ def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
         says = "the measurements cannot be judged again"
         return Check(name="verdicts", outcome="broken", says=says, details=(f"{type(error).__name__}: {error}",))
     is_same_version = report["run"]["version"] == __version__
+    measured = {m["subject"] for m in again["measurements"]}
+    observed = {(o["requirement"], o["subject"]) for o in again["observations"]}
     found = [
+        f"requirements[{v['id']} {v['subject']}]: {v['outcome']}, and there is no measurement of it"
+        for v in report["requirements"]
+        if v["outcome"] in ("met", "failed")
+        if v["subject"] not in measured and (v["id"], v["subject"]) not in observed
+    ]
+    found += [
         f"{place}: report.json says {_short(said)}, the measurements say {_short(follows)}"
         for name in _FOLLOWS
         for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
     ]
-    measured = {m["subject"] for m in again["measurements"]}
-    observed = {(o["requirement"], o["subject"]) for o in again["observations"]}
-    found += [
-        f"requirements[{v['id']} {v['subject']}]: {v['outcome']}, and there is no measurement of it"
-        for v in again["requirements"]
-        if v["outcome"] in ("met", "failed")
-        if v["subject"] not in measured and (v["id"], v["subject"]) not in observed
-    ]
+    measurements = [from_plain(Measurement, m) for m in again["measurements"]]
+    found += against_events(folder, measurements)
+    found += against_session(folder, report)
+    found += _own_gates(report) if is_same_version else []
+    made_by = report["environment"]["versions"].get("pytest-ckpt")
+    if made_by != report["run"]["version"]:
+        found.append(f"run.version: report.json says {report['run']['version']}, and version {made_by} made the run")
     code = report.get("exit_code")
     if code != again["exit_code"] and code not in _OTHER_EXITS:
         found.append(f"exit_code: report.json says {code}, the measurements say {again['exit_code']}")
@@ -131,6 +144,19 @@ def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
         "" if is_same_version else f" (of version {report['run']['version']}; the wording of sentences is not compared)"
     )
     return Check(name="verdicts", outcome="holds", says=f"{count} verdicts follow from the measurements{beside}")
+
+
+def _own_gates(report: Mapping[str, Any]) -> list[str]:
+    """Return where a table of gates bears the name of one that ships, and is another."""
+    gates = report["gates"]
+    names = {built_in(word).name: word for word in BUILT_IN}
+    if gates["name"] not in names:
+        return []
+    ours = to_plain(built_in(names[gates["name"]]))
+    return [
+        f"{place}: report.json says {_short(said)}, the table of that name says {_short(shipped)}"
+        for place, said, shipped in differences(gates, ours, "gates")
+    ]
 
 
 def _check_plugins(report: Mapping[str, Any]) -> tuple[Check, ...]:
@@ -154,8 +180,12 @@ def _check_pages(folder: Path, report: dict[str, Any]) -> Check:
         says = f"version {report['run']['version']} wrote the certificate, this is {__version__}"
         return Check(name="pages", outcome="not checked", says=says)
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
-        for name, write in _PAGES.items():
-            write(report, Path(home, name))
+        try:
+            for name, write in _PAGES.items():
+                write(report, Path(home, name))
+        except Exception as error:  # whatever a changed report leads to, its pages cannot be written
+            says = "the pages cannot be written again"
+            return Check(name="pages", outcome="broken", says=says, details=(f"{type(error).__name__}: {error}",))
         other = [n for n in _PAGES if not _is_same(folder / n, Path(home, n))]
     if other:
         says = "what people read is not what report.json says"
@@ -173,7 +203,7 @@ def _check_pdf(file: Path, report: dict[str, Any]) -> Check:
             write_pdf(report, Path(home, PDF))
             is_same = _is_same(file, Path(home, PDF))
     except Exception as error:  # whatever a changed report leads to
-        says = f"{PDF} could not be printed again ({str(error).splitlines()[0]}): {alone}"
+        says = f"{PDF} could not be printed again ({(str(error).splitlines() or [type(error).__name__])[0]}): {alone}"
         return Check(name="pdf", outcome="not checked", says=says)
     if is_same:
         return Check(name="pdf", outcome="holds", says=f"{PDF} says what report.json says")
@@ -184,10 +214,14 @@ def _check_pdf(file: Path, report: dict[str, Any]) -> Check:
 def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
     """Check the envelope's form, what it states, and with ``key`` who signed it."""
     file = folder / ATTESTATION
+    if file.is_symlink():
+        # A manifest does not list it, so nothing else would tell.
+        says = f"{ATTESTATION} is a link"
+        return Check(name="signature", outcome="broken", says=says, details=(f"changed: {ATTESTATION}",))
     if not file.exists():
         return _unsigned(report, key)
     try:
-        data = file.read_bytes()
+        data = read(file)
         envelope = read_envelope(data)
     except (OSError, ValueError) as error:
         return Check(name="signature", outcome="broken", says=f"{ATTESTATION} cannot be read", details=(str(error),))
@@ -266,7 +300,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 def _is_same(one: Path, other: Path) -> bool:
     try:
-        return one.read_bytes() == other.read_bytes()
+        return read(one) == read(other)
     except OSError:
         return False
 
@@ -279,10 +313,6 @@ def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
         return "it is no statement"
     other = [name for name, digest in signed.items() if sha256.get(name) != digest]
     return f"changed since: {', '.join(other)}" if other else "other results are stated"
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _some(found: Sequence[str]) -> tuple[str, ...]:

@@ -28,8 +28,16 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.comparison import compare_reports  # noqa: PLC0415
     from pytest_ckpt.rejudge import read_report  # noqa: PLC0415
     from pytest_ckpt.report.diff import diff_lead, diff_lines, diff_sections  # noqa: PLC0415
+    from pytest_ckpt.report.seal import is_as_listed  # noqa: PLC0415
 
-    document = compare_reports(read_report(Path(asked.before)), read_report(Path(asked.after)))
+    folders = (Path(asked.before), Path(asked.after))
+    reports = [read_report(folder) for folder in folders]
+    notices = [
+        f"{folder}: report.json is not as its run left it: pytest-ckpt verify says more"
+        for folder in folders
+        if not is_as_listed(folder, "report.json")
+    ]
+    document = compare_reports(reports[0], reports[1], notices)
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 

@@ -51,9 +51,9 @@ def run(asked: argparse.Namespace) -> int:
         findings.append(finding)
         if not asked.json:
             word = "ok" if finding.can else "cannot" if finding.needed else "limited"
-            print(f"{finding.name:<13} {word:<8} {printable(finding.says)}", flush=True)
+            print(printable(f"{finding.name:<13} {word:<8} {finding.says}").replace("\n", " "), flush=True)
             if finding.remedy:
-                print(f"{'':<22} {finding.remedy}", flush=True)
+                print(printable(f"{'':<22} {finding.remedy}").replace("\n", " "), flush=True)
     can_run = all(f.can for f in findings if f.needed)
     if asked.json:
         print(json.dumps({"schema": SCHEMA, "can_run": can_run, "findings": to_plain(findings)}, indent=1))

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print the judgement; the exit code is that of a run."""
-    from pytest_ckpt.rejudge import judge_folder  # noqa: PLC0415
+    from pytest_ckpt.rejudge import judge_sealed_folder  # noqa: PLC0415
 
     if asked.pdf:
         from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
@@ -42,7 +42,7 @@ def run(asked: argparse.Namespace) -> int:
     folder, limits = Path(asked.folder), {o.ini_name: getattr(asked, o.ini_name) for o in LIMITS}
     document = None if (folder / "report.json").exists() else _judge_published(folder, limits)
     if document is None:
-        document = judge_folder(folder, limits)
+        document = judge_sealed_folder(folder, limits)
     if asked.html:
         from pytest_ckpt.report import html  # noqa: PLC0415 - jinja2 only when it is needed
 
@@ -64,12 +64,12 @@ def _judge_published(folder: Path, limits: Mapping[str, str | None]) -> dict[str
     from pytest_ckpt.judge_dlio import find_results, judge_results, read_results  # noqa: PLC0415
     from pytest_ckpt.report.bar import Bar  # noqa: PLC0415
 
-    places = find_results(folder, limits)
+    places, overlooked = find_results(folder, limits)
     if not places:
         return None
     bar = Bar(sys.stderr)
     try:
-        found = read_results(folder, places, bar.show)
+        found = read_results(folder, places, bar.show, overlooked)
     finally:
         bar.end()
     return judge_results(folder, found, limits)

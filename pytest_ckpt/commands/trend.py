@@ -34,13 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print the trend."""
-    from pytest_ckpt.report.history import read_history  # noqa: PLC0415
+    from pytest_ckpt.report.history import hold_against_folders, read_history  # noqa: PLC0415
     from pytest_ckpt.report.trend import trend_lines, trend_sections  # noqa: PLC0415
     from pytest_ckpt.trend import make_trend  # noqa: PLC0415
 
     regression = _share(asked.fail_on_regression) if asked.fail_on_regression is not None else None
-    entries, notices = read_history(Path(asked.folder))
-    document = make_trend(entries, notices, regression)
+    history = Path(asked.folder)
+    entries, notices = read_history(history)
+    entries, differences = hold_against_folders(history, entries)
+    document = make_trend(entries, [*notices, *differences], regression)
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 

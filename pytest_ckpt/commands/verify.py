@@ -49,12 +49,14 @@ def _lines(checks: tuple[Check, ...], *, is_broken: bool) -> list[str]:
     lines = []
     for check in checks:
         lines.append(f"{check.name:<10} {check.outcome:<12} {check.says}")
-        lines += [f"{'':<24}{printable(detail)}" for detail in check.details]
-    signed = any(c.name == "signature" and c.outcome == "holds" for c in checks)
+        lines += [f"{'':<24}{detail}" for detail in check.details]
+    unchecked = [c.name for c in checks if c.outcome == "not checked"]
     if is_broken:
         lines.append("CHANGED: this folder is not as its run left it")
-    elif signed:
+    elif any(c.name == "signature" and c.outcome == "holds" for c in checks):
+        # What was signed lists the pages too, whether or not they can be written again.
         lines.append("UNCHANGED since it was signed")
     else:
-        lines.append("UNCHANGED, as far as a folder can show whose signature was not checked")
-    return lines
+        were = "was" if len(unchecked) == 1 else "were"
+        lines.append(f"UNCHANGED, as far as a folder can show whose {' and '.join(unchecked)} {were} not checked")
+    return [printable(line).replace("\n", " ") for line in lines]

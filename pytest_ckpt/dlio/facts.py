@@ -35,7 +35,9 @@ class Published:
 class Facts:
     """What the files beside the statistics say. Everything that no file says is None or empty.
 
-    ``planned`` is how many saves and loads were asked for. ``contradictions`` are sentences about files that disagree.
+    ``planned`` is how many saves and loads were asked for. ``pause_varies``: each pause was drawn at random.
+    ``rank_sync``: every rank waited for the slowest before it stopped its clock. ``cached_bytes`` is what the page
+    caches of all hosts held when the run began. ``contradictions`` are sentences about files that disagree.
     """
 
     model: str = ""
@@ -43,6 +45,8 @@ class Facts:
     processes: int | None = None
     mode: str = ""
     seconds_between: float | None = None
+    pause_varies: bool = False
+    rank_sync: bool = False
     planned: Mapping[OperationKind, int] = field(default_factory=dict)
     fsync: bool | None = None
     checkpoint_folder: str = ""
@@ -50,6 +54,7 @@ class Facts:
     hosts: tuple[str, ...] = ()
     host_count: int | None = None
     host_memory_bytes: tuple[int, ...] = ()
+    cached_bytes: int | None = None
     published: Mapping[OperationKind, Published] = field(default_factory=dict)
     kind_of_benchmark: str = ""
     contradictions: tuple[str, ...] = ()
@@ -75,6 +80,17 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
         contradictions.append(
             "The files disagree on the processes: " + ", ".join(f"{n} says {c:,}" for n, c in known.items()) + "."
         )
+    pauses = {
+        name: _between(_table(part.get("checkpoint")).get("time_between_checkpoints"))
+        for name, part in zip(("mlpstorage's metadata", "config.yaml"), parts, strict=True)
+    }
+    recorded = {name: pause for name, pause in pauses.items() if pause is not None}
+    if len(set(recorded.values())) > 1:
+        contradictions.append(
+            "The files disagree on the time between checkpoints: "
+            + ", ".join(f"{n} says {p:g} s" for n, p in recorded.items())
+            + "."
+        )
     metric = _table(about.get("metric"))
     machines = [_table(h) for h in _list(_table(meta.get("system_info")).get("hosts"))]
     memory = [_number(_table(m.get("memory")).get("total")) for m in machines]
@@ -88,6 +104,8 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
         processes=next(iter(known.values()), None),
         mode=_text(checkpoint.get("mode")),
         seconds_between=_between(checkpoint.get("time_between_checkpoints")),
+        pause_varies=_varies(checkpoint.get("time_between_checkpoints")),
+        rank_sync=checkpoint.get("rank_sync") is True,
         planned=_planned(checkpoint),
         fsync=checkpoint["fsync"] if isinstance(checkpoint.get("fsync"), bool) else None,
         checkpoint_folder=_text(checkpoint.get("checkpoint_folder")),
@@ -95,6 +113,7 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
         hosts=hosts or tuple(filter(None, [_text(about.get("hostname"))])),
         host_count=_count(about.get("num_hosts")) or len(machines) or None,
         host_memory_bytes=tuple(int(m) for m in memory if m),
+        cached_bytes=_cached(meta),
         published={kind: found for kind in ("save", "load") if (found := _published(metric, kind))},
         kind_of_benchmark=_text(meta.get("benchmark_type")),
         contradictions=tuple(contradictions),
@@ -176,9 +195,26 @@ def _as_number(text: str) -> Any:
 
 
 def _between(value: Any) -> float | None:
+    """Return the pause that a configuration asks for; DLIO takes the amount of a negative one."""
+    if isinstance(value, dict) and not _varies(value):
+        value = value.get("mean")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 <= value < _ENDLESS else None
+    return float(abs(value)) if abs(value) < _ENDLESS else None
+
+
+def _varies(value: Any) -> bool:
+    """Whether a pause is described by a distribution, from which every rank draws."""
+    return isinstance(value, dict) and bool(value) and ("type" in value or "stdev" in value or "mean" not in value)
+
+
+def _cached(meta: Mapping[str, Any]) -> int | None:
+    """Return what the hosts' page caches held when mlpstorage began, None where it does not say so of each."""
+    began = _table(_table(meta.get("cluster_snapshots")).get("start"))
+    hosts = _list(began.get("hosts")) or _list(_table(meta.get("system_info")).get("hosts"))
+    held = [_whole(_table(_table(host).get("memory")).get("cached")) for host in hosts]
+    known = [amount for amount in held if amount is not None and amount >= 0]
+    return sum(known) if known and len(known) == len(held) else None
 
 
 def _table(value: Any) -> dict[str, Any]:

@@ -17,10 +17,14 @@ from pytest_ckpt.dlio.times import RankTimes, logged_times, rank_times
 STATISTICS = "_per_epoch_stats.json"
 LOG, SUMMARY, CONFIGURATION = "dlio.log", "summary.json", "dlio_config"
 
-_STATISTICS = re.compile(r"(\d{1,7})_per_epoch_stats\.json")
+_STATISTICS = re.compile(r"(0|[1-9]\d{0,6})_per_epoch_stats\.json", re.ASCII)
 _METADATA = re.compile(r".+_metadata(?:\.\w+)?\.json")
 # A rank's file of 20 operations has 5 kB; what is larger than this is not one.
 _MOST_BYTES = 32 << 20
+# Rank 0's log of 20 operations has some 20 kB; with everything that libraries may say, it stays below this.
+_MOST_LOG_BYTES = 256 << 20
+# More ranks than any layout has.
+_MOST_RANKS = 16_384
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,14 +62,24 @@ class RunFiles:
     is_training: bool = False
 
 
-def find_runs(folder: Path) -> list[Path]:
-    """Return the run folders at and below ``folder``, in the order of their names."""
+def find_runs(folder: Path, overlooked: Callable[[Message], None] = lambda _message: None) -> list[Path]:
+    """Return the run folders at and below ``folder``, in the order of their names.
+
+    ``overlooked`` is told of folders that cannot be read, and of links to folders, which are not followed.
+    """
     found = []
-    for here, folders, files in os.walk(folder):
+
+    def closed(error: OSError) -> None:
+        overlooked(Message(path=str(error.filename), text=f"it cannot be read: {error.strerror}."))
+
+    for here, folders, files in os.walk(folder, onerror=closed):
         folders.sort()
         statistics = any(map(_STATISTICS.fullmatch, files))
         if statistics or LOG in files or SUMMARY in files or any(map(_METADATA.fullmatch, files)):
             found.append(Path(here))
+        for name in folders:
+            if _is_link(Path(here, name)):
+                overlooked(Message(path=str(Path(here, name)), text="it is a link to a folder, and was not followed."))
         if statistics:
             folders.clear()
         elif CONFIGURATION in folders:
@@ -73,12 +87,20 @@ def find_runs(folder: Path) -> list[Path]:
     return found
 
 
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except OSError:
+        # Walking into it will fail in the same way, and be told.
+        return False
+
+
 def place_of(folder: Path) -> Place:
     """Say who published which system, from ``SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME``."""
     parts = folder.absolute().parts
     for kind in ("checkpointing", "training"):
         if kind in parts[1:-1]:
-            at = len(parts) - 1 - parts[::-1].index(kind)
+            at = len(parts) - 2 - parts[-2::-1].index(kind)
             published = at >= 3 and parts[at - 2] == "results"
             return Place(
                 folder=folder,
@@ -99,7 +121,13 @@ def read_run(folder: Path, heard: Callable[[], None] = lambda: None) -> RunFiles
     if facts.kind_of_benchmark not in ("", "checkpointing"):
         return replace(nothing, is_training=True)
     ranks: dict[int, RankTimes] = {}
+    for name in names:
+        if name.endswith(STATISTICS) and not _STATISTICS.fullmatch(name):
+            messages.append(Message(path=str(folder / name), text="left out: DLIO names no rank's file like this."))
     for rank, name in sorted((int(m[1]), m[0]) for m in map(_STATISTICS.fullmatch, names) if m):
+        if rank >= _MOST_RANKS:
+            messages.append(Message(path=str(folder / name), text="left out: no run has so many ranks."))
+            continue
         heard()
         content, fault = read_json(folder / name)
         if fault:
@@ -164,6 +192,8 @@ def _yaml(path: Path, messages: list[Message]) -> Any:
     import yaml  # noqa: PLC0415 - many folders have none
 
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError("it is far too large for what it should be")
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         messages.append(Message(path=str(path), text=f"it cannot be read: {error.strerror}."))
@@ -178,6 +208,9 @@ def _logged(path: Path, messages: list[Message]) -> RankTimes:
             yield from file
 
     try:
+        if path.stat().st_size > _MOST_LOG_BYTES:
+            messages.append(Message(path=str(path), text="it is far too large for what it should be."))
+            return logged_times(())
         return logged_times(lines())
     except OSError as error:
         messages.append(Message(path=str(path), text=f"it cannot be read: {error.strerror}."))

@@ -15,10 +15,10 @@ from pytest_ckpt.dlio.slowest import (
     ALL_RANKS,
     INFERRED,
     RANK_0,
-    USUAL_SECONDS_BETWEEN,
     Slowest,
     clock_skew_seconds,
     inference_error_seconds,
+    pause_between,
     slowest_of_each,
     strangers,
 )
@@ -26,10 +26,17 @@ from pytest_ckpt.records import Measurement, Operation, OperationKind
 from pytest_ckpt.sizing.models import Layout
 from pytest_ckpt.units import format_count, format_seconds
 
+AT_MOST = "at most"
+"""The word for an operation of which only an upper bound is known, where bases are counted."""
+
+_WORDS = (ALL_RANKS, INFERRED, AT_MOST, RANK_0)
+
 KINDS: tuple[OperationKind, ...] = ("save", "load")
 # Two ways to the same mean; more apart, and the files are not of one run.
 _SAME_MEAN = 0.01
 _WORTH_A_WORD_SECONDS = 1.0
+# So many operations that agree to the microsecond are one run twice.
+_MOST_ALIKE = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +48,7 @@ class Run:
     layout: Layout
     operations: tuple[Slowest, ...]
     inference_error_seconds: float | None
+    seconds_between: float | None
     rank_count: int
     started: str
     ended: str
@@ -50,8 +58,8 @@ class Run:
         return tuple(o for o in self.operations if o.kind == kind)
 
     def planned(self, kind: OperationKind) -> int:
-        """Return how many there should be: as configured, and never fewer than there are."""
-        return max(self.files.facts.planned.get(kind, 0), len(self.of_kind(kind)))
+        """Return how many there should be: as configured, and never fewer than the highest number that is there."""
+        return max(self.files.facts.planned.get(kind, 0), *(o.number for o in self.of_kind(kind)), 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,19 +131,25 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
             f"holds the times of {format_count(len(ranks))} of {format_count(processes)} ranks: the slowest process "
             "is inferred from when the next operation started."
         )
-    between = files.facts.seconds_between
-    seconds_between = USUAL_SECONDS_BETWEEN if between is None else between
-    operations = slowest_of_each(ranks, processes, seconds_between)
+    pause = pause_between(ranks, processes, files.facts.seconds_between, varies=files.facts.pause_varies)
+    if pause.says:
+        say(pause.says)
+    operations = slowest_of_each(ranks, processes, pause.seconds)
     if against := [f"{o.kind} {o.number}" for o in operations if o.contradicted]:
         say(
-            f"the starts of {', '.join(against)} and the next do not leave room for what a rank recorded with "
-            f"{format_seconds(seconds_between)} between checkpoints: nothing is inferred from them."
+            f"the starts of {_some(against)} and the next do not leave room for what a rank recorded with "
+            f"{format_seconds(pause.seconds or 0.0)} between checkpoints: nothing is inferred from them."
+        )
+    if hidden := [f"{o.kind} {o.number}" for o in operations if o.hidden]:
+        say(
+            f"after {_some(hidden)} the next operation started later than all ranks were done: a time in these files "
+            "is too short. Judged is what the starts say."
         )
     skew = clock_skew_seconds(ranks)
     if skew > _WORTH_A_WORD_SECONDS:
         say(f"the ranks' clocks differ by {format_seconds(skew)}; only durations on one clock are used.")
     for kind in KINDS:
-        if text := _disagreement(kind, files.facts, operations):
+        if text := _disagreement(kind, files.facts, operations, found.layout.bytes):
             say(text, folder / "summary.json")
     times = ranks[min(ranks)]
     run = Run(
@@ -144,7 +158,8 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
         files=replace(files, ranks={}, messages=()),
         layout=found.layout,
         operations=operations,
-        inference_error_seconds=inference_error_seconds(ranks, processes, seconds_between),
+        inference_error_seconds=inference_error_seconds(ranks, operations, pause.seconds),
+        seconds_between=pause.seconds,
         rank_count=len(ranks),
         started=times.started,
         ended=times.ended,
@@ -155,8 +170,20 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
 def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
     """Return one result for each system and layout; runs that saved and runs that loaded belong together."""
     groups: dict[tuple[str, str, str], list[tuple[Run, list[Message]]]] = {}
+    seen: dict[tuple[str, tuple[float, ...]], Run] = {}
     for run, messages in runs:
-        groups.setdefault((*_origin(run), run.layout.subject), []).append((run, messages))
+        group = groups.setdefault((*_origin(run), run.layout.subject), [])
+        times = tuple(o.seconds for o in run.operations)
+        first = seen.setdefault((run.started, times), run)
+        if first is not run and len(times) >= _MOST_ALIKE:
+            is_counted = any(other is first for other, _ in group)
+            once = ", and counts once" if is_counted else ""
+            text = f"it is the run of {_below(first.folder, top)}, to the microsecond: one of them is a copy{once}."
+            messages.append(Message(path=str(run.folder), text=text))
+            if is_counted:
+                group[0][1].extend(messages)
+                continue
+        group.append((run, messages))
     results = []
     for group in groups.values():
         ordered = sorted((run for run, _ in group), key=lambda r: (r.started, str(r.folder)))
@@ -222,7 +249,7 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
 
 def comparable(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     """Return the operations whose times say the same: those of the slowest process, where any is known."""
-    return tuple(o for o in operations if o.basis != RANK_0) or tuple(operations)
+    return tuple(o for o in operations if o.basis != RANK_0 and o.at_least_seconds is None) or tuple(operations)
 
 
 def _operation(found: Slowest, index: int, shards: Layout) -> Operation:
@@ -238,11 +265,12 @@ def _operation(found: Slowest, index: int, shards: Layout) -> Operation:
         bytes=shards.bytes,
         checkpoint=found.number,
         basis=found.basis,
+        at_least_seconds=found.at_least_seconds,
     )
 
 
 def _figures(kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest], planned: int) -> Figures:
-    known = [o for o in slowest if o.basis != RANK_0 and o.rank0_seconds is not None]
+    known = [o for o in slowest if o.basis != RANK_0 and o.at_least_seconds is None and o.rank0_seconds is not None]
     mean = statistics.fmean(o.seconds for o in known) if known else None
     own = statistics.fmean(o.rank0_seconds or 0.0 for o in known) if known else None
     published_seconds, rate, where = _as_published(kind, runs, slowest)
@@ -250,7 +278,7 @@ def _figures(kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest
         kind=kind,
         operations=len(slowest),
         planned=planned,
-        bases={basis: n for basis in (ALL_RANKS, INFERRED, RANK_0) if (n := sum(o.basis == basis for o in slowest))},
+        bases={word: n for word in _WORDS if (n := sum(_word(o) == word for o in slowest))},
         published_seconds=published_seconds,
         published_gib_per_second=rate,
         published_in=where,
@@ -258,6 +286,10 @@ def _figures(kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest
         overstatement=mean / own - 1 if mean and own else None,
         judged_seconds=max((o.seconds for o in slowest), default=None),
     )
+
+
+def _word(operation: Slowest) -> str:
+    return operation.basis if operation.at_least_seconds is None else AT_MOST
 
 
 def _as_published(
@@ -278,19 +310,27 @@ def _as_published(
     return statistics.fmean(own), statistics.fmean(gib / s for s in own), "rank 0's times, no summary.json"
 
 
-def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowest]) -> str:
-    """Say where the summary's mean is not that of rank 0's times; empty when it is, or cannot be compared."""
+def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowest], size: int) -> str:
+    """Say where the summary's means are not those of rank 0's times; empty when they are, or cannot be compared."""
     published = facts.published.get(kind)
     own = [o.rank0_seconds for o in operations if o.kind == kind and o.rank0_seconds is not None]
-    if published is None or published.seconds is None or not own:
+    if published is None or not own:
         return ""
-    mean = statistics.fmean(own)
-    if abs(mean - published.seconds) <= _SAME_MEAN * mean:
+    mean, rate = statistics.fmean(own), statistics.fmean(size / 2**30 / s for s in own)
+    if published.seconds is not None and abs(mean - published.seconds) > _SAME_MEAN * mean:
+        says, gives = format_seconds(published.seconds), format_seconds(mean)
+    elif published.gib_per_second is not None and abs(rate - published.gib_per_second) > _SAME_MEAN * rate:
+        says, gives = f"{published.gib_per_second:.3g} GiB/s", f"{rate:.3g} GiB/s"
+    else:
         return ""
     return (
-        f"it says that a {kind} took {format_seconds(published.seconds)} on average, and rank 0's times give "
-        f"{format_seconds(mean)}: it is of another run, or was changed. Judged are the times."
+        f"it says that a {kind} took {says} on average, and rank 0's times give {gives}: it is of another run, or was "
+        "changed. Judged are the times."
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
 
 
 def _weakest(operations: Sequence[Operation]) -> str:
@@ -303,18 +343,21 @@ def _weakest(operations: Sequence[Operation]) -> str:
 
 def _engine_facts(runs: Sequence[Run]) -> dict[str, str]:
     every = [run.files.facts for run in runs]
-    between = next((f.seconds_between for f in every if f.seconds_between is not None), None)
+    pauses = list(dict.fromkeys(run.seconds_between for run in runs if run.seconds_between is not None))
+    is_recorded = any(f.seconds_between is not None for f in every)
     errors = [run.inference_error_seconds for run in runs if run.inference_error_seconds is not None]
     found = {
         "runs": ", ".join(run.folder.name for run in runs),
         "checkpoint folder": next((f.checkpoint_folder for f in every if f.checkpoint_folder), ""),
-        "between checkpoints": f"{format_seconds(USUAL_SECONDS_BETWEEN)} (usual; not recorded)"
-        if between is None
-        else format_seconds(between),
+        "between checkpoints": ", ".join(map(format_seconds, pauses)) + ("" if is_recorded else " (not recorded)"),
     }
     if errors:
         found["inference from rank 0, held against all ranks"] = f"at most {format_seconds(max(errors))} off"
     return {name: value for name, value in found.items() if value}
+
+
+def _below(folder: Path, top: Path) -> Path:
+    return folder.relative_to(top) if folder.is_relative_to(top) else folder
 
 
 def _system(runs: Sequence[Run], top: Path) -> str:

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple, TypeGuard
 
 from pytest_ckpt.records import OperationKind
 
-_OPERATION = re.compile(r"(save|load)_ckpt(\d{1,6})")
+_OPERATION = re.compile(r"(save|load)_ckpt([1-9]\d{0,5})", re.ASCII)
+_NUMBER = r"\d{1,15}(?:\.\d{1,15})?"
 _LOGGED = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?) "
     r"(?:(?P<started>Starting (?:saving|loading) checkpoint)|(?P<ended>Finished (?:saving|loading) checkpoint)) "
-    r"(?P<number>\d{1,6})\b(?:.* in (?P<seconds>[\d.]+) s; Throughput: (?P<gib>[\d.]+) Gi?B/s)?"
+    rf"(?P<number>\d{{1,6}})\b(?:.* in (?P<seconds>{_NUMBER}) s; Throughput: (?P<gib>{_NUMBER}) Gi?B/s)?",
+    re.ASCII,
 )
 _CLOCK_START = datetime(2000, 1, 1)
 # The file repeats its two time stamps as a duration, to the microsecond.
@@ -42,6 +44,7 @@ class Timing(NamedTuple):
 class RankTimes:
     """What one rank recorded. ``bytes`` is one checkpoint of all ranks, None where no throughput was recorded.
 
+    ``began`` is when the first of them was preceded by nothing but a pause, in seconds on this rank's clock.
     ``faults`` are sentences about what could not be believed; those operations are left out.
     """
 
@@ -51,6 +54,7 @@ class RankTimes:
     ended: str = ""
     is_training: bool = False
     faults: tuple[str, ...] = ()
+    began: float | None = None
 
 
 def rank_times(stats: Any) -> RankTimes:
@@ -62,18 +66,23 @@ def rank_times(stats: Any) -> RankTimes:
     faults: list[str] = []
     is_training = False
     started = ended = ""
+    began: float | None = None
     before = 0
     for epoch in stats.values():
         if not isinstance(epoch, dict):
             faults.append("an epoch in it is no table")
             continue
         started = started or _text(epoch.get("start"))
+        if not timings and (moment := _moment(epoch.get("start"))):
+            began = _on_clock(moment)
         ended = _text(epoch.get("end")) or ended
         highest = before
         for name, entry in epoch.items():
             found = _OPERATION.fullmatch(name)
             if found is None:
                 is_training = is_training or name.startswith("block")
+                if name.startswith(("save_ckpt", "load_ckpt")):
+                    faults.append(f"{name:.40} is no name of an operation")
                 continue
             # Numbers start again in another epoch.
             number = before + int(found[2])
@@ -94,6 +103,7 @@ def rank_times(stats: Any) -> RankTimes:
         ended=ended,
         is_training=is_training,
         faults=tuple(faults),
+        began=began,
     )
 
 
@@ -116,7 +126,7 @@ def logged_times(lines: Iterable[str]) -> RankTimes:
             seconds = (at - starts[key]).total_seconds()
             last = found["at"]
             if seconds > 0:
-                timings[key] = Timing((starts[key] - _CLOCK_START).total_seconds(), seconds)
+                timings[key] = Timing(_on_clock(starts[key]), seconds)
                 if found["gib"]:
                     sizes.append(float(found["gib"]) * float(found["seconds"]))
     return RankTimes(timings=timings, bytes=_checkpoint_bytes(sizes), started=first, ended=last)
@@ -135,11 +145,15 @@ def _timing(entry: Any) -> Timing | str:
     apart = (end - start).total_seconds()
     if abs(apart - seconds) > _SAME_SECONDS:
         return f"says that it took {seconds:.6g} s, and its start and end are {apart:.6g} s apart"
-    return Timing((start - _CLOCK_START).total_seconds(), float(seconds))
+    return Timing(_on_clock(start), float(seconds))
 
 
 def _checkpoint_bytes(gib: list[float]) -> int | None:
     return round(statistics.median(gib) * 2**30) if gib else None
+
+
+def _on_clock(moment: datetime) -> float:
+    return (moment - _CLOCK_START).total_seconds()
 
 
 def _moment(text: Any) -> datetime | None:

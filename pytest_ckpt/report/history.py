@@ -5,17 +5,26 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.errors import UsageError
+from pytest_ckpt.plain_json import parse, read
+from pytest_ckpt.report.seal import is_as_listed
+from pytest_ckpt.schemas import faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMA = "pytest-ckpt/history/1"
 LINES, RUNS, _LOCK = "history.jsonl", "runs", "lock"
+_REPORT = "report.json"
+# As runs are named; nothing that leads out of the folder of runs.
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MOST_NAMED = 5
 OPTION = "--ckpt-history"
 # What a time depends on besides storage and load: with another value the series is another one.
 _CONDITIONS = (
@@ -106,23 +115,79 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """
     file = history.expanduser() / LINES
     try:
-        lines = file.read_bytes().splitlines()
+        lines = read(file).splitlines()
     except OSError as error:
         raise UsageError(
             f"{file} cannot be read: {error.strerror}.", f"Name a folder that runs were given with {OPTION}."
         ) from None
-    entries, notices = [], []
+    entries: dict[str, dict[str, Any]] = {}
+    notices = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
-            if found["schema"] != SCHEMA:
-                raise ValueError(f"schema {found['schema']}")
-            entries.append(found)
-        except (ValueError, KeyError, TypeError) as error:
+            found = _entry_of(line)
+            if found["id"] in entries:
+                raise ValueError(f"run {found['id']} has a line already")
+            entries[found["id"]] = found
+        except ValueError as error:
             notices.append(f"line {number} of {LINES} was passed over: {error}")
-    return sorted(entries, key=lambda e: str(e["started"])), notices
+    return sorted(entries.values(), key=_moment), notices
+
+
+def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Hold every line against the report of its run; return what can be believed, and what cannot.
+
+    Where they differ the report counts, as long as it is as its manifest lists it.
+    """
+    runs = history.expanduser() / RUNS
+    kept, notices, bare = [], [], 0
+    for line in entries:
+        folder = runs / line["id"]
+        if not folder.is_dir():
+            bare += 1
+            kept.append(line)
+            continue
+        try:
+            # As a line would hold it: without tuples.
+            told = parse(json.dumps(entry(parse(read(folder / _REPORT)))).encode())
+            wrong = faults(told, "history")
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            wrong = [f"{_REPORT} is none: {error}"]
+        if not wrong and not is_as_listed(folder, _REPORT):
+            wrong = [f"{_REPORT} is not as its run left it"]
+        if wrong:
+            notices.append(f"run {line['id']} was left out: {RUNS}/{line['id']}: {wrong[0]}")
+            continue
+        if told != line:
+            names = ", ".join(name for name in told if told[name] != line.get(name)) or "more than there was"
+            notices.append(f"run {line['id']}: its line was changed ({names}); its report counts")
+        kept.append(told)
+    known = {line["id"] for line in entries}
+    lost = sorted(f.name for f in runs.iterdir() if f.name not in known and f.is_dir()) if runs.is_dir() else []
+    if lost := [name for name in lost if not name.startswith(".")]:
+        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+        notices.append(f"in {RUNS}, but without a line in {LINES}: {', '.join(lost[:_MOST_NAMED])}{more}")
+    if bare:
+        notices.append(f"{bare} of {len(entries)} runs have no folder in {RUNS}: nothing holds their lines")
+    return sorted(kept, key=_moment), notices
+
+
+def _entry_of(line: bytes) -> dict[str, Any]:
+    """Return the entry that a line holds. Raises ValueError that says why it is none."""
+    found: dict[str, Any] = parse(line)
+    if wrong := faults(found, "history"):
+        raise ValueError(wrong[0])
+    if not _ID.fullmatch(found["id"]):
+        raise ValueError(f"{found['id']!r:.60} is no name of a run")
+    _moment(found)
+    return found
+
+
+def _moment(line: Mapping[str, Any]) -> datetime:
+    """Return when a run started; a moment without a zone counts as UTC. Raises ValueError when it is none."""
+    moment = datetime.fromisoformat(str(line["started"]))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _last_byte(descriptor: int) -> bytes:

@@ -53,24 +53,18 @@ CLUSTER_QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 def write_certificate(document: dict[str, Any], path: Path) -> None:
     """Write the certificate of a report document. The file appears whole or not at all."""
-    _write(render(document), path)
+    _write_whole(path, render(document))
 
 
 def write_results_table(document: dict[str, Any], path: Path) -> None:
     """Write the page of a tree of published results: one table. The file appears whole or not at all."""
-    _write(render_results_table(document), path)
+    _write_whole(path, render_results_table(document))
 
 
 def render_results_table(document: dict[str, Any]) -> str:
     """Return the table of a tree of published results as one HTML page."""
     template = _environment().get_template("results.html.j2")
     return template.render(document=document, messages=group_messages(document["messages"]))
-
-
-def _write(page: str, path: Path) -> None:
-    made = path.with_name(path.name + ".part")
-    made.write_text(page, encoding="utf-8")
-    made.replace(path)
 
 
 def render(document: dict[str, Any]) -> str:
@@ -122,8 +116,17 @@ class Section:
 def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[Section]) -> None:
     """Write a page of text, pictures and tables in the certificate's style. It appears whole or not at all."""
     drawn = [dataclasses.replace(s, pictures=tuple(Markup(p) for p in s.pictures)) for s in sections]
-    text = _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn)
-    _write(text, path)
+    _write_whole(path, _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn))
+
+
+def _write_whole(path: Path, text: str) -> None:
+    made = path.parent / f"{path.name}.part"
+    try:
+        made.write_text(text, encoding="utf-8")
+        made.replace(path)
+    except OSError:
+        made.unlink(missing_ok=True)
+        raise
 
 
 def _heat_legend() -> list[str]:

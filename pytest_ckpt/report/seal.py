@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,29 +37,56 @@ class Comparison:
         return not (self.changed or self.added or self.removed or self.ill_formed)
 
 
+def report_text(document: Mapping[str, Any]) -> str:
+    """Return a report as ``report.json`` holds it."""
+    return json.dumps(document, indent=1) + "\n"
+
+
 def write_manifest(folder: Path) -> None:
-    """Write the SHA-256 of every file below ``folder`` into ``manifest.sha256``."""
+    """Write the SHA-256 of every file below ``folder`` into ``manifest.sha256``.
+
+    Folders without a file are removed: a manifest cannot list them, so that one that is there later was added.
+    """
+    for place, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(place).rmdir()
     (folder / MANIFEST).write_text(manifest_text(digests(folder)), encoding="utf-8", errors="surrogateescape")
 
 
 def digests(folder: Path) -> dict[str, str]:
     """Return {path below the folder: SHA-256} of every file that a manifest lists.
 
-    What is neither a file nor a folder (a link, a pipe) has no digest: it is listed with an empty one.
+    What has no digest is listed with an empty one: what is neither a file nor a folder (a link, a pipe), what cannot be
+    read, and, with a slash at its end, a folder in which there is nothing.
     """
-    found = {}
-    for place, folders, files in os.walk(folder):
+    found: dict[str, str] = {}
+
+    def closed(error: OSError) -> None:
+        found[f"{Path(error.filename).relative_to(folder).as_posix()}/"] = ""
+
+    for place, folders, files in os.walk(folder, onerror=closed):
+        if not folders and not files and place != str(folder):
+            found[f"{Path(place).relative_to(folder).as_posix()}/"] = ""
         for name in [*files, *(f for f in folders if Path(place, f).is_symlink())]:
             path = Path(place, name)
             below = path.relative_to(folder).as_posix()
             if below not in _NOT_LISTED:
-                found[below] = file_digest(path) if stat.S_ISREG(path.lstat().st_mode) else ""
+                found[below] = _digest_or_none(path)
     return found
 
 
 def manifest_text(found: Mapping[str, str]) -> str:
     """Return the manifest of these digests, in the order of the paths."""
     return "".join(_line(name, found[name]) for name in sorted(found) if found[name])
+
+
+def is_as_listed(folder: Path, name: str) -> bool:
+    """Whether one file is as the manifest of its folder lists it."""
+    try:
+        listed = (folder / MANIFEST).read_bytes().decode("utf-8", errors="surrogateescape").splitlines(keepends=True)
+        return _line(name, file_digest(folder / name)) in listed
+    except OSError:
+        return False
 
 
 def compare(folder: Path) -> Comparison:
@@ -79,7 +108,7 @@ def compare(folder: Path) -> Comparison:
         removed=tuple(sorted(set(listed) - set(there))),
         ill_formed=tuple(ill_formed),
     )
-    if result.is_same and text != manifest_text(there):
+    if result.is_same and (text != manifest_text(there) or (folder / MANIFEST).is_symlink()):
         return Comparison(listed=len(listed), changed=(MANIFEST,), added=(), removed=(), ill_formed=())
     return result
 
@@ -100,6 +129,13 @@ def _read_line(line: str) -> tuple[str, str]:
         for character, escape in reversed(_ESCAPES.items()):
             name = name.replace(escape, character)
     return name, digest
+
+
+def _digest_or_none(path: Path) -> str:
+    try:
+        return file_digest(path) if stat.S_ISREG(path.lstat().st_mode) else ""
+    except OSError:
+        return ""
 
 
 def file_digest(path: Path) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import units
 from pytest_ckpt.report.svg import Axis, escape, label, line, picture, printable, tag
+from pytest_ckpt.statistics import FEWEST_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.report.html import Section
 
 _METHOD = (
-    "A point is a run: the median of its operations. A change is told when the newest 3, 5, 8, 13 or 21 runs differ "
-    "from the up to 40 before them in an exact rank test (Mann and Whitney), at 0.1 % each: below 0.5 % false alarms "
-    "for a series whose runs come in no particular order. A change that is older than 21 runs has become what the "
-    "newest are compared with."
+    "A point is a run: the median of its operations. A change is told when the newest 5, 8, 13 or 21 runs differ from "
+    "the up to 40 before them in an exact rank test (Mann and Whitney): below 0.01 % false alarms a look, for a series "
+    "whose runs come in no particular order. A change that is older than 21 runs has become what the newest are "
+    "compared with."
 )
 _BARS = {True: "▁▂▃▄▅▆▇█", False: "_.-=+*#@"}
 _COLUMNS = ("median", "slowest", "limit")
@@ -44,14 +45,21 @@ def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
     lines += [f"{s['subject']} {s['kind']}: {_change(s)}" for s in document["series"] if s["change"]]
     if not any(s["change"] for s in document["series"]):
         lines.append("no change shows")
+    young = [s for s in document["series"] if not s["can_show"]]
+    lines += [
+        f"{s['subject']} {s['kind']}: too few runs to show a change: {len(s['points'])} of {FEWEST_RUNS}" for s in young
+    ]
     lines += [f"{s['subject']} {s['kind']}: left out: {text}" for s in document["series"] if (text := _left_out(s))]
     lines += document["notices"]
     if document["regression"] is not None:
         threshold = units.format_percent(document["regression"])
         named = ", ".join(document["regressions"])
-        lines.append(f"REGRESSION of at least {threshold}: {named}" if named else f"no regression of {threshold}")
+        blind = f"; {len(young)} of {len(document['series'])} series are too short to show one" if young else ""
+        lines.append(
+            f"REGRESSION of at least {threshold}: {named}" if named else f"no regression of {threshold}{blind}"
+        )
     lines += ["", *textwrap.wrap(_METHOD, 100)]
-    return [printable(text) for text in lines]
+    return [printable(text).replace("\n", " ") for text in lines]
 
 
 def trend_sections(document: Mapping[str, Any]) -> list[Section]:
@@ -89,7 +97,11 @@ def _late(points: Sequence[Mapping[str, Any]]) -> str:
 def _change(series: Mapping[str, Any]) -> str:
     change = series["change"]
     if change is None:
-        return "No change shows."
+        return (
+            "No change shows."
+            if series["can_show"]
+            else f"Too few runs to show a change: {len(series['points'])} of {FEWEST_RUNS}."
+        )
     word = "slower" if change["ratio"] > 1 else "faster"
     return (
         f"{word} since {change['since']}: the newest {change['runs']} runs take {change['ratio']:.3f} times what the "

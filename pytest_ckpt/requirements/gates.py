@@ -82,6 +82,8 @@ def read_gates(
     extends = str(table.get("extends", ""))
     if extends not in BUILT_IN:
         raise ValueError(f'it must extend one of {", ".join(BUILT_IN)}, such as extends = "posix-shared"')
+    if name in BUILT_IN:
+        raise ValueError(f"its name, {name}, is that of a table that ships: give it one of its own")
     below = base(extends)
     return Gates(
         name=name,

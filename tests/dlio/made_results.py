@@ -41,7 +41,10 @@ def steady(save: float = 5.0, load: float = 4.0) -> Seconds:
 
 @dataclass(kw_only=True)
 class MadeRun:
-    """One run. ``seconds`` is called with kind, number and rank; ``offsets`` are clocks that are set apart, by rank."""
+    """One run. ``seconds`` is called with kind, number and rank; ``offsets`` are clocks that are set apart, by rank.
+
+    ``listing`` is what every rank takes between the saves and the loads to list the checkpoints.
+    """
 
     model: str = "llama3-8b"
     processes: int = 8
@@ -52,6 +55,7 @@ class MadeRun:
     started: datetime = datetime(2026, 3, 1, 12, 0, 0)
     offsets: Mapping[int, float] = field(default_factory=dict)
     jitter: float = 0.0005
+    listing: float = 0.0
     seed: int = 1
     size: int | None = None
 
@@ -66,6 +70,7 @@ class MadeRun:
         wanted = range(self.processes) if ranks is None else ranks
         epochs: dict[int, dict[str, Any]] = {r: {"start": self._moment(r, at)} for r in wanted}
         for kind, count in (("save", self.saves), ("load", self.loads)):
+            at += self.listing if kind == "load" else 0.0
             for number in range(1, count + 1):
                 barrier = at + self.between
                 last = barrier

@@ -28,7 +28,7 @@ OF_SCHEMA = {
     "": "The document", "run": "run", "cluster": "cluster", "checkpoint": "checkpoints", "demand": "demand",
     "verdict": "requirements", "requirement": "catalogue", "gates": "gates", "measurement": "measurements",
     "operation": "operations", "cache": "cache", "integrity": "integrity", "fault": "faults",
-    "durability": "durability",
+    "durability": "durability", "retention": "retention and data", "data": "retention and data",
     "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
     "beside_neighbour": "patterns", "beside_reads": "patterns", "failure": "failure", "observation": "observations",
     "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "published": "published",

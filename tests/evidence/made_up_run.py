@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +96,39 @@ def make_run(
     (folder / "launches" / "1").mkdir(parents=True)
     (folder / "launches" / "1" / "command").write_text("mpiexec -n 2 python -m pytest_ckpt.ranks\n")
     (folder / "launches" / "1" / "rank-0.log").write_text('{"event": "hello", "rank": 0}\n')
-    (folder / "events.jsonl").write_text('{"seconds": 0.1, "event": "ready"}\n')
+    (folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in _events(measurements)))
     (folder / "plan.json").write_text(json.dumps(plan.to_plain(ranks=True)) + "\n")
-    (folder / "session.json").write_text(json.dumps({"run_id": document["run"]["id"]}) + "\n")
+    (folder / "session.json").write_text(json.dumps(_session(document), indent=1) + "\n")
     (folder / "lock").touch()
     write_report(document, folder, signer)
     return document
+
+
+def _session(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what is written down of a run when it begins."""
+    run = document["run"]
+    return {
+        "run_id": run["id"],
+        "started": run["started"],
+        "seed": run["seed"],
+        "command": run["command"],
+        **{name: document[name] for name in ("environment", "gates", "waivers")},
+    }
+
+
+def _events(measurements: list[Measurement]) -> Iterator[dict[str, Any]]:
+    """Yield what rank 0 tells of these measurements."""
+    yield {"seconds": 0.1, "event": "ready"}
+    for measurement in measurements:
+        plain = to_plain(measurement)
+        about = {"seconds": 0.2, "subject": measurement.subject}
+        yield {**about, "event": "measuring"}
+        for operation in plain["operations"]:
+            yield {**about, "event": "operation", "operation": operation}
+        for name in ("durability", "integrity"):
+            yield {**about, "event": name, name: plain[name]}
+        end = ("cache", "ranks", "retention", "data", "engine_facts", "stages")
+        yield {**about, "event": "measured", **{name: plain[name] for name in end}}
 
 
 def _measurement(rng: random.Random, planned: PlannedCheckpoint, save: float, load: float, noise: float) -> Measurement:

@@ -8,6 +8,7 @@ import made_up_run
 import pytest
 
 from pytest_ckpt.cli import main
+from pytest_ckpt.schemas import faults
 
 TEN = {"ckpt_operations": "10"}
 
@@ -29,7 +30,9 @@ def runs(tmp_path_factory):
 
 def diff(runs, one, other, capsys, *words):
     assert main(["diff", str(runs / one), str(runs / other), "--json", *words]) == 0
-    return json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert not faults(document, "diff")
+    return document
 
 
 def rows(document, name):

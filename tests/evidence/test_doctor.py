@@ -13,6 +13,7 @@ from pytest_ckpt.cli import main
 from pytest_ckpt.errors import UsageError
 from pytest_ckpt.measure.doctor import memory_limit_bytes
 from pytest_ckpt.report.html import write_certificate
+from pytest_ckpt.schemas import faults
 from pytest_ckpt.system_description import FACTS, read_system, template
 
 TWO = ("--ckpt-processes=2", "--ckpt-mode=open", "--ckpt-model=llama3-8b", "--ckpt-profile=smoke", "--cluster=64")
@@ -21,7 +22,7 @@ TWO = ("--ckpt-processes=2", "--ckpt-mode=open", "--ckpt-model=llama3-8b", "--ck
 def doctor(capsys, *words):
     code = main(["doctor", "--json", *words])
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "pytest-ckpt/doctor/1"
+    assert not faults(document, "doctor")
     assert (code == 0) == document["can_run"]
     return code, {f["name"]: f for f in document["findings"]}
 

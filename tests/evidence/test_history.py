@@ -14,6 +14,7 @@ from pytest_ckpt.errors import UsageError
 from pytest_ckpt.report.history import append_run, check_place, entry, read_history
 from pytest_ckpt.report.seal import compare
 from pytest_ckpt.report.trend import sparkline
+from pytest_ckpt.schemas import faults
 from pytest_ckpt.trend import make_trend
 
 DAYS = 40
@@ -45,7 +46,9 @@ def write(folder, lines):
 
 def trend(folder, capsys, *words):
     code = main(["trend", str(folder), "--json", *words])
-    return code, json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert not faults(document, "trend")
+    return code, document
 
 
 def test_a_run_is_copied_and_its_line_appended(tmp_path, capsys):
@@ -57,6 +60,7 @@ def test_a_run_is_copied_and_its_line_appended(tmp_path, capsys):
     assert notices == []
     assert [e["id"] for e in entries] == ["20310506T070809-000001", "20310506T070809-000002"]
     for e in entries:
+        assert not faults(e, "history")
         assert compare(tmp_path / "kept" / e["folder"]).is_same
         assert main(["verify", str(tmp_path / "kept" / e["folder"])]) == 0
     capsys.readouterr()

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pytest_ckpt.cli import main
 from pytest_ckpt.report.seal import ATTESTATION, MANIFEST, compare, write_manifest
 from pytest_ckpt.report.signing import Signer
+from pytest_ckpt.schemas import faults
 from pytest_ckpt.session import write_report
 from pytest_ckpt.verification import verify_folder
 
@@ -259,6 +260,7 @@ def test_the_command_says_what_holds_and_what_an_unsigned_folder_cannot_show(pla
 def test_the_command_prints_json(plain, capsys):
     assert main(["verify", str(plain), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
+    assert not faults(said, "verify")
     assert (said["schema"], said["outcome"]) == ("pytest-ckpt/verify/1", "unchanged")
     assert [c["name"] for c in said["checks"]] == ["digests", "schema", "verdicts", "pages", "signature"]
 

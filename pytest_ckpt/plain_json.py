@@ -1,0 +1,80 @@
+"""JSON read strictly, so that whoever reads the same bytes sees the same document, and every number is one.
+
+Python's own reader takes NaN and Infinity, makes an infinite number of 1e999, keeps the last of two values of one name
+and takes lists that lie too deep for whoever walks through them. In a file that verdicts are made from, each of these
+is a fault.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_MOST_BYTES = 1 << 30
+# Those of 2^64: inodes have as many, nothing else in a run has more.
+_MOST_DIGITS = 20
+# Far more than our documents have, and far less than what recursive code can follow.
+_MOST_DEPTH = 64
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_NO_BRACKET = re.compile(r"[^\[\]{}]+")
+
+
+def read(path: Path) -> bytes:
+    """Return what a file holds. Raises OSError, also for what is no file: a pipe would keep its reader for ever."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no file", str(path))
+    if found.st_size > _MOST_BYTES:
+        raise OSError(errno.EFBIG, "it is far too large for what it should be", str(path))
+    return path.read_bytes()
+
+
+def parse(data: bytes) -> Any:
+    """Return what JSON in UTF-8 says. Raises ValueError with a sentence about what is wrong with it."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8: {error.reason} at byte {error.start}") from None
+    if _depth(text) > _MOST_DEPTH:
+        raise ValueError("its lists or tables lie too deep in each other")
+    return json.loads(text, parse_constant=_refuse, parse_float=_number, parse_int=_whole, object_pairs_hook=_table)
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for bracket in _NO_BRACKET.sub("", _STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large for a number")
+    return value
+
+
+def _whole(text: str) -> int:
+    if len(text.lstrip("-")) > _MOST_DIGITS:
+        raise ValueError(f"{text[:40]} is too large for a whole number")
+    return int(text)
+
+
+def _table(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r:.60} stands twice in one table")
+    return table

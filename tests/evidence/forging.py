@@ -1,0 +1,43 @@
+"""What the tests of forged files share: how a document is changed, and what is put into it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+NUMBERS = ("NaN", "Infinity", "-Infinity", "1e999", "-1", "0", "-0.0", "1e300", "9" * 40, '"0.1"', "true", "null", "[]")
+"""As JSON: each would pass for less than a limit, or break what compares it."""
+
+HOSTILE = st.sampled_from(
+    [None, True, -1, 0, 1e300, 10**15, 1e-320, "", "x", "\x1b[2J", "\ud800", "../../up", [], {}, [[]], {"a": None}]
+)
+
+
+def edit(file: Path, change: Callable[[Any], object]) -> None:
+    """Change a document and write it as a run does."""
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def places(document: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in a document."""
+    yield place
+    if isinstance(document, dict | list):
+        for key, value in document.items() if isinstance(document, dict) else enumerate(document):
+            yield from places(value, (*place, key))
+
+
+def put(document: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """Return a document with another value in a place; the empty place is the whole."""
+    if not place:
+        return value
+    inside = document
+    for key in place[:-1]:
+        inside = inside[key]
+    inside[place[-1]] = value
+    return document

@@ -1,0 +1,172 @@
+"""Histories that somebody changed with a text editor: found and told, and no better trend."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+
+import made_up_run
+import pytest
+from forging import HOSTILE, NUMBERS, edit, places, put
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.cli import main
+from pytest_ckpt.report.history import append_run
+from pytest_ckpt.schemas import faults
+
+SUBJECT, REPORT = made_up_run.SUBJECT, "report.json"
+
+
+@pytest.fixture(scope="module")
+def kept_by_runs(tmp_path_factory):
+    """A history of four runs, the last of which was slow."""
+    home = tmp_path_factory.mktemp("history")
+    for night in range(1, 5):
+        document = made_up_run.make_run(
+            home / f"run-{night}", seed=night, started=f"2031-05-0{night}T02:00:00+00:00",
+            save=0.5 if night == 4 else 0.1,
+        )  # fmt: skip
+        append_run(home / "kept", document, home / f"run-{night}")
+    return home / "kept"
+
+
+@pytest.fixture
+def kept(kept_by_runs, tmp_path):
+    return shutil.copytree(kept_by_runs, tmp_path / "kept")
+
+
+def trend(folder, capsys, *words):
+    code = main(["trend", str(folder), "--json", *words])
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert not faults(document, "trend")
+    return code, document
+
+
+def lines_of(folder):
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+
+
+def write_lines(folder, lines):
+    (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_history_that_nobody_touched_has_nothing_to_say(kept, capsys):
+    _, document = trend(kept, capsys)
+    assert (document["runs"], document["notices"]) == (4, [])
+    assert [p["id"][-1] for p in document["series"][0]["points"]] == ["1", "2", "3", "4"]
+
+
+def test_a_line_that_stands_twice_counts_once(kept, capsys):
+    lines = lines_of(kept)
+    write_lines(kept, [*lines, *lines[:3], lines[0]])
+    _, document = trend(kept, capsys)
+    assert document["runs"] == 4
+    assert document["notices"][0] == (
+        f"line 5 of history.jsonl was passed over: run {lines[0]['id']} has a line already"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("started", lambda line: line.update(started="2030-01-01T00:00:00+00:00")),
+        ("subjects", lambda line: line["subjects"][0].update(save_seconds=[0.1, 0.1, 0.1])),
+        ("subjects", lambda line: line["subjects"][0].update(is_whole=False)),
+        ("subjects", lambda line: line["subjects"][0]["conditions"].update(engine="other")),
+        ("subjects", lambda line: line["subjects"][0].update(save_limit_seconds=1e6)),
+        ("grade", lambda line: line.update(grade="certified")),
+    ],
+)
+def test_a_line_that_was_changed_is_held_against_its_report(kept, capsys, name, change):
+    before = trend(kept, capsys)[1]
+    lines = lines_of(kept)
+    change(lines[3])
+    write_lines(kept, lines)
+    _, document = trend(kept, capsys)
+    assert document["notices"] == [f"run {lines[3]['id']}: its line was changed ({name}); its report counts"]
+    assert document["series"] == before["series"]
+
+
+def test_a_line_that_was_taken_away_is_missed(kept, capsys):
+    lines = lines_of(kept)
+    write_lines(kept, lines[:3])
+    assert trend(kept, capsys)[1]["notices"] == [f"in runs, but without a line in history.jsonl: {lines[3]['id']}"]
+
+
+def test_a_run_whose_report_was_changed_is_left_out(kept, capsys):
+    lines = lines_of(kept)
+    report = kept / "runs" / lines[3]["id"] / REPORT
+    edit(report, lambda document: document.update(grade="certified"))
+    _, document = trend(kept, capsys)
+    assert document["runs"] == 3
+    assert document["notices"] == [
+        f"run {lines[3]['id']} was left out: runs/{lines[3]['id']}: report.json is not as its run left it"
+    ]
+    report.write_text("{")
+    assert "report.json is none: Expecting" in trend(kept, capsys)[1]["notices"][0]
+
+
+def test_run_folders_that_were_cleared_away_cost_no_line(kept, capsys):
+    for folder in sorted((kept / "runs").iterdir())[:2]:
+        shutil.rmtree(folder)
+    _, document = trend(kept, capsys)
+    assert document["runs"] == 4
+    assert document["notices"] == ["2 of 4 runs have no folder in runs: nothing holds their lines"]
+
+
+def test_the_order_is_that_of_time_whatever_the_zone(kept, capsys):
+    shutil.rmtree(kept / "runs")
+    lines = lines_of(kept)
+    # By their letters the other way round.
+    lines[0]["started"], lines[1]["started"] = "2031-05-01T09:00:00+09:00", "2031-05-01T01:00:00"
+    write_lines(kept, lines[:2])
+    _, document = trend(kept, capsys)
+    assert [p["started"] for p in document["series"][0]["points"]] == [lines[0]["started"], lines[1]["started"]]
+
+
+@pytest.mark.parametrize("identity", ["../../../etc", "a/b", "", ".", "x" * 200, "a\x1b[2Jb"])
+def test_a_name_that_leads_elsewhere_is_none(kept, capsys, identity):
+    lines = lines_of(kept)
+    lines[0]["id"] = identity
+    write_lines(kept, lines)
+    _, document = trend(kept, capsys)
+    assert document["runs"] == 3
+    assert "line 1 of history.jsonl was passed over" in document["notices"][0]
+    main(["trend", str(kept)])
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_value_in_any_place_of_a_line_ends_in_a_trend(kept_by_runs, tmp_path_factory, capsys, data):
+    home = tmp_path_factory.mktemp("any")
+    lines = lines_of(kept_by_runs)
+    place = data.draw(st.sampled_from([p for p in places(lines[1]) if p]))
+    document = put(copy.deepcopy(lines[1]), place, data.draw(HOSTILE))
+    write_lines(home, [lines[0], document, *lines[2:]])
+    for words in ([], ["--json"], [f"--html={home / 'page.html'}"]):
+        assert main(["trend", str(home), *words, "--fail-on-regression=10%"]) == 0
+        said = capsys.readouterr()
+        assert "\x1b" not in said.out + said.err
+    shutil.rmtree(home)
+
+
+@pytest.mark.parametrize("number", [n for n in NUMBERS if n != "[]"])
+def test_a_number_that_is_none_is_no_time_of_a_night(kept, capsys, number):
+    lines = lines_of(kept)
+    lines[3]["subjects"][0]["save_seconds"][0] = "HERE"
+    text = "".join(json.dumps(line) + "\n" for line in lines).replace('"HERE"', number)
+    (kept / "history.jsonl").write_text(text)
+    _, document = trend(kept, capsys)
+    assert document["runs"] == 3
+    assert document["notices"][0].startswith("line 4 of history.jsonl was passed over")
+
+
+def test_a_newest_run_that_did_not_end_well_is_named(kept, capsys):
+    shutil.rmtree(kept / "runs")
+    lines = lines_of(kept)
+    lines[3]["subjects"][0]["is_whole"] = False
+    write_lines(kept, lines)
+    assert f"the newest run, {lines[3]['id']}, did not end well: {SUBJECT}" in trend(kept, capsys)[1]["notices"]

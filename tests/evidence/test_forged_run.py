@@ -1,0 +1,325 @@
+"""Run folders that somebody changed with a text editor: found and told, and never judged better.
+
+Beside them what only breaks things: numbers that are none, documents of any shape, names that steer a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import made_up_run
+import pytest
+from forging import HOSTILE, NUMBERS, edit, places, put
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.cli import main
+from pytest_ckpt.report.seal import MANIFEST, write_manifest
+from pytest_ckpt.schemas import faults
+from pytest_ckpt.session import write_report
+
+SUBJECT = made_up_run.SUBJECT
+FACTS = f"measurements/{SUBJECT}.json"
+REPORT, EVENTS, SESSION = "report.json", "events.jsonl", "session.json"
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    """A run in which a save missed its limit."""
+    folder = tmp_path_factory.mktemp("late") / "run"
+    document = made_up_run.make_run(folder, save=100.0)
+    assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "failed"
+    return folder
+
+
+@pytest.fixture
+def run(late, tmp_path):
+    return shutil.copytree(late, tmp_path / "run")
+
+
+def judge(folder, capsys, *words):
+    """Return (exit code, document or None, what stands on standard error)."""
+    code = main(["judge", str(folder), "--json", *words])
+    said = capsys.readouterr()
+    return code, json.loads(said.out, parse_constant=pytest.fail) if said.out else None, said.err
+
+
+def verify(folder, capsys):
+    """Return (exit code, every detail)."""
+    code = main(["verify", str(folder), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert not faults(said, "verify")
+    return code, [d for c in said["checks"] for d in c["details"]]
+
+
+def shorten(measurement):
+    for operation in measurement["operations"]:
+        share = 0.001 / operation["seconds"]
+        operation["seconds"] *= share
+        operation["rank0_seconds"] *= share
+        operation["rank_seconds"] = [s * share for s in operation["rank_seconds"]]
+        operation["phases"] = {name: s * share for name, s in operation["phases"].items()}
+
+
+# --- a run folder of ours --------------------------------------------------------------------------------------------
+
+
+def test_measurements_that_were_changed_certify_nothing(run, capsys):
+    edit(run / FACTS, shorten)
+    code, document, _ = judge(run, capsys)
+    assert any(f"The folder is not as its run left it: changed {FACTS}." in r for r in document["grade_reasons"])
+    assert document["grade"] != "certified"
+    code, details = verify(run, capsys)
+    assert (code, details[0]) == (1, f"changed: {FACTS}")
+
+
+def test_what_would_be_certified_is_incomplete_in_a_folder_that_was_changed(tmp_path, capsys, monkeypatch):
+    made_up_run.make_run(tmp_path / "run")
+    edit(tmp_path / "run" / FACTS, shorten)
+    # A run at full size would take hundreds of GiB: what is judged is as of one.
+    monkeypatch.setattr("pytest_ckpt.certificate._rehearsal_reasons", lambda *_: [])
+    code, document, _ = judge(tmp_path / "run", capsys)
+    assert (code, document["exit_code"], document["grade"]) == (8, 8, "incomplete")
+    write_manifest(tmp_path / "run")
+    assert judge(tmp_path / "run", capsys)[1]["grade"] == "certified"
+
+
+def test_without_a_manifest_nothing_is_certified(run, capsys):
+    (run / MANIFEST).unlink()
+    reasons = judge(run, capsys)[1]["grade_reasons"]
+    assert any(f"{MANIFEST} cannot be read: No such file or directory" in reason for reason in reasons)
+
+
+def test_better_measurements_with_report_pages_and_manifest_to_fit_contradict_the_events(run, capsys):
+    edit(run / FACTS, shorten)
+    write_manifest(run)
+    code, document, _ = judge(run, capsys)
+    assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "met"
+    forged = json.loads((run / REPORT).read_text())
+    forged |= {n: document[n] for n in ("requirements", "measurements", "certified_cluster", "training", "grade")}
+    forged |= {n: document[n] for n in ("grade_reasons", "exit_code")}
+    write_report(forged, run)
+    code, details = verify(run, capsys)
+    assert code == 1
+    assert details == [f"{FACTS}: its operations is not what rank 0 told (events.jsonl)"]
+
+
+@pytest.mark.parametrize("way", ["gone", "empty", "of another", "no JSON", "no table"])
+def test_events_that_were_taken_away_are_missed(run, capsys, way):
+    events = run / EVENTS
+    if way == "gone":
+        events.unlink()
+    else:
+        text = {
+            "empty": "",
+            "of another": events.read_text().replace(SUBJECT, "other"),
+            "no JSON": "{",
+            "no table": "3",
+        }
+        events.write_text(text[way])
+    write_manifest(run)
+    code, details = verify(run, capsys)
+    assert code == 1
+    assert any(EVENTS in detail for detail in details)
+
+
+@pytest.mark.parametrize("field", ["id", "started", "seed", "command", "version"])
+def test_another_moment_or_name_of_the_run_does_not_fit_what_was_written_when_it_began(run, capsys, field):
+    other = {"started": "2020-01-01T00:00:00+00:00", "seed": 7, "command": ["pytest"]}.get(field, "other")
+    report = json.loads((run / REPORT).read_text())
+    report["run"][field] = other
+    write_report(report, run)
+    code, details = verify(run, capsys)
+    assert code == 1
+    assert any(detail.startswith(f"run.{field}: report.json says") for detail in details), details
+
+
+def test_a_smaller_cluster_in_the_report_does_not_fit_the_plan(run, capsys):
+    def easier(report):
+        for setting in report["settings"]:
+            if setting["option"] == "--ckpt-cluster":
+                setting["value"] = "1"
+
+    edit(run / REPORT, easier)
+    report = json.loads((run / REPORT).read_text())
+    write_manifest(run)
+    document = judge(run, capsys)[1]
+    report |= {n: document[n] for n in ("cluster", "checkpoints", "requirements", "certified_cluster", "training")}
+    report |= {n: document[n] for n in ("grade", "grade_reasons", "exit_code", "disclosures")}
+    write_report(report, run)
+    assert any(d.startswith("cluster: report.json says") and "plan.json says" in d for d in verify(run, capsys)[1])
+
+
+def test_a_table_of_gates_that_only_bears_the_name_of_one_that_ships_is_found(run, capsys):
+    def milder(document):
+        document["gates"]["kinds"]["SAVE"] = "advisory"
+
+    edit(run / REPORT, milder)
+    edit(run / SESSION, milder)
+    write_manifest(run)
+    code, details = verify(run, capsys)
+    assert code == 1
+    assert any(
+        d.startswith("gates.kinds.SAVE: report.json says") and "the table of that name says" in d for d in details
+    )
+
+
+def test_a_verdict_without_a_measurement_is_not_believed(run, capsys):
+    (run / FACTS).unlink()
+
+    def met(report):
+        report["measurements"] = []
+        for verdict in report["requirements"]:
+            verdict["outcome"] = "met"
+
+    edit(run / REPORT, met)
+    write_manifest(run)
+    code, document, _ = judge(run, capsys)
+    assert code == 8
+    assert {v["outcome"] for v in document["requirements"]} == {"not run"}
+    assert verify(run, capsys)[0] == 1
+
+
+@pytest.fixture
+def two_subjects(tmp_path):
+    folder = tmp_path / "run"
+    made_up_run.make_run(folder, options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_processes": "8"})
+    return folder
+
+
+def test_measurements_of_two_subjects_in_each_others_place_are_refused(two_subjects, capsys):
+    one, other = sorted((two_subjects / "measurements").iterdir())
+    aside = one.rename(one.with_name("aside"))
+    other.rename(one)
+    aside.rename(other)
+    write_manifest(two_subjects)
+    code, document, error = judge(two_subjects, capsys)
+    assert (code, document) == (4, None)
+    assert "is no measurement of this run: its subject is llama3-70b-open-8, that of the plan llama3-8b-open-8" in error
+    assert verify(two_subjects, capsys)[0] == 1
+
+
+def swap_names(measurement):
+    measurement["subject"] = "llama3-70b-open-8"
+
+
+IMPOSSIBLE = {
+    "full_bytes": (lambda m: m.update(full_bytes=1), "its full_bytes is 1, that of the plan"),
+    "bytes": (lambda m: m.update(bytes=10**15), "its bytes is 1000000000000000, that of the plan"),
+    "scale": (lambda m: m.update(scale=1.0), "its scale is 1.0, that of the plan 0.001"),
+    "fewer planned": (lambda m: m.update(operations_planned=1), "its operations_planned is 1, that of the plan 3"),
+    "processes": (lambda m: m.update(processes=1), "its processes is 1, that of the plan 2"),
+    "another subject": (swap_names, "its subject is llama3-70b-open-8"),
+    "inferred": (lambda m: m.update(basis="inferred from rank 0"), "its basis is inferred from rank 0"),
+    "one left out": (lambda m: m["operations"].pop(0), "its saves are numbered [2, 3], and 3 were planned"),
+    "one twice": (lambda m: m["operations"].insert(1, m["operations"][0]), "its saves are numbered [1, 1, 2, 3]"),
+    "only the result": (lambda m: m["operations"][0].update(seconds=0.001), "save 1: it took 0.001 s, and rank"),
+    "a rank less": (lambda m: m["operations"][0]["rank_seconds"].pop(), "save 1: times of 1 of 2 ranks"),
+    "another slowest": (lambda m: m["operations"][0].update(slowest_rank=9), "save 1: rank 9 is named as the slowest"),
+    "another rank 0": (lambda m: m["operations"][0].update(rank0_seconds=1.0), "save 1: rank 0 took 1.0 s in one"),
+    "a long phase": (lambda m: m["operations"][0]["phases"].update(write=1e6), "save 1: its phase write is longer"),
+    "more resident than there is": (
+        lambda m: m["operations"][3].update(mapped_bytes=1, resident_bytes=2), "load 1: 2 of 1 bytes were in a cache"),
+    "fewer bytes to compare": (
+        lambda m: m["integrity"].update(bytes_expected=1, bytes_checked=1), "1 bytes were to be compared, and its"),
+    "fewer files": (
+        lambda m: m["durability"].update(files=1, files_synced=1), "durable calls are told of 1 files in 3 saves"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_facts_that_cannot_be_are_refused_and_named(run, capsys, name):
+    change, says = IMPOSSIBLE[name]
+    edit(run / FACTS, change)
+    write_manifest(run)
+    code, document, error = judge(run, capsys)
+    assert (code, document) == (4, None)
+    assert says in error
+    assert "pytest-ckpt verify says what in the folder is not as its run left it" in error
+    assert verify(run, capsys)[0] == 1
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_that_is_none_is_no_time(run, capsys, number):
+    """Each would pass for less than the limit, or break what compares it."""
+    text = (run / FACTS).read_text()
+    measurement = json.loads(text)
+    measurement["operations"][1]["seconds"] = "HERE"
+    (run / FACTS).write_text(json.dumps(measurement).replace('"HERE"', number))
+    write_manifest(run)
+    code, document, error = judge(run, capsys)
+    assert (code, document) == (4, None)
+    assert FACTS in error
+    assert verify(run, capsys)[0] == 1
+
+
+BROKEN = {
+    "nothing": b"",
+    "cut off": b'{"schema": "pytest-ckpt/report/1"',
+    "deep": b"[" * 100_000,
+    "deep and whole": b"[" * 2_000 + b"]" * 2_000,
+    "not UTF-8": b"\xff\xfe{}",
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "a name twice": b'{"grade": "certified", "grade": "rehearsal"}',
+    "a list": b"[]",
+    "a number": b"3",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("file", [REPORT, FACTS])
+def test_a_file_that_is_no_document_is_named_by_every_command(run, capsys, file, name):
+    (run / file).write_bytes(BROKEN[name])
+    code, document, error = judge(run, capsys)
+    assert (code, document) == (4, None)
+    assert Path(file).name in error
+    if file == REPORT:
+        assert main(["diff", str(run), str(run)]) == 4
+        assert REPORT in capsys.readouterr().err
+    assert verify(run, capsys)[0] == 1
+
+
+@pytest.mark.parametrize("file", [REPORT, FACTS, EVENTS, SESSION, "plan.json"])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_value_in_any_place_ends_in_a_message_or_a_judgement(late, tmp_path_factory, capsys, file, data):
+    home = tmp_path_factory.mktemp("any")
+    run = shutil.copytree(late, home / "run")
+    is_lines = file == EVENTS
+    lines = (run / file).read_text().splitlines() if is_lines else [(run / file).read_text()]
+    number = data.draw(st.integers(0, len(lines) - 1))
+    document = json.loads(lines[number])
+    place = data.draw(st.sampled_from(list(places(document))))
+    document = put(document, place, data.draw(HOSTILE))
+    lines[number] = json.dumps(document)
+    (run / file).write_text("\n".join(lines) + "\n")
+    write_manifest(run)
+    page = f"--html={home / 'page.html'}"
+    commands = (["judge", run], ["judge", run, "--json"], ["judge", run, page], ["verify", run], ["diff", run, late])
+    code = main(list(map(str, data.draw(st.sampled_from(commands)))))
+    said = capsys.readouterr()
+    assert code in (0, 1, 2, 3, 4, 8)
+    assert "\x1b" not in said.out + said.err
+    assert (code == 4) == (not said.out)
+    shutil.rmtree(home)
+
+
+def test_names_that_steer_a_terminal_are_printed_as_text(run, late, capsys):
+    (run / "a\x1b[2Jb\nc").write_text("")
+    edit(run / REPORT, lambda report: report["run"].update(version="0.0.1\x1b[2J"))
+    edit(run / REPORT, lambda report: report["environment"]["hosts"][0].update(cpu="\x1b[2J"))
+    for words in (["verify", run], ["judge", run], ["diff", run, late], ["diff", late, run]):
+        main(list(map(str, words)))
+        said = capsys.readouterr()
+        assert "\x1b" not in said.out + said.err
+        assert said.out
+
+
+def test_diff_says_of_a_report_that_it_was_changed(run, late, capsys):
+    edit(run / REPORT, lambda report: report.update(grade="rehearsal", exit_code=0))
+    assert main(["diff", str(late), str(run)]) == 0
+    assert f"{run}: report.json is not as its run left it: pytest-ckpt verify says more" in capsys.readouterr().out
+    assert main(["diff", str(late), str(late)]) == 0
+    assert "not as its run left it" not in capsys.readouterr().out

@@ -1,0 +1,166 @@
+"""A change anywhere in a run folder is found by ``verify``: any byte of any file, any name, any kind of thing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import made_up_run
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.errors import UsageError
+from pytest_ckpt.report.seal import ATTESTATION, MANIFEST, write_manifest
+from pytest_ckpt.report.signing import Signer
+from pytest_ckpt.verification import verify_folder
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+# Nothing but a signature holds what launchers said; these hold each other.
+HELD = ("report.json", "certificate.html", "junit.xml", f"measurements/{made_up_run.SUBJECT}.json")
+EXAMPLES = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run that was signed, and one that was not."""
+    home = tmp_path_factory.mktemp("runs")
+    made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options={"ckpt_sign": "/keys/key.pem"})
+    made_up_run.make_run(home / "plain")
+    return home
+
+
+@pytest.fixture(params=["signed", "plain"])
+def kind(request):
+    return request.param
+
+
+def broken(folder, kind):
+    """Return the details of what does not hold."""
+    checks = verify_folder(folder, KEY.public_key() if kind == "signed" else None)
+    return [d for c in checks if c.outcome == "broken" for d in (c.says, *c.details)]
+
+
+def files_of(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+@st.composite
+def bytes_changed(draw, data):
+    """Return other bytes than these: one flipped, put in or taken out, or many."""
+    way = draw(st.sampled_from(["flip", "insert", "delete", "cut", "zero"] if data else ["insert"]))
+    at = draw(st.integers(0, max(0, len(data) - 1)))
+    if way == "flip":
+        return data[:at] + bytes([data[at] ^ (1 << draw(st.integers(0, 7)))]) + data[at + 1 :]
+    if way == "insert":
+        return data[:at] + draw(st.binary(min_size=1, max_size=3)) + data[at:]
+    if way == "delete":
+        return data[:at] + data[at + 1 :]
+    return data[:at] if way == "cut" else bytes(len(data))
+
+
+@given(data=st.data())
+@EXAMPLES
+def test_other_bytes_in_any_file(finished, kind, tmp_path_factory, data):
+    folder = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
+    name = data.draw(st.sampled_from(files_of(folder)))
+    before = (folder / name).read_bytes()
+    (folder / name).write_bytes(data.draw(bytes_changed(before)))
+    found = broken(folder, kind)
+    assert found
+    if name not in (MANIFEST, ATTESTATION):
+        assert f"changed: {name}" in found
+    (folder / name).write_bytes(before)
+    assert not broken(folder, kind)
+    shutil.rmtree(folder.parent)
+
+
+def file_names(letters):
+    names = st.text(letters, min_size=1, max_size=12).filter(lambda name: name not in (".", ".."))
+    return names.filter(lambda name: "/" not in name and "\0" not in name)
+
+
+NAMES = file_names(st.characters(codec="utf-8")) | st.sampled_from(
+    [".hidden", "a\nb", "a\\b", MANIFEST, ATTESTATION, " "]
+)
+
+
+@given(data=st.data())
+@EXAMPLES
+def test_anything_that_was_added_removed_renamed_or_linked(finished, kind, tmp_path_factory, data):
+    folder = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
+    folders = [Path(), *(p.relative_to(folder) for p in folder.rglob("*") if p.is_dir())]
+    inside = folder / data.draw(st.sampled_from(sorted(folders)))
+    new = inside / data.draw(NAMES)
+    there = folder / data.draw(st.sampled_from(files_of(folder)))
+    ways = {
+        "remove": there.unlink,
+        "rename": lambda: there.rename(new),
+        "link in its place": lambda: (there.rename(folder.parent / "aside"), there.symlink_to(folder.parent / "aside")),
+        "a folder in its place": lambda: (there.unlink(), there.mkdir()),
+        "a pipe in its place": lambda: (there.unlink(), os.mkfifo(there)),
+        "add a file": lambda: new.write_bytes(b"later"),
+        "add an empty file": new.touch,
+        "add an empty folder": new.mkdir,
+        "add folders": lambda: (new / "a" / "b").mkdir(parents=True),
+        "add a link": lambda: new.symlink_to("/etc"),
+        "add a link to nothing": lambda: new.symlink_to("nothing"),
+        "add a pipe": lambda: os.mkfifo(new),
+    }
+    way = data.draw(st.sampled_from(sorted(ways)))
+    if new.exists() or new.is_symlink():
+        return
+    ways[way]()
+    if (folder / MANIFEST).is_file():
+        assert broken(folder, kind), way
+    else:
+        with pytest.raises(UsageError, match=r"holds no manifest\.sha256"):
+            verify_folder(folder, None)
+    shutil.rmtree(folder.parent)
+
+
+@given(data=st.data())
+@EXAMPLES
+def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, tmp_path_factory, data):
+    """With a signature in any file; without one in all that hold each other."""
+    folder = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
+    names = [n for n in files_of(folder) if n not in (MANIFEST, ATTESTATION)] if kind == "signed" else HELD
+    name = data.draw(st.sampled_from(list(names)))
+    before = (folder / name).read_bytes()
+    after = data.draw(bytes_changed(before))
+    (folder / name).write_bytes(after)
+    write_manifest(folder)
+    if kind == "signed" or name != HELD[-1] or not says_the_same(before, after):
+        assert broken(folder, kind), name
+    shutil.rmtree(folder.parent)
+
+
+def says_the_same(one, other):
+    """White space between the values of a measurement says nothing."""
+    try:
+        return json.loads(one) == json.loads(other)
+    except ValueError:
+        return False
+
+
+def test_contents_of_two_files_in_each_others_place(finished, kind, tmp_path):
+    folder = shutil.copytree(finished / kind, tmp_path / "run")
+    one, other = folder / "plan.json", folder / "session.json"
+    first = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(first)
+    assert {"changed: plan.json", "changed: session.json"} <= set(broken(folder, kind))
+
+
+def test_a_run_leaves_no_empty_folder(finished):
+    for folder in finished.rglob("*"):
+        assert not folder.is_dir() or any(folder.iterdir()), folder
+
+
+def test_an_empty_folder_is_named(finished, tmp_path):
+    folder = shutil.copytree(finished / "plain", tmp_path / "run")
+    (folder / "launches" / "2").mkdir()
+    assert "added: launches/2/" in broken(folder, "plain")

@@ -1,0 +1,80 @@
+"""``pytest-ckpt doctor`` on a target that does not answer: it says so, and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from machine import eventually
+
+from pytest_ckpt.cli import main
+from pytest_ckpt.schemas import faults
+
+# No rank is started: what they do on a target that hangs is tested elsewhere.
+WORDS = ("--ckpt-processes=2", "--ckpt-launcher=no-such-launcher", "--ckpt-deadline=2s", "--cluster=64")
+AFTER = ["cores", "memory", "memory limit"]
+
+
+def doctor(target, capsys):
+    code = main(["doctor", "--json", f"--ckpt-target={target.path}", *WORDS])
+    document = json.loads(capsys.readouterr().out)
+    assert not faults(document, "doctor")
+    assert code == 4
+    return document["findings"]
+
+
+def test_a_healthy_target_is_looked_at(target, capsys):
+    found = {f["name"]: f for f in doctor(target, capsys)}
+    assert found["target"]["can"]
+    assert " free on the target" in found["space"]["says"]
+    assert "O_DIRECT" in found
+    assert not list(target.path.iterdir())
+
+
+@pytest.mark.parametrize("operation", ["statfs", "attributes"])
+def test_one_that_does_not_answer_is_named_and_the_rest_is_looked_at(target, capsys, operation):
+    target.fault("hang", operation=operation)
+    found = doctor(target, capsys)
+    target.clear()
+    (silent,) = (f for f in found if f["name"] == "target")
+    assert (silent["can"], silent["needed"]) == (False, True)
+    assert "the target did not answer for 2 s; process " in silent["says"]
+    assert silent["remedy"]
+    names = [f["name"] for f in found]
+    assert [n for n in AFTER if n in names] == AFTER
+    # Where there is no target, this host's own folder is looked at.
+    assert next(f for f in found if f["name"] == "residency")["says"].endswith("not on a target")
+    assert names[-1] == "clock"
+    pid = int(silent["says"].split("; process ")[1].split()[0])
+    eventually(lambda: not is_running(pid), "the process that waited ends when the target answers")
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "fsync"])
+def test_one_that_hangs_in_writing_is_named(target, capsys, operation):
+    target.fault("hang", operation=operation)
+    found = doctor(target, capsys)
+    target.clear()
+    first, silent = (f for f in found if f["name"] == "target")
+    assert first["can"]
+    assert "the target did not answer for 2 s" in silent["says"]
+    assert "O_DIRECT" not in {f["name"] for f in found}
+    assert found[-1]["name"] == "clock"
+    pid = int(silent["says"].split("; process ")[1].split()[0])
+    eventually(lambda: not is_running(pid), "the process that waited ends when the target answers")
+
+
+def test_what_the_target_refuses_is_said(target, capsys):
+    target.fault("EIO in write")
+    found = {f["name"]: f for f in doctor(target, capsys)}
+    assert found["target"]["can"]
+    assert found["residency"]["says"].endswith("Input/output error")
+    assert not found["residency"]["can"]
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
