@@ -2,7 +2,8 @@
 
 The facts are made up, in the shape and number of a run of llama3-1t on 1,024 ranks with 10 saves and 10 loads: every
 time drawn, a few ranks slow. Then everything that a real run does with its facts: read the measurement, judge every
-requirement, make the document, write report.json, the certificate, JUnit and the digests.
+requirement, make the document, write report.json, the certificate, JUnit and the digests. With ``--pdf`` also the
+certificate as PDF, which is no part of the bound: it is asked for, and a layout of pages takes what it takes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pytest_ckpt.records import (
     RankFacts,
     to_plain,
 )
+from pytest_ckpt.report.pdf import write_pdf
 from pytest_ckpt.requirements.catalogue import decide
 from pytest_ckpt.session import write_report
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -127,6 +129,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1024)
     parser.add_argument("--operations", type=int, default=10, help="saves, and as many loads")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--pdf", action="store_true", help="print the certificate as PDF too")
     parser.add_argument("--raw", metavar="FILE")
     asked = parser.parse_args()
     said: dict[str, str | None] = {
@@ -141,9 +144,9 @@ def main() -> None:
     settings = resolve(said, {})
     plan = plan_run(settings, file_system="nfs", is_local=False)
     assert not plan.checkpoints[0].not_run, plan.checkpoints[0].not_run
-    rows = [one_run(settings, plan, asked.operations, seed) for seed in range(asked.runs)]
+    rows = [one_run(settings, plan, asked.operations, seed, pdf=asked.pdf) for seed in range(asked.runs)]
     print(f"{asked.ranks} ranks, {2 * asked.operations} operations, made up; median of {asked.runs} runs")
-    for name in ("read", "judge", "document", "write", "all"):
+    for name in rows[0]["seconds"]:
         bound = f" (bound: {_MOST_SECONDS:g} s)" if name == "all" else ""
         print(f"{name:>18} {statistics.median(r['seconds'][name] for r in rows):8.2f} s{bound}")
     for name in rows[0]["bytes"]:
@@ -153,7 +156,7 @@ def main() -> None:
         Path(asked.raw).write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def one_run(settings: Any, plan: Plan, operations: int, seed: int) -> dict[str, Any]:
+def one_run(settings: Any, plan: Plan, operations: int, seed: int, *, pdf: bool = False) -> dict[str, Any]:
     """Return seconds by step and bytes by file."""
     gates = built_in("speed-only")
     measurement = made_up(plan, operations, random.Random(seed))
@@ -195,9 +198,13 @@ def one_run(settings: Any, plan: Plan, operations: int, seed: int) -> dict[str, 
         write_report(document, folder)
         marks.append(time.perf_counter())
         spent = (after - before for before, after in itertools.pairwise(marks))
-        steps = dict(zip(("read", "judge", "document", "write"), spent, strict=True))
-        sizes = {n: (folder / n).stat().st_size for n in ("report.json", "certificate.html", "junit.xml")}
-    return {"seconds": steps | {"all": marks[-1] - marks[0]}, "bytes": sizes}
+        steps = dict(zip(("read", "judge", "document", "write"), spent, strict=True)) | {"all": marks[-1] - marks[0]}
+        if pdf:
+            write_pdf(document, folder / "certificate.pdf")
+            steps["pdf"] = time.perf_counter() - marks[-1]
+        names = ("report.json", "certificate.html", "junit.xml", *(["certificate.pdf"] if pdf else []))
+        sizes = {n: (folder / n).stat().st_size for n in names}
+    return {"seconds": steps, "bytes": sizes}
 
 
 if __name__ == "__main__":

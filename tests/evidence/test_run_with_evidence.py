@@ -19,9 +19,12 @@ def test_a_run_signs_itself_and_is_kept(front_door, pytester):
         subprocess.run(["openssl", *words], check=True, cwd=pytester.path)
     (pytester.path / "system.toml").write_text('[system]\nvendor = "Example Storage Inc."\n')
     result = front_door("--ckpt-target=target", *SMALLEST, "--ckpt-sign=key.pem", "--ckpt-history=kept/here",
-                        "--ckpt-system=system.toml")  # fmt: skip
+                        "--ckpt-system=system.toml", "--ckpt-pdf")  # fmt: skip
     assert result.ret in (0, 8), result.stdout.str()
-    result.stdout.fnmatch_lines(["history: kept/here holds 1 runs"])
+    result.stdout.fnmatch_lines([
+        f"PDF: {pytester.path / 'ckpt-report' / 'certificate.pdf'}", "history: kept/here holds 1 runs",
+    ])  # fmt: skip
+    assert (pytester.path / "ckpt-report" / "certificate.pdf").read_bytes().startswith(b"%PDF")
     (line,) = (json.loads(text) for text in (pytester.path / "kept/here/history.jsonl").read_text().splitlines())
     report = json.loads((pytester.path / "ckpt-report/report.json").read_text())
     assert report["system"] == {"system": {"vendor": "Example Storage Inc."}}
@@ -29,7 +32,7 @@ def test_a_run_signs_itself_and_is_kept(front_door, pytester):
     for folder in ("ckpt-report", f"kept/here/{line['folder']}"):
         said = pytester.run(sys.executable, "-m", "pytest_ckpt.cli", "verify", folder, "--key=key.pub")
         assert said.ret == 0, said.stdout.str()
-        said.stdout.fnmatch_lines(["UNCHANGED since it was signed"])
+        said.stdout.fnmatch_lines(["pdf        holds *", "UNCHANGED since it was signed"])
     said = pytester.run(sys.executable, "-m", "pytest_ckpt.cli", "trend", "kept/here", "--fail-on-regression=10%")
     assert said.ret == 0
     said.stdout.fnmatch_lines(["1 runs", "no change shows", "no regression of 10 %; 2 of 2 series are too short *"])

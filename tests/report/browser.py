@@ -29,8 +29,8 @@ _OUTSIDE = ("http:", "https:", "ws:", "wss:", "ftp:")
 
 _POLICY = re.compile(r"<meta http-equiv=[^>]*>")
 _MEASURE = """
-onload = () => {
-  const page = document.querySelector("iframe").contentDocument, root = page.documentElement, found = [];
+const faults = page => {
+  const root = page.documentElement, found = [];
   if (root.scrollWidth > root.clientWidth) {
     const wide = [...page.body.querySelectorAll("*")].filter(e =>
       e.getBoundingClientRect().right > root.clientWidth + 1 && !e.closest(".scroll, svg"));
@@ -50,7 +50,11 @@ onload = () => {
       }
     });
   }
-  document.title = JSON.stringify(found);
+  return found;
+};
+onload = () => {
+  const frames = [...document.querySelectorAll("iframe")];
+  document.title = JSON.stringify(frames.map(f => faults(f.contentDocument).map(said => `${f.width}: ${said}`)).flat());
 };
 """
 
@@ -90,16 +94,16 @@ def print_pdf(page: Path, pdf: Path) -> Visit:
     return browse(page, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")
 
 
-def faults_of_layout(page: Path, *, width: int) -> list[str]:
-    """Return what does not fit when a page of ours is drawn this wide: the page itself, labels of pictures.
+def faults_of_layout(page: Path, *widths: int) -> list[str]:
+    """Return what does not fit when a page of ours is drawn so wide: the page itself, labels of pictures.
 
-    The page is drawn in a frame, since windows have a least width, and measured from outside: it runs no script.
+    The page is drawn in frames, since windows have a least width, and measured from outside: it runs no script.
     """
-    text = _POLICY.sub("", page.read_text(encoding="utf-8"))
-    frame = f'<iframe style="width:{width}px;height:4000px;border:0" srcdoc="{html.escape(text)}"></iframe>'
+    text = html.escape(_POLICY.sub("", page.read_text(encoding="utf-8")))
+    frames = "".join(f'<iframe width={w} height=4000 frameborder=0 srcdoc="{text}"></iframe>' for w in widths)
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-frame-") as home:
         outer = Path(home, "outer.html")
-        outer.write_text(f"<!doctype html><meta charset=utf-8>{frame}<script>{_MEASURE}</script>", encoding="utf-8")
+        outer.write_text(f"<!doctype html><meta charset=utf-8>{frames}<script>{_MEASURE}</script>", encoding="utf-8")
         visit = browse(outer, "--dump-dom", width=1600)
     found = re.search(r"<title>(.*?)</title>", visit.page, re.DOTALL)
     assert found, visit.page[:2000]
