@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.plain_json import parse, read
-from pytest_ckpt.records import Measurement, Operation, Patterns, from_plain, to_plain
+from pytest_ckpt.records import Measurement, Observation, Operation, Patterns, from_plain, to_plain
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 EVENTS, SESSION, PLAN = "events.jsonl", "session.json", "plan.json"
@@ -53,6 +53,8 @@ def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list
     found += [f"{o.kind} {o.index}: {text}" for o in measurement.operations for text in _of_operation(o, measurement)]
     integrity, durability = measurement.integrity, measurement.durability
     whole = shards.bytes * planned.operations
+    if integrity and integrity.fault_count < len(integrity.faults):
+        found.append(f"it names {len(integrity.faults)} faults and counts {integrity.fault_count}")
     if integrity and integrity.bytes_expected != whole:
         found.append(f"{integrity.bytes_expected:,} bytes were to be compared, and its loads are of {whole:,}")
     saves = sum(o.kind == "save" for o in measurement.operations)
@@ -61,6 +63,18 @@ def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list
             f"durable calls are told of {durability.files:,} files in {durability.saves} saves, and there were "
             f"{saves * shards.files:,} in {saves}"
         )
+    return found
+
+
+def observation_contradictions(observation: Observation) -> list[str]:
+    """Return what in an observation contradicts itself."""
+    found = []
+    if (observation.anomaly_count == 0) != (not observation.anomalies) or (
+        observation.anomaly_count < len(observation.anomalies)
+    ):
+        found.append(f"it names {len(observation.anomalies)} anomalies and counts {observation.anomaly_count}")
+    if observation.measured is not None and observation.measured < 0:
+        found.append(f"it measured {observation.measured:g} {observation.unit}")
     return found
 
 

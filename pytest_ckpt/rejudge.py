@@ -16,7 +16,7 @@ from pytest_ckpt.certificate import (
     make_document,
     without_plugins,
 )
-from pytest_ckpt.cross_check import contradictions
+from pytest_ckpt.cross_check import contradictions, observation_contradictions
 from pytest_ckpt.errors import UsageError
 from pytest_ckpt.gate_tables import load_gates
 from pytest_ckpt.options import OPTIONS, resolve
@@ -218,6 +218,8 @@ def _read_observations(folder: Path) -> list[Observation]:
         name = f"{observation.requirement}.{observation.subject}"
         if file.stem != name:
             raise _not_ours(file, "is of another check", [f"it holds what {name} saw"])
+        if wrong := observation_contradictions(observation):
+            raise _not_ours(file, "is no observation of a run", wrong)
         found.append(observation)
     return found
 

@@ -78,8 +78,12 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
             f"{method}: its time is not the storage's."
         )
         return measured_as("failed", fraction, MOST_RESIDENT, "fraction", because, detail)
-    if len(measurement.of_kind("load")) < measurement.operations_planned:
+    every = measurement.of_kind("load")
+    if len(every) < measurement.operations_planned:
         return undecided(measurement, "load")
+    if len(loads) < len(every):
+        unknown = ", ".join(str(o.index) for o in every if o not in loads)
+        return Decision(outcome="not run", because=f"What lay in a page cache before load {unknown} was not counted.")
     because = f"At most {format_percent(fraction)} of what a load was about to read lay in a page cache{method}."
     return measured_as("met", fraction, MOST_RESIDENT, "fraction", because, detail)
 

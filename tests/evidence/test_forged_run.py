@@ -205,6 +205,10 @@ def swap_names(measurement):
     measurement["subject"] = "llama3-70b-open-8"
 
 
+FAULT = {
+    "kind": "flipped", "rank": 0, "host": "n1", "checkpoint": 1, "file": "f", "tensor": "t", "offset": 0, "bytes": 1,
+    "detail": "",
+}  # fmt: skip
 IMPOSSIBLE = {
     "full_bytes": (lambda m: m.update(full_bytes=1), "its full_bytes is 1, that of the plan"),
     "bytes": (lambda m: m.update(bytes=10**15), "its bytes is 1000000000000000, that of the plan"),
@@ -224,6 +228,8 @@ IMPOSSIBLE = {
         lambda m: m["operations"][3].update(mapped_bytes=1, resident_bytes=2), "load 1: 2 of 1 bytes were in a cache"),
     "fewer bytes to compare": (
         lambda m: m["integrity"].update(bytes_expected=1, bytes_checked=1), "1 bytes were to be compared, and its"),
+    "a fault that is not counted": (
+        lambda m: m["integrity"]["faults"].append(FAULT), "it names 1 faults and counts 0"),
     "fewer files": (
         lambda m: m["durability"].update(files=1, files_synced=1), "durable calls are told of 1 files in 3 saves"),
 }  # fmt: skip
@@ -239,6 +245,32 @@ def test_facts_that_cannot_be_are_refused_and_named(run, capsys, name):
     assert says in error
     assert "pytest-ckpt verify says what in the folder is not as its run left it" in error
     assert verify(run, capsys)[0] == 1
+
+
+ANOMALY = {"kind": "lost", "where": "file", "seen": "nothing", "expected": "a name"}
+OBSERVATION = {
+    "requirement": "NAMES", "subject": "listing", "trials": 10, "seconds": 1.0, "measured": None, "unit": "",
+    "anomaly_count": 0, "anomalies": [], "facts": {}, "not_run": "", "blocked": None, "reproduce": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("NAMES.listing", {"anomalies": [ANOMALY]}, "it names 1 anomalies and counts 0"),
+        ("NAMES.listing", {"anomaly_count": 3}, "it names 0 anomalies and counts 3"),
+        ("NAMES.listing", {"measured": -1.0, "unit": "s"}, "it measured -1 s"),
+        ("NAMES.listing", {"trials": "many"}, "$.trials: 'many' is not of type 'integer'"),
+        ("NAMES.other", {}, "is of another check: it holds what NAMES.listing saw"),
+    ],
+)
+def test_observations_that_cannot_be_are_refused_and_named(run, capsys, name, change, says):
+    (run / "observations").mkdir()
+    (run / "observations" / f"{name}.json").write_text(json.dumps(OBSERVATION | change))
+    write_manifest(run)
+    code, document, error = judge(run, capsys)
+    assert (code, document) == (4, None)
+    assert says in error
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -281,6 +281,17 @@ def test_a_byte_more_is_not():
     assert "cachestat" in verdict.because
 
 
+def test_one_load_of_which_nothing_is_known_keeps_coldness_undecided():
+    of = measurement()
+    last = dataclasses.replace(of.operations[-1], resident_bytes=None)
+    of = dataclasses.replace(of, operations=(*of.operations[:-1], last))
+    found = judged("COLD", of)
+    assert (found.outcome, found.because) == ("not run", "What lay in a page cache before load 3 was not counted.")
+    warm = dataclasses.replace(of.operations[-2], resident_bytes=FULL)
+    of = dataclasses.replace(of, operations=(*of.operations[:-2], warm, last))
+    assert judged("COLD", of).outcome == "failed"
+
+
 def test_where_no_gauge_tells_the_truth_coldness_is_not_run():
     blind = CacheFacts(required=True, readings=(), policy="auto", method="none", gauge="", resident_fraction=None,
                        detail="neither call saw the file")  # fmt: skip
