@@ -308,7 +308,7 @@ def _is_same(one: Path, other: Path) -> bool:
 def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
     """Name the files whose digests are not those that were signed."""
     try:
-        signed = {s["name"]: s["digest"]["sha256"] for s in json.loads(payload)["subject"]}
+        signed = {s["name"]: s["digest"]["sha256"] for s in parse(payload)["subject"]}
     except (ValueError, KeyError, TypeError):
         return "it is no statement"
     other = [name for name, digest in signed.items() if sha256.get(name) != digest]

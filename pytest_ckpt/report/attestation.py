@@ -12,6 +12,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.plain_json import parse
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -86,7 +88,7 @@ def envelope_bytes(envelope: Envelope) -> bytes:
 def read_envelope(data: bytes) -> Envelope:
     """Return what an envelope holds. Raises ValueError that says what is wrong with it."""
     try:
-        plain = json.loads(data)
+        plain = parse(data)
         return Envelope(
             payload=_decoded(plain["payload"]),
             payload_type=str(plain["payloadType"]),

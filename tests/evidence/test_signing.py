@@ -129,7 +129,8 @@ def test_an_envelope_comes_back_from_its_bytes_in_either_base64():
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"null", b"{}", b'{"payload": 1, "payloadType": "", "signatures": []}',
                                   b'{"payload": "*", "payloadType": "", "signatures": []}',
-                                  b'{"payload": "", "payloadType": "", "signatures": [1]}', b"\xff"])  # fmt: skip
+                                  b'{"payload": "", "payloadType": "", "signatures": [1]}', b"\xff", b"[" * 100_000,
+                                  b'{"payload": "", "payload": "", "payloadType": "", "signatures": []}'])  # fmt: skip
 def test_what_is_no_envelope_is_refused(data):
     with pytest.raises(ValueError, match="no DSSE envelope"):
         read_envelope(data)
