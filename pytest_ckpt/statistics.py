@@ -23,7 +23,7 @@ _SEED = 20_250_101
 WINDOWS = (5, 8, 13, 21)
 MOST_BEFORE = 40
 ALARM_PROBABILITY = 0.0001
-"""Of one look. Who looks every morning looks 365 times a year: so it is far below what a year may bring."""
+"""Of one look at the values as they are. Who looks every morning looks 365 times a year, so it is far below 1 %."""
 
 FEWEST_RUNS = 20
 """A change cannot show in fewer runs than these: 8 after 12."""
@@ -79,8 +79,9 @@ def find_change(values: Sequence[float]) -> Change | None:
 
     The newest 5, 8, 13 and 21 values are each compared with the up to 40 before them by the exact two-sided rank test
     of Mann and Whitney, each at a quarter of 0.01 %. So on a series whose values come in no particular order, a look
-    raises a false alarm in at most 0.01 % of all cases, whatever the distribution of the noise. The price: a change
-    shows after 5 runs only when at least 22 came before, after 8 when 12 did, after 13 when 8 did.
+    raises a false alarm in at most 0.05 % of all cases (0.01 %, and as much for each window whose values before seem to
+    have changed themselves), whatever the distribution of the noise. The price: a change shows after 5 runs only when
+    at least 22 came before, after 8 when 12 did, after 13 when 8 did.
     Of several windows that show a change the least probable one is told, of those that go the way of the shortest.
     Where the values before changed themselves, those since then are tried too: what became faster a while ago does not
     hide that it became slower since.

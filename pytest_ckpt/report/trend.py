@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _METHOD = (
     "A point is a run: the median of its operations. A change is told when the newest 5, 8, 13 or 21 runs differ from "
-    "the up to 40 before them in an exact rank test (Mann and Whitney): below 0.01 % false alarms a look, for a series "
-    "whose runs come in no particular order. A change that is older than 21 runs has become what the newest are "
+    "the up to 40 before them in an exact rank test (Mann and Whitney): at most 0.05 % false alarms a look, for a "
+    "series whose runs come in no particular order. A change that is older than 21 runs has become what the newest are "
     "compared with."
 )
 _BARS = {True: "▁▂▃▄▅▆▇█", False: "_.-=+*#@"}

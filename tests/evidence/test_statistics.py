@@ -68,7 +68,7 @@ def test_a_short_series_raises_no_more_of_them(before):
 
 @pytest.mark.parametrize("spread", [0.02, 0.05])
 def test_who_looks_every_morning_of_a_year_is_hardly_ever_alarmed(spread):
-    """Each look is below 0.01 %, and there are 365 of them, in 60 unchanged years; seeded, as above."""
+    """Each look is below 0.05 %, and there are 365 of them, in 60 unchanged years; seeded, as above."""
     rng = random.Random(f"years {spread}")
     told = slower = 0
     for _ in range(60):
