@@ -17,7 +17,8 @@ from pytest_ckpt.certificate import (
     make_document,
 )
 from pytest_ckpt.dlio.folder import Message, find_runs, read_run
-from pytest_ckpt.dlio.results import KINDS, Result, Run, examine, put_together
+from pytest_ckpt.dlio.results import Result, put_together
+from pytest_ckpt.dlio.runs import KINDS, Run, examine
 from pytest_ckpt.dlio.verdicts import NOT_TESTED, bases_text, judge_result
 from pytest_ckpt.errors import UsageError
 from pytest_ckpt.gate_tables import built_in, load_gates

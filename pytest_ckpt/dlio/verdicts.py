@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_ckpt.dlio.results import KINDS, Result, comparable
+from pytest_ckpt.dlio.results import Result, comparable
+from pytest_ckpt.dlio.runs import KINDS
 from pytest_ckpt.dlio.slowest import ALL_RANKS
 from pytest_ckpt.records import CacheReading, Measurement, Operation, OperationKind, Verdict
 from pytest_ckpt.requirements.catalogue import Requirement, decide, not_run

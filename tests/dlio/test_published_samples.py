@@ -14,7 +14,7 @@ import pytest
 
 from pytest_ckpt import cli
 from pytest_ckpt.dlio.folder import find_runs, read_run
-from pytest_ckpt.dlio.results import examine
+from pytest_ckpt.dlio.runs import examine
 
 FOLDER = os.environ.get("PYTEST_CKPT_PUBLISHED", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="PYTEST_CKPT_PUBLISHED names no folder of published results")
