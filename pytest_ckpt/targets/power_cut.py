@@ -41,11 +41,22 @@ def cut_power(point: Path) -> None:
     # Held open, so that a loop device that was made by "mount -o loop" outlives the unmounting.
     with Path(mount.source).open("rb") as device:
         _shut_down(point)
-        _unmount(point)
-        # Nothing may be read from the cache of the device that the device itself does not have.
-        fcntl.ioctl(device, _BLKFLSBUF)
-        options = ",".join(o for o in mount.options.split(",") if o not in _ONLY_SHOWN)
-        done = _run("mount", "-t", mount.file_system, "-o", options, mount.source, str(point))
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            _unmount(point)
+            # Nothing may be read from the cache of the device that the device itself does not have.
+            fcntl.ioctl(device, _BLKFLSBUF)
+            options = ",".join(o for o in mount.options.split(",") if o not in _ONLY_SHOWN)
+            done = _run("mount", "-t", mount.file_system, "-o", options, mount.source, str(point))
+            if done.returncode or not _is_shut_down(point):
+                break
+            # Somebody in another mount namespace holds the old mount, and the kernel gave it back as it is.
+            if time.monotonic() > end:
+                raise UsageError(
+                    f"{point} is mounted again and still shut down: a process in another mount namespace holds it.",
+                    "End that process (a container, a browser's sandbox), then unmount and mount it again.",
+                )
+            time.sleep(_POLL_SECONDS)
     if done.returncode:
         raise UsageError(
             f"{point} was unmounted after the power cut and cannot be mounted again: {done.stderr.strip()}",
@@ -87,6 +98,19 @@ def _shut_down(point: Path) -> None:
         ) from error
     finally:
         os.close(folder)
+
+
+def _is_shut_down(point: Path) -> bool:
+    folder = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return True
+        raise
+    finally:
+        os.close(folder)
+    return False
 
 
 def _unmount(point: Path) -> None:
