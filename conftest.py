@@ -5,4 +5,4 @@ import pytest
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
     """Load the plugin from this checkout; where it is installed, this is the same module and nothing happens."""
-    pluginmanager.import_plugin("pytest_ckpt.plugin")
+    pluginmanager.import_plugin("pytest_ckpt.plugin.session_hooks")

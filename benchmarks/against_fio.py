@@ -30,8 +30,8 @@ from typing import Any
 
 from caches import drop_caches
 
-from pytest_ckpt.ranks.job import checkpoint_name
-from pytest_ckpt.targets.mounts import mount_of
+from pytest_ckpt.ranks.process.job import checkpoint_name
+from pytest_ckpt.targets.posix.mounts import mount_of
 
 _WAYS = ("fio", "stream")
 _KINDS = ("save", "load")
@@ -40,15 +40,15 @@ _MODES = {"save": "write", "load": "read"}
 
 def as_rank(job_file: str) -> None:
     """Save or load once, as one of the ranks; rank 0 writes every rank's seconds."""
-    from pytest_ckpt.ranks.activity import Activity  # noqa: PLC0415 - in the ranks only
-    from pytest_ckpt.ranks.cache import HostCache  # noqa: PLC0415
-    from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines.stream import StreamEngine  # noqa: PLC0415
-    from pytest_ckpt.ranks.group import Group  # noqa: PLC0415
-    from pytest_ckpt.ranks.job import EngineOptions  # noqa: PLC0415
-    from pytest_ckpt.ranks.laid_out import Container  # noqa: PLC0415
+    from pytest_ckpt.facts.codec import from_plain, to_plain  # noqa: PLC0415
+    from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.stream.container_layout import Container  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.operations import Operations  # noqa: PLC0415
-    from pytest_ckpt.records import from_plain, to_plain  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - in the ranks only
+    from pytest_ckpt.ranks.process.group import Group  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.host_cache import HostCache  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
 
     job = json.loads(Path(job_file).read_text())
     activity = Activity()
@@ -86,9 +86,9 @@ class Stream:
     """Runs the engine on ranks."""
 
     def __init__(self, asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
-        from pytest_ckpt.measure.launcher import find_launcher  # noqa: PLC0415
-        from pytest_ckpt.ranks.engines.lay_out import lay_out  # noqa: PLC0415
-        from pytest_ckpt.records import to_plain  # noqa: PLC0415
+        from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
+        from pytest_ckpt.launching.launcher import find_launcher  # noqa: PLC0415
+        from pytest_ckpt.ranks.engines.stream.lay_out import lay_out  # noqa: PLC0415
 
         self._launcher = find_launcher(None, ())
         self._processes = asked.processes

@@ -35,10 +35,10 @@ def layout_of(asked: argparse.Namespace) -> Layout:
 def process(rank: int, asked: argparse.Namespace, containers: Any, barrier: Any, results: Any) -> None:  # noqa: PLR0915
     import torch  # noqa: PLC0415 - in the processes only
 
-    from pytest_ckpt.ranks.activity import Activity  # noqa: PLC0415
-    from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines import Clock, engine_class  # noqa: PLC0415
-    from pytest_ckpt.ranks.job import EngineOptions  # noqa: PLC0415
+    from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.protocol import Clock, engine_class  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
 
     shard, activity, content = layout_of(asked).rank(rank), Activity(), Content(1)
     options = EngineOptions(containers=containers)
@@ -147,7 +147,7 @@ def main() -> None:
 
 def measure(asked: argparse.Namespace) -> list[tuple[int, str, str, int, int, float]]:
     """Return (round, way, kind, step, rank, seconds) of everything."""
-    from pytest_ckpt.measure.containers import lay_out  # noqa: PLC0415
+    from pytest_ckpt.launching.layout_cache import lay_out  # noqa: PLC0415
 
     containers = lay_out([layout_of(asked)])
     context = multiprocessing.get_context("spawn")

@@ -72,7 +72,7 @@ def main() -> None:
                 home, "closed", f"vendor-{number:03}", "results", "array", "checkpointing", model, "20260301_120000"
             )
             write_run(place, asked.ranks, datetime(2026, 3, 1) + timedelta(hours=number), chance)
-        command = [sys.executable, "-m", "pytest_ckpt.cli", "judge", home, "--cluster=16000", "--json"]
+        command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", home, "--cluster=16000", "--json"]
         for _ in range(asked.rounds):
             began = time.monotonic()
             done = subprocess.run(command, capture_output=True, check=False)

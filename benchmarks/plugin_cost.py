@@ -15,7 +15,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "test_nothing.py").write_text("def test_nothing():\n    pass\n")
         base = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        ways = {"with": base, "without": [*base, "-p", "no:pytest_ckpt.plugin"]}
+        ways = {"with": base, "without": [*base, "-p", "no:pytest_ckpt.plugin.session_hooks"]}
         seconds: dict[str, list[float]] = {way: [] for way in ways}
         for pair in range(pairs + 1):
             for way in sorted(ways, reverse=bool(pair % 2)):

@@ -18,23 +18,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.certificate import asked_requirements, judge_run, make_document
-from pytest_ckpt.gate_tables import built_in
-from pytest_ckpt.measure.bench import read_measurement
-from pytest_ckpt.options import resolve
-from pytest_ckpt.records import (
-    CacheFacts,
-    CacheReading,
-    Durability,
-    Integrity,
-    Measurement,
-    Operation,
-    RankFacts,
-    to_plain,
-)
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
+from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Integrity
+from pytest_ckpt.judging.catalogue import decide
+from pytest_ckpt.judging.grading import asked_requirements, judge_run, make_document
+from pytest_ckpt.launching.measurements import read_measurement
 from pytest_ckpt.report.pdf import write_pdf
-from pytest_ckpt.requirements.catalogue import decide
-from pytest_ckpt.session import write_report
+from pytest_ckpt.run.session import write_report
 from pytest_ckpt.sizing.plan import Plan, plan_run
 
 _HOST_RANKS = 8

@@ -12,7 +12,7 @@ import json
 import random
 from pathlib import Path
 
-from pytest_ckpt.statistics import WINDOWS, find_change
+from pytest_ckpt.analysis.statistics import WINDOWS, find_change
 
 _BEFORE = 40
 _SPREADS = (0.01, 0.02, 0.05, 0.10)

@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from pytest_ckpt.records import Measurement, Operation, Severity
-from pytest_ckpt.requirements.catalogue import Requirement
-from pytest_ckpt.requirements.decision import Decision
-from pytest_ckpt.settings import Settings
+from pytest_ckpt.facts.measurement import Measurement, Operation
+from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.verdict import Severity
+from pytest_ckpt.judging.catalogue import Requirement
+from pytest_ckpt.judging.decision import Decision
 from pytest_ckpt.sizing.limits import ClusterLimits
 
 __all__ = [

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from machine import Mounts, file_system_of, need
+
+from tests.support import CHECKOUT
+from tests.support.machine import Mounts, file_system_of, need
 
 pytest_plugins = ["pytester"]
-
-CHECKOUT = Path(__file__).resolve().parents[1]
 
 FrontDoor = Callable[..., pytest.RunResult]
 
@@ -31,7 +31,7 @@ def front_door(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Fr
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
 
     def run(*arguments: object) -> pytest.RunResult:
-        words = ("-p", "pytest_ckpt.plugin", "-p", "no:cacheprovider", *map(str, arguments))
+        words = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", *map(str, arguments))
         return pytester.runpytest_subprocess(*words)
 
     return run

@@ -10,42 +10,28 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pytest_ckpt"
 
-# From the ground up. A module may import from its own layer and from those below. A folder stands for all in it.
-LAYERS = [
-    {"__init__", "blocked", "errors", "units", "records", "redaction", "resources", "statistics", "system_description"}
-    | {"plain_json", "schemas"},
-    {"settings"},
-    {"sizing"},
-    {"targets"},
-    {"ranks"},
-    {"conformance"},
-    # Both are pure; the controller's checks use their words for a failure.
-    {"requirements", "certificate", "gate_tables", "vendors"},
-    {"dlio"},
-    {"measure"},
-    {"report"},
-    {"session"},
-    {"option_values", "options", "ledger", "benchmark", "fixtures", "plugin", "cli", "commands", "rejudge"}
-    | {"verification", "cross_check", "judge_dlio", "comparison", "trend", "hooks", "hookspecs"},
-]
-FACES = LAYERS[-1]
+# The rooms, top to bottom. A module may import from its own room and from those below.
+ROOMS = (
+    "plugin", "cli", "vendors", "run", "launching", "evidence", "published", "report", "config", "judging",
+    "conformance", "ranks", "targets", "sizing", "analysis", "facts", "support", "__init__",
+)  # fmt: skip
 
 # Libraries that cost time or have effects when they are imported, and who may import them.
 OWNERS = {
-    "mpi4py": ("ranks/group.py",),
+    "mpi4py": ("ranks/process/group.py",),
     "torch": ("ranks/engines/",),
-    "numpy": ("ranks/",),
-    "pytest": ("plugin.py", "ledger.py", "benchmark.py", "fixtures.py", "hooks.py", "hookspecs.py"),
+    "numpy": ("ranks/", "targets/posix/residency.py"),
+    "pytest": ("plugin/",),
     "_pytest": (),
-    "pytest_benchmark": ("benchmark.py",),
+    "pytest_benchmark": ("plugin/benchmark_bridge.py",),
     "xdist": (),
     "jinja2": ("report/html.py",),
     "markupsafe": ("report/html.py",),
-    "jsonschema": ("schemas.py",),
+    "jsonschema": ("evidence/schemas.py",),
     "weasyprint": ("report/pdf.py",),
-    "cryptography": ("report/signing.py",),
-    "yaml": ("dlio/folder.py",),
-    "psutil": ("measure/environment.py", "targets/"),
+    "cryptography": ("evidence/signing.py",),
+    "yaml": ("published/folder.py",),
+    "psutil": ("run/environment.py", "targets/"),
 }
 
 
@@ -94,19 +80,19 @@ def own(names):
             yield place.with_suffix(".py") if (PACKAGE / place.with_suffix(".py")).exists() else place / "__init__.py"
 
 
-def layer_of(path):
-    return next(number for number, names in enumerate(LAYERS) if path.with_suffix("").parts[0] in names)
+def room_of(path):
+    return path.with_suffix("").parts[0]
 
 
-def test_every_module_has_exactly_one_layer():
-    tops = {path.with_suffix("").parts[0] for path in MODULES}
-    assert tops == set().union(*LAYERS)
-    assert sum(map(len, LAYERS)) == len(tops)
+def test_every_module_is_in_exactly_one_room():
+    assert {room_of(path) for path in MODULES} == set(ROOMS)
+    assert len(set(ROOMS)) == len(ROOMS)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)
 def test_imports_point_downward(path):
-    upward = [str(other) for other in own(imported(MODULES[path], path)) if layer_of(other) > layer_of(path)]
+    floor = ROOMS.index(room_of(path))
+    upward = [str(other) for other in own(imported(MODULES[path], path)) if ROOMS.index(room_of(other)) < floor]
     assert not upward, f"{path} imports from above: {upward}"
 
 
@@ -131,12 +117,21 @@ def test_every_library_has_an_owner():
     assert found <= known
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if p.parts[0] in {"requirements", "sizing"}
-                                  or p.name in {"certificate.py", "vendors.py"}], ids=str)  # fmt: skip
+@pytest.mark.parametrize("path", [p for p in MODULES if p.parts[0] in {"judging", "sizing", "analysis"}
+                                  or p.name == "vendors.py"], ids=str)  # fmt: skip
 def test_what_decides_is_pure(path):
     """No file, no process, no clock, no chance: so a result can be judged again from its files alone."""
     impure = {"os", "subprocess", "time", "random", "secrets", "socket", "shutil", "tempfile", "datetime", "pathlib"}
+    if path.as_posix() == "analysis/statistics.py":
+        impure -= {"random"}  # a bootstrap with a seed of its own gives the same answer every time
     assert not impure & {name.split(".")[0] for name in imported(MODULES[path], path)}
+
+
+def test_judging_needs_neither_ranks_nor_targets_nor_checks():
+    """Deciding again needs files alone: no code that runs beside a job or touches storage is even imported."""
+    for path, tree in MODULES.items():
+        if room_of(path) == "judging":
+            assert not {room_of(other) for other in own(imported(tree, path))} & {"conformance", "ranks", "targets"}
 
 
 def test_nothing_but_the_faces_knows_the_suites():
@@ -146,12 +141,12 @@ def test_nothing_but_the_faces_knows_the_suites():
 
 def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
     """What every pytest run of the environment pays for; the libraries are checked at run time elsewhere."""
-    seen, left = set(), [Path("plugin.py")]
+    seen, left = set(), [Path("plugin/session_hooks.py")]
     while left:
         path = left.pop()
         if path not in seen:
             seen.add(path)
             left.extend(own(imported(MODULES[path], path, at_import_time=True)))
-    allowed = {"plugin", "options", "option_values", "settings", "errors", "units", "sizing/__init__",
-               "sizing/architectures", "sizing/reliability"}  # fmt: skip
+    allowed = {"plugin/session_hooks", "config/options", "config/parsers", "facts/settings", "support/errors",
+               "support/units", "sizing/architectures", "sizing/reliability"}  # fmt: skip
     assert {p.with_suffix("").as_posix() for p in seen} <= allowed

@@ -15,16 +15,17 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.client import AGENT, Client
-from pytest_ckpt.conformance.place import Book, NotRun, Place
-from pytest_ckpt.conformance.table import BY_NAME
-from pytest_ckpt.ranks.activity import EVENT_MARK
-from pytest_ckpt.records import Observation, to_plain
+from pytest_ckpt.conformance.context import Book, NotRun, Place
+from pytest_ckpt.conformance.posix.client import AGENT, Client
+from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.ranks.process.activity import EVENT_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_ckpt.conformance.table import Check
+    from pytest_ckpt.facts.checks import Check
 
 EXIT_ANOMALY, EXIT_BROKE, EXIT_NOT_RUN = 1, 3, 8
 
@@ -112,7 +113,7 @@ def make(check: Check, place: Place) -> Observation:
         place.tell(call, path)
 
     try:
-        getattr(importlib.import_module(f"pytest_ckpt.conformance.checks.{module}"), function)(
+        getattr(importlib.import_module(f"pytest_ckpt.conformance.posix.checks.{module}"), function)(
             dataclasses.replace(place, tell=tell), book
         )
     except NotRun as reason:

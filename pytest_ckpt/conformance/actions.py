@@ -12,7 +12,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.client import decoded, encoded
+from pytest_ckpt.conformance.posix.client import decoded, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.client import Client
+from pytest_ckpt.conformance.posix.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_ckpt.conformance.place import Place
+    from pytest_ckpt.conformance.context import Place
 
     Racers = list[tuple[Client, str]]
 

@@ -16,14 +16,14 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.blocked import blocked_in
+from pytest_ckpt.support.die_with_parent import die_with_parent
+from pytest_ckpt.support.kernel_state import blocked_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     Tell = Callable[[str, str], None]
 
-_PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _TICK_SECONDS = 0.005
 _TELL_SECONDS = 1.0
@@ -232,7 +232,7 @@ class _Telling:
 def _be(function: Callable[[Talk], Any], talk: Talk, outbox: int, parent: int) -> None:
     """Be the worker: nothing of the check's own may run in it, neither its cleaning up nor its output."""
     try:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         if os.getppid() != parent:
             os._exit(0)
         # A fault that is to be reported by its signal should not leave a core on the way.

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pytest_ckpt.ranks.activity import Activity
-    from pytest_ckpt.ranks.group import Group
-    from pytest_ckpt.ranks.job import Job
+from pytest_ckpt.support.die_with_parent import die_with_parent
 
-_PR_SET_PDEATHSIG = 1
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import Job
 
 
 def main() -> int:
     """Run the job that rank 0 reads; return the exit code of this rank."""
     # A rank must not go on writing when the process that started it is gone.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    from pytest_ckpt.ranks.activity import Activity, beat_seconds, write_event  # noqa: PLC0415
+    die_with_parent()
+    from pytest_ckpt.ranks.process.activity import Activity, beat_seconds, write_event  # noqa: PLC0415
 
     activity = Activity()
     try:
-        from pytest_ckpt.ranks.group import Group  # noqa: PLC0415 - starts MPI
+        from pytest_ckpt.ranks.process.group import Group  # noqa: PLC0415 - starts MPI
 
         group = Group(activity)
     except Exception as error:
@@ -46,7 +44,7 @@ def main() -> int:
         if job.tasks:
             _measure(group, activity, job)
         else:
-            from pytest_ckpt.ranks.probe import probe  # noqa: PLC0415
+            from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
 
             probe(group, Path(job.folder))
         activity.stop()
@@ -60,8 +58,8 @@ def main() -> int:
 
 
 def _receive(group: Group) -> Job:
-    from pytest_ckpt.ranks.job import Job  # noqa: PLC0415
-    from pytest_ckpt.records import from_plain  # noqa: PLC0415
+    from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.job import Job  # noqa: PLC0415
 
     line = sys.stdin.readline() if group.rank == 0 else ""
     if group.rank == 0 and not line:
@@ -70,8 +68,8 @@ def _receive(group: Group) -> Job:
 
 
 def _measure(group: Group, activity: Activity, job: Job) -> None:
-    from pytest_ckpt.ranks.activity import write_event  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines import engine_class  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.protocol import engine_class  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.activity import write_event  # noqa: PLC0415
 
     activity.begin("import of the engine")
     for name in {task.engine for task in job.tasks}:

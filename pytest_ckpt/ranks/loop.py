@@ -9,32 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.ranks.cache import HostCache, cache_facts
-from pytest_ckpt.ranks.content import Content, content_seed
-from pytest_ckpt.ranks.endurance import LongRun
-from pytest_ckpt.ranks.engines import Engine, Loader, engine_class
-from pytest_ckpt.ranks.job import BESIDE_DELETION, OF_DATA, EngineOptions
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.measurement import DataEffect, Operation, RankFacts, Retention
+from pytest_ckpt.facts.proofs import CacheReading, Fault, Integrity
+from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.engines.protocol import Engine, Loader, engine_class
 from pytest_ckpt.ranks.operations import Loaded, Operations, make_folder
-from pytest_ckpt.ranks.patterns import LoadPatterns
-from pytest_ckpt.ranks.saves_beside import SavesBeside
-from pytest_ckpt.records import (
-    CacheReading,
-    DataEffect,
-    Fault,
-    Integrity,
-    Operation,
-    RankFacts,
-    Retention,
-    to_plain,
-)
+from pytest_ckpt.ranks.process.host_cache import HostCache, cache_facts
+from pytest_ckpt.ranks.process.job import BESIDE_DELETION, OF_DATA, EngineOptions
+from pytest_ckpt.ranks.scenarios.endurance import LongRun
+from pytest_ckpt.ranks.scenarios.interference import SavesBeside
+from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
 from pytest_ckpt.sizing.models import RankLayout, layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.ranks.activity import Activity
-    from pytest_ckpt.ranks.group import Group
-    from pytest_ckpt.ranks.job import Task
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import Task
 
 _RESIDENT_WITHOUT_DROP = 0.01
 

@@ -10,20 +10,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.ranks.activity import write_event
-from pytest_ckpt.ranks.engines import Check, Clock, Engine, Loader
-from pytest_ckpt.ranks.job import checkpoint_name, partial_name
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.measurement import Operation
+from pytest_ckpt.facts.proofs import Durability, Fault
+from pytest_ckpt.ranks.engines.protocol import Check, Clock, Engine, Loader
+from pytest_ckpt.ranks.process.activity import write_event
+from pytest_ckpt.ranks.process.job import checkpoint_name, partial_name
 from pytest_ckpt.ranks.timing import Own, combine
-from pytest_ckpt.records import Durability, Fault, Operation, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from pytest_ckpt.ranks.activity import Activity
-    from pytest_ckpt.ranks.cache import HostCache
-    from pytest_ckpt.ranks.group import Group
-    from pytest_ckpt.records import OperationKind
+    from pytest_ckpt.facts.measurement import OperationKind
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import HostCache
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
 
 _MOST_FAULTS_OF_RANK = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_ckpt.records import Operation, OperationKind
+from pytest_ckpt.facts.measurement import Operation, OperationKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,9 +6,9 @@ import json
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt import units
 from pytest_ckpt.report.quantity import NONE
 from pytest_ckpt.report.svg import printable
+from pytest_ckpt.support import units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.certificate import chosen_suites, plugin_sentences, possible_grade
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS, Requirement
-from pytest_ckpt.units import format_bytes, format_count, format_percent, format_rate, format_seconds
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
+from pytest_ckpt.judging.grading import chosen_suites, plugin_sentences, possible_grade
+from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ckpt.requirements.gates import Gates
-    from pytest_ckpt.settings import Settings
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.plan import Plan
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from pytest_ckpt import resources, units
 from pytest_ckpt.report import charts, overview, view
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
@@ -28,6 +27,7 @@ from pytest_ckpt.report.quantity import (
     three_digits,
 )
 from pytest_ckpt.report.svg import printable
+from pytest_ckpt.support import resources, units
 
 MOST_ROWS = 40
 """Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""

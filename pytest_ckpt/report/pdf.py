@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt import resources
-from pytest_ckpt.errors import UsageError
+from pytest_ckpt.support import resources
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.resources import PACKAGE_HOME
 
 OLDEST = 68
 """The oldest WeasyPrint whose fetcher can be told to fetch nothing, redirects included."""
@@ -57,7 +58,7 @@ def write_pdf(document: dict[str, Any], path: Path) -> None:
 
 def _print_apart(page: str) -> bytes:
     """Print in a process of its own: native libraries that crash there, as Pango does without fonts, end no run."""
-    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(PACKAGE_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest_ckpt.report.pdf"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
-from pytest_ckpt.units import format_bytes, format_count, format_decimal_bytes, format_rate, format_seconds
+from pytest_ckpt.support.units import format_bytes, format_count, format_decimal_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan

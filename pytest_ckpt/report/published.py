@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pytest_ckpt import units
 from pytest_ckpt.report.quantity import NONE
 from pytest_ckpt.report.svg import printable
+from pytest_ckpt.support import units
 
 WIDTH = 100
 _MOST_MESSAGES = 30

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from datetime import datetime
 
-from pytest_ckpt import units
+from pytest_ckpt.support import units
 
 NONE = "\N{EN DASH}"
 """What stands where nothing was measured."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt import units
-from pytest_ckpt.certificate import EXIT_INCOMPLETE
+from pytest_ckpt.judging.grading import EXIT_INCOMPLETE
 from pytest_ckpt.report import view
 from pytest_ckpt.report.quantity import NONE, margin_text, quantity
 from pytest_ckpt.report.svg import printable
+from pytest_ckpt.support import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

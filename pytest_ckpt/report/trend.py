@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt import units
+from pytest_ckpt.analysis.statistics import FEWEST_RUNS
 from pytest_ckpt.report.svg import Axis, escape, label, line, picture, printable, tag
-from pytest_ckpt.statistics import FEWEST_RUNS
+from pytest_ckpt.support import units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ the same. Both readings are computed, and where either asks for a drop, caches a
 
 from __future__ import annotations
 
-from pytest_ckpt.records import CacheReading
+from pytest_ckpt.facts.proofs import CacheReading
 
 _FACTOR = 3
 

@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.errors import UsageError
 from pytest_ckpt.sizing.reliability import ACCELERATORS_PER_NODE, SECONDS_PER_DAY
-from pytest_ckpt.units import format_count, format_percent, format_seconds
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
-from pytest_ckpt.errors import UsageError, nearest
 from pytest_ckpt.sizing.architectures import MODELS, PARAMETERS_SHARDED, Model
+from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_ckpt.units import format_bytes, format_percent
+from pytest_ckpt.support.units import format_bytes, format_percent
 
 LEVELS = (0.8, 0.9)
 # A volume that is in use by more than this holds somebody's data. What a new file system needs for itself is less.

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.errors import UsageError
-from pytest_ckpt.records import to_plain
+from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS
+from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.near_full import LEVELS
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.reliability import parse_failure_model
-from pytest_ckpt.sizing.steadiness import MOST_ROUNDS, WINDOW_ROUNDS
-from pytest_ckpt.units import format_seconds
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
-    from pytest_ckpt.settings import Settings
+    from pytest_ckpt.facts.settings import Settings
 
 SCHEMA = "pytest-ckpt/plan/1"
 

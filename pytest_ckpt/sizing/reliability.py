@@ -10,8 +10,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from pytest_ckpt.errors import nearest
-from pytest_ckpt.units import format_count, parse_duration
+from pytest_ckpt.support.errors import nearest
+from pytest_ckpt.support.units import format_count, parse_duration
 
 SECONDS_PER_DAY = 86_400.0
 ACCELERATORS_PER_NODE = 8

@@ -6,8 +6,9 @@ import shlex
 import sys
 
 import pytest
-from machine import file_system_of
-from made_check import kinds, made
+
+from tests.support.machine import file_system_of
+from tests.support.made_check import kinds, made
 
 HERE = [
     "DIRECT.aligned",
@@ -296,7 +297,7 @@ def test_what_misbehaves_is_named(lie, make_home):
 
 def test_free_space_that_never_changes_is_told(make_home):
     code = (
-        "import os, pytest_ckpt.conformance.checks.accounts as accounts, dataclasses\n"
+        "import os, pytest_ckpt.conformance.posix.checks.accounts as accounts, dataclasses\n"
         "real = os.statvfs\n"
         "first = real('/')\n"
         "os.statvfs = lambda path: first\n"
@@ -356,7 +357,7 @@ def test_a_file_system_that_ends_below_an_offset_says_so(mount):
 SECOND_LIES = {
     "the other client's stripes are lost": (
         "SPARSE.disjoint-writers-second-client",
-        "import pytest_ckpt.conformance.checks.sparse as sparse\nsparse.write_odd_stripes = lambda path, **k: None",
+        "from pytest_ckpt.conformance.posix.checks import sparse\nsparse.write_odd_stripes = lambda path, **k: None",
         "zeros instead of data",
     ),
     "locks are each client's own": (
@@ -391,7 +392,7 @@ SECOND_LIES = {
 def test_what_misbehaves_between_two_clients_is_named(lie, make_home, tmp_path):
     check, code, kind = SECOND_LIES[lie]
     agent = tmp_path / "agent.py"
-    agent.write_text(f"{code}\nfrom pytest_ckpt.conformance.agent import main\nmain()\n")
+    agent.write_text(f"{code}\nfrom pytest_ckpt.conformance.posix.agent import main\nmain()\n")
     home = make_home("two")
     seen = made(check, home, f"--second-folder={home}", f"--second-command={shlex.join([sys.executable, str(agent)])}")
     assert kind in kinds(seen), seen.anomalies
@@ -406,7 +407,7 @@ def test_a_stale_handle_is_allowed_and_reported(make_home, tmp_path):
         "    if length > 1 << 17: raise OSError(errno.ESTALE, 'Stale file handle', path)\n"
         "    return real(path, offset=offset, length=length, **k)\n"
         "actions.read_at = stale\n"
-        "from pytest_ckpt.conformance.agent import main\nmain()\n"
+        "from pytest_ckpt.conformance.posix.agent import main\nmain()\n"
     )
     home = make_home("stale")
     seen = made(

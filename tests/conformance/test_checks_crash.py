@@ -9,9 +9,10 @@ import subprocess
 import sys
 
 import pytest
-from machine import need
-from made_check import kinds, made
-from misbehaving import misbehaving
+
+from tests.support.machine import need
+from tests.support.made_check import kinds, made
+from tests.support.targets.misbehaving import misbehaving
 
 HERE = ["DURABLE.rank-killed", "ERRORS.acknowledged", "LIVE.calls"]
 SMALL = ["ERRORS.full", "FULL.mid-save"]
@@ -36,7 +37,7 @@ def write(fd, data):
 os.write = write
 """
 SAVED_UNDER_THE_FINAL_NAME = """
-from pytest_ckpt.conformance.checkpoints import Checkpoint
+from pytest_ckpt.conformance.posix.checkpoints import Checkpoint
 Checkpoint.partial = Checkpoint.name
 """
 
@@ -57,7 +58,7 @@ os.{call} = failing
 
 
 def cut_command(point):
-    return shlex.join([sys.executable, "-m", "pytest_ckpt.targets.power_cut", str(point)])
+    return shlex.join([sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", str(point)])
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
     point = mount("ext4", 64)
     folder = point / "folder"
     folder.mkdir()
-    sabotage = "import pytest_ckpt.conformance.checks.power as power; power.COMMAND_SECONDS = 1"
+    sabotage = "import pytest_ckpt.conformance.posix.checks.power as power; power.COMMAND_SECONDS = 1"
     seen = made("DURABLE.power-cut", folder, f"--power-cut={command}", "--power-cuts=1", sabotage=sabotage, share=0.1)
     assert kinds(seen) == {kind}
     assert words in seen.anomalies[0].seen
@@ -140,7 +141,7 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
 
 def test_a_target_that_does_not_come_back_fails_with_that_reason(mount):
     point = mount("ext4", 64)
-    sabotage = "import pytest_ckpt.conformance.checks.power as power; power.BACK_SECONDS = 1"
+    sabotage = "import pytest_ckpt.conformance.posix.checks.power as power; power.BACK_SECONDS = 1"
     command = f"--power-cut=umount {point}"
     # The empty folder under the mount must not be taken for the target.
     seen = made("DURABLE.power-cut", point, command, "--power-cuts=1", sabotage=sabotage, share=0.1, seconds=60)
@@ -252,7 +253,7 @@ def test_a_broken_save_with_its_final_name_is_found(mount, make_home):
 def test_space_that_does_not_return_is_found(mount, make_home):
     small = mount("tmpfs", 64)
     sabotage = """
-import pytest_ckpt.conformance.checks.failing as failing
+import pytest_ckpt.conformance.posix.checks.failing as failing
 failing._SPACE_SECONDS = 1
 true_remove = failing._remove
 failing._remove = lambda path, calls: None if path.name == "ballast" else true_remove(path, calls)
@@ -278,7 +279,7 @@ def test_a_quota_that_is_over_is_as_good_as_a_full_volume(check, mount, make_hom
 @pytest.mark.parametrize("check", SMALL)
 def test_a_volume_that_is_too_large_or_too_small_is_not_filled(check, mount, make_home):
     small = mount("tmpfs", 64)
-    sabotage = "import pytest_ckpt.conformance.checks.failing as failing; failing.MOST_FREE = 1 << 20"
+    sabotage = "import pytest_ckpt.conformance.posix.checks.failing as failing; failing.MOST_FREE = 1 << 20"
     seen = made(check, make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
     assert "has 64 MiB free, and no more than 1 MiB are filled" in seen.not_run
     tiny = mount("tmpfs", 8)
@@ -288,7 +289,7 @@ def test_a_volume_that_is_too_large_or_too_small_is_not_filled(check, mount, mak
 
 def test_a_volume_that_never_fills_is_not_called_full(mount, make_home):
     small = mount("tmpfs", 320)
-    sabotage = "import pytest_ckpt.conformance.checks.failing as failing; failing._free = lambda folder: 24 << 20"
+    sabotage = "import pytest_ckpt.conformance.posix.checks.failing as failing; failing._free = lambda folder: 24 << 20"
     seen = made("ERRORS.full", make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
     assert "does not fill" in seen.not_run
     assert seen.anomalies == ()

@@ -6,10 +6,10 @@ import shlex
 import sys
 
 import pytest
-from made_check import kinds, made
 
 from pytest_ckpt.conformance import pages
-from pytest_ckpt.conformance.table import BY_NAME
+from pytest_ckpt.facts.checks import BY_NAME
+from tests.support.made_check import kinds, made
 
 OURS = [name for name in BY_NAME if name.split(".")[0] in
         {"COMMIT", "VISIBLE", "STALE", "EXCLUSIVE", "POINTER", "MKDIR", "NAMES"}]  # fmt: skip
@@ -17,7 +17,7 @@ OURS = [name for name in BY_NAME if name.split(".")[0] in
 
 def agent(code):
     """Return the command of an agent that misbehaves: the code runs in it first."""
-    code = f"import os, time\n{code}\nfrom pytest_ckpt.conformance.agent import main; main()"
+    code = f"import os, time\n{code}\nfrom pytest_ckpt.conformance.posix.agent import main; main()"
     return [sys.executable, "-c", code]
 
 
@@ -28,7 +28,7 @@ def elsewhere(folder, code=""):
 
 def every_agent(code):
     """Return sabotage that has all processes of a check on this host misbehave."""
-    return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
+    return f"from pytest_ckpt.conformance.posix.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
 @pytest.mark.parametrize("kind", ["disk", "tmpfs"])
@@ -50,7 +50,7 @@ def test_without_a_second_client_a_check_of_two_is_not_run(check, tmp_path):
 def test_a_second_client_on_other_storage_is_told(tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-    sabotage = "from pytest_ckpt.conformance.client import Client\nClient.sees.__kwdefaults__['seconds'] = 0.1"
+    sabotage = "from pytest_ckpt.conformance.posix.client import Client\nClient.sees.__kwdefaults__['seconds'] = 0.1"
     seen = made("VISIBLE.read-after-close", tmp_path / "here", *elsewhere(tmp_path / "there"), sabotage=sabotage)
     assert "a folder that this client has made is not found by the other" in seen.anomalies[0].seen
 
@@ -217,7 +217,7 @@ os.mkdir = mkdir
 
 def patient(times):
     """Return sabotage that changes how soon a check gives up on a cache."""
-    return f"import pytest_ckpt.conformance.checks.stale as stale\nstale.GIVE_UP_TIMES = {times}"
+    return f"import pytest_ckpt.conformance.posix.checks.stale as stale\nstale.GIVE_UP_TIMES = {times}"
 
 
 @pytest.mark.parametrize(("check", "code", "kind"), [

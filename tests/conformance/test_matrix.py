@@ -2,77 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 import os
-import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import conformance_page
 import pytest
-from machine import Mounts, need
-from matrix import ALL, MATRIX, OF_SPEED, Row
-from misbehaving import FAULTS, Target, misbehaving
 
-from pytest_ckpt.conformance.table import CHECKS
-from pytest_ckpt.gate_tables import built_in
-from pytest_ckpt.records import Observation, Verdict, from_plain
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS, decide_observed
-
-HERE = Path(__file__).resolve().parent
-SHARED = built_in("posix-shared")
-SHARE, AT_ONCE = 0.02, 3
-# A check that has not ended by then hangs; a loaded machine may take long.
-MOST_SECONDS = 150
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A target with two clients, and a small one that may be filled."""
-
-    target: Target
-    small: Target
-
-    def fault(self, name: str, **parameters: Any) -> None:
-        self.target.fault(name, **parameters)
-        with contextlib.suppress(ValueError):
-            self.small.fault(name, **parameters)
-
-    def words(self) -> dict[str, list[str]]:
-        """Return the words of a check's command line, by what it needs."""
-        return {
-            "": [f"--folder={self.target.path}", f"--share={SHARE}", "--json"],
-            "second client": [f"--second-folder={self.target.second}"],
-            "power cut": [f"--power-cut={shlex.join(self.target.power_cut_command)}"],
-            "small folder": [f"--small-folder={self.small.path}"],
-        }
-
-
-def observe(words: dict[str, list[str]], names: list[str], seconds: float = MOST_SECONDS) -> dict[str, Verdict]:
-    """Make checks and judge them as a run on shared storage does."""
-    asked = {"checks": names, "words": words, "at_once": AT_ONCE, "seconds": seconds}
-    done = subprocess.run(
-        [sys.executable, str(HERE / "many_checks.py")],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = {}
-    for name, seen in json.loads(done.stdout).items():
-        assert "broke" not in seen, f"{name} itself broke: {seen['broke']}"
-        requirement, _, subject = name.partition(".")
-        observation = from_plain(Observation, {"requirement": requirement, "subject": subject} | seen)
-        found[name] = decide_observed(REQUIREMENTS[requirement], observation, SHARED)
-    return found
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.verdict import Verdict
+from tests.support.docs_pages import conformance_page
+from tests.support.machine import Mounts, need
+from tests.support.matrix import ALL, MATRIX, OF_SPEED, Row
+from tests.support.observing import SHARE, Pair, observe
+from tests.support.targets.misbehaving import FAULTS, misbehaving
 
 
 def failed(found: dict[str, Verdict]) -> dict[str, str]:
@@ -163,4 +107,4 @@ def test_on_healthy_file_systems_nothing_fails(kind: str, make_home) -> None:
 
 def test_the_page_says_what_the_tables_say() -> None:
     page = conformance_page.PAGE.read_text()
-    assert conformance_page.with_tables(page) == page, "run: python tests/conformance/conformance_page.py"
+    assert conformance_page.with_tables(page) == page, "run: python -m tests.support.docs_pages.conformance_page"

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from front_door import TINY, FrontDoor, opened_door
-from machine import need
-from matrix import OF_SPEED, SpeedRow
-from misbehaving import Target, misbehaving
+
+from tests.support.front_door import TINY, FrontDoor, opened_door
+from tests.support.machine import need
+from tests.support.matrix import OF_SPEED, SpeedRow
+from tests.support.targets.misbehaving import Target, misbehaving
 
 # At this size a save may take 0.7 s and a load 2.8 s.
 USUAL = ("--ckpt-gates=speed-only", "--ckpt-engine=stream", "--ckpt-request=64KiB", *TINY)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from machine import eventually
-
 from pytest_ckpt.conformance.workers import working
+from tests.support.machine import eventually
 
 LOOKS = 20_000
 

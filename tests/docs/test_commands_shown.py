@@ -6,10 +6,10 @@ import argparse
 import re
 
 import pytest
-from doc_pages import PAGES
 
-from pytest_ckpt.cli import COMMANDS
-from pytest_ckpt.options import OPTIONS
+from pytest_ckpt.cli.main import COMMANDS
+from pytest_ckpt.config.options import OPTIONS
+from tests.support.doc_pages import PAGES
 
 # A line that begins with a command, behind a prompt or an indent or not; what three blanks part from it explains it.
 COMMAND = re.compile(r"^\s*(?:\$ )?(pytest|pytest-ckpt) ((?:(?!   ).)*)", re.MULTILINE)

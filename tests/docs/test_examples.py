@@ -9,8 +9,9 @@ import tomllib
 
 import pytest
 import yaml
-from doc_examples import Commands, follow, resembles
-from doc_pages import CHECKOUT, DOCS, PAGES, blocks
+
+from tests.support.doc_examples import Commands, follow, resembles
+from tests.support.doc_pages import CHECKOUT, DOCS, PAGES, blocks
 
 README_COMMAND = re.compile(r"command: \w+")
 TRIED = re.compile(r"runs(, exit \d+)?|prints( exactly)?|says|writes \S+|shows \S+|tried by tests/\S+|not run: .+")

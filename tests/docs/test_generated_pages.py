@@ -5,18 +5,17 @@ from __future__ import annotations
 import inspect
 import tomllib
 
-import options_page
 import pytest
-import requirements_page
 
-from pytest_ckpt.conformance.table import CHECKS
-from pytest_ckpt.options import OPTIONS, resolve
-from pytest_ckpt.requirements.catalogue import REQUIREMENTS
+from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from tests.support.docs_pages import options_page, requirements_page
 
 
 def test_the_page_of_options_is_made_from_the_table_of_options():
     page = options_page.PAGE.read_text()
-    assert page == options_page.with_options(page), "run: python tests/docs/options_page.py"
+    assert page == options_page.with_options(page), "run: python -m tests.support.docs_pages.options_page"
 
 
 def test_every_option_has_its_place_and_is_placed_once():
@@ -48,7 +47,7 @@ def test_what_a_certificate_discloses_is_asked_of_what_writes_it(key, is_disclos
 
 def test_the_page_of_requirements_is_made_from_the_catalogue():
     page = requirements_page.PAGE.read_text()
-    assert page == requirements_page.with_catalogue(page), "run: python tests/docs/requirements_page.py"
+    assert page == requirements_page.with_catalogue(page), "run: python -m tests.support.docs_pages.requirements_page"
 
 
 def test_every_requirement_and_every_check_stands_on_its_page():

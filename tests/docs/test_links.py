@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from doc_pages import CHECKOUT, PAGES, anchors, links
+
+from tests.support.doc_pages import CHECKOUT, PAGES, anchors, links
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

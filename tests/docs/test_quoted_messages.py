@@ -7,10 +7,10 @@ import functools
 import re
 
 import pytest
-from doc_pages import CHECKOUT, DOCS, PAGES, blocks
 
-from pytest_ckpt.records import Failure
-from pytest_ckpt.requirements.wording import describe_failure
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.judging.wording import describe_failure
+from tests.support.doc_pages import CHECKOUT, DOCS, PAGES, blocks
 
 HOLE = "\0"
 LEAST_QUOTED = 10

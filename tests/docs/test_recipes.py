@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from doc_examples import Commands
-from doc_pages import DOCS
 
-from pytest_ckpt.options import resolve
+from pytest_ckpt.config.options import resolve
+from tests.support.doc_examples import Commands
+from tests.support.doc_pages import DOCS
 
 RECIPES = DOCS / "recipes"
 # In place of a real night: two ranks and a cluster so small that any disk is fast enough for it.

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_examples import Commands
-from doc_pages import CHECKOUT, DOCS
 
-from pytest_ckpt import records
+from pytest_ckpt.facts import failure, measurement, observation, proofs, verdict
+from tests.support.doc_examples import Commands
+from tests.support.doc_pages import CHECKOUT, DOCS
 
 SCHEMA = json.loads((CHECKOUT / "templates" / "report.schema.json").read_text())
 SECTIONS = {
@@ -22,6 +22,12 @@ SECTIONS = {
     for heading, text in re.findall(
         r"^#{2,3} (.*)\n((?:(?!#{2,3} ).*\n)*)", (DOCS / "results.md").read_text(), re.MULTILINE
     )
+}
+RECORDS = {
+    name: kind
+    for module in (failure, measurement, observation, proofs, verdict)
+    for name, kind in vars(module).items()
+    if dataclasses.is_dataclass(kind)
 }
 # Which section has the fields of which object: of the schema, and of the records that are written as they are.
 OF_SCHEMA = {
@@ -65,9 +71,9 @@ def test_every_property_of_the_schema_is_explained(name):
     assert set(properties(described)) - named_in(OF_SCHEMA[name]) == set()
 
 
-@pytest.mark.parametrize("name", [n for n, kind in vars(records).items() if dataclasses.is_dataclass(kind)])
+@pytest.mark.parametrize("name", RECORDS)
 def test_every_field_of_a_record_is_explained(name):
-    assert {field.name for field in dataclasses.fields(getattr(records, name))} - named_in(OF_RECORDS[name]) == set()
+    assert {field.name for field in dataclasses.fields(RECORDS[name])} - named_in(OF_RECORDS[name]) == set()
 
 
 def keys_of(value: Any) -> Iterator[str]:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from built_site import Page, build, file_of, is_elsewhere, pages_of, style_loads
-from doc_pages import DOCS
-from machine import need
+
+from tests.support.built_site import Page, build, file_of, is_elsewhere, pages_of, style_loads
+from tests.support.doc_pages import DOCS
+from tests.support.machine import need
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NOT_OURS = {"genindex", "search"}

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from doc_examples import Commands
-from doc_pages import DOCS
 
-from pytest_ckpt.options import resolve
-from pytest_ckpt.requirements.gates import BUILT_IN
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.judging.gates import BUILT_IN
+from tests.support.doc_examples import Commands
+from tests.support.doc_pages import DOCS
 
 RECIPES = DOCS / "recipes"
 # What only the real storage has.

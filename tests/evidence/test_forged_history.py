@@ -6,15 +6,15 @@ import copy
 import json
 import shutil
 
-import made_up_run
 import pytest
-from forging import HOSTILE, NUMBERS, edit, places, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.cli import main
-from pytest_ckpt.report.history import append_run
-from pytest_ckpt.schemas import faults
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.history import append_run
+from pytest_ckpt.evidence.schemas import faults
+from tests.support import made_up_run
+from tests.support.forging import HOSTILE, NUMBERS, edit, places, put
 
 SUBJECT, REPORT = made_up_run.SUBJECT, "report.json"
 

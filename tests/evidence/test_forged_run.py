@@ -9,16 +9,16 @@ import json
 import shutil
 from pathlib import Path
 
-import made_up_run
 import pytest
-from forging import HOSTILE, NUMBERS, edit, places, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.cli import main
-from pytest_ckpt.report.seal import MANIFEST, write_manifest
-from pytest_ckpt.schemas import faults
-from pytest_ckpt.session import write_report
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
+from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.run.session import write_report
+from tests.support import made_up_run
+from tests.support.forging import HOSTILE, NUMBERS, edit, places, put
 
 SUBJECT = made_up_run.SUBJECT
 FACTS = f"measurements/{SUBJECT}.json"
@@ -79,7 +79,7 @@ def test_what_would_be_certified_is_incomplete_in_a_folder_that_was_changed(tmp_
     made_up_run.make_run(tmp_path / "run")
     edit(tmp_path / "run" / FACTS, shorten)
     # A run at full size would take hundreds of GiB: what is judged is as of one.
-    monkeypatch.setattr("pytest_ckpt.certificate._rehearsal_reasons", lambda *_: [])
+    monkeypatch.setattr("pytest_ckpt.judging.grading._rehearsal_reasons", lambda *_: [])
     code, document, _ = judge(tmp_path / "run", capsys)
     assert (code, document["exit_code"], document["grade"]) == (8, 8, "incomplete")
     write_manifest(tmp_path / "run")

@@ -6,16 +6,16 @@ import json
 import multiprocessing
 import xml.etree.ElementTree as ET
 
-import made_up_run
 import pytest
 
-from pytest_ckpt.cli import main
-from pytest_ckpt.errors import UsageError
-from pytest_ckpt.report.history import append_run, check_place, entry, read_history
-from pytest_ckpt.report.seal import compare
+from pytest_ckpt.analysis.trend import make_trend
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.history import append_run, check_place, entry, read_history
+from pytest_ckpt.evidence.manifest import compare
+from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.report.trend import sparkline
-from pytest_ckpt.schemas import faults
-from pytest_ckpt.trend import make_trend
+from pytest_ckpt.support.errors import UsageError
+from tests.support import made_up_run
 
 DAYS = 40
 

@@ -9,12 +9,10 @@ import shutil
 import subprocess
 import sys
 
-import made_up_run
 import pytest
 
-from pytest_ckpt.cli import main
-from pytest_ckpt.errors import UsageError
-from pytest_ckpt.report.attestation import (
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.attestation import (
     Envelope,
     Signature,
     envelope_bytes,
@@ -22,8 +20,10 @@ from pytest_ckpt.report.attestation import (
     read_envelope,
     statement,
 )
-from pytest_ckpt.report.seal import ATTESTATION
-from pytest_ckpt.report.signing import read_private_key, read_public_key
+from pytest_ckpt.evidence.manifest import ATTESTATION
+from pytest_ckpt.evidence.signing import read_private_key, read_public_key
+from pytest_ckpt.support.errors import UsageError
+from tests.support import made_up_run
 
 OPENSSL = shutil.which("openssl")
 

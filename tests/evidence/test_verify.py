@@ -9,16 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import made_up_run
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pytest_ckpt.cli import main
-from pytest_ckpt.report.seal import ATTESTATION, MANIFEST, compare, write_manifest
-from pytest_ckpt.report.signing import Signer
-from pytest_ckpt.schemas import faults
-from pytest_ckpt.session import write_report
-from pytest_ckpt.verification import verify_folder
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, write_manifest
+from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.evidence.signing import Signer
+from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.run.session import write_report
+from tests.support import made_up_run
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 CERTIFICATE, REPORT, FACTS = "certificate.html", "report.json", f"measurements/{made_up_run.SUBJECT}.json"
@@ -274,7 +274,7 @@ def test_what_cannot_be_verified_is_a_usage_error(tmp_path, monkeypatch, capsys,
 
 def test_it_imports_nothing_that_only_a_run_needs(plain):
     code = (
-        f"import sys; from pytest_ckpt.cli import main; main(['verify', {str(plain)!r}]); "
+        f"import sys; from pytest_ckpt.cli.main import main; main(['verify', {str(plain)!r}]); "
         "print([m for m in ('torch', 'mpi4py', 'numpy', 'psutil', 'cryptography') if m in sys.modules])"
     )
     said = subprocess.run(

@@ -7,16 +7,16 @@ import os
 import shutil
 from pathlib import Path
 
-import made_up_run
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.errors import UsageError
-from pytest_ckpt.report.seal import ATTESTATION, MANIFEST, write_manifest
-from pytest_ckpt.report.signing import Signer
-from pytest_ckpt.verification import verify_folder
+from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, write_manifest
+from pytest_ckpt.evidence.signing import Signer
+from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.support.errors import UsageError
+from tests.support import made_up_run
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 # Nothing but a signature holds what launchers said; these hold each other.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-import nfs_machine
 import pytest
-from machine import need
 
-from pytest_ckpt.conformance.table import BY_NAME, CHECKS
-from pytest_ckpt.records import Observation, from_plain
+from pytest_ckpt.facts.checks import BY_NAME, CHECKS
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.observation import Observation
+from tests.support import nfs_machine
+from tests.support.machine import need
 
 HERE = tuple(check.name for check in CHECKS if check.needs in ("", "small folder"))
 ON_TWO = tuple(check.name for check in CHECKS if check.needs == "second client")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.buffers import Buffers
+from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 
 HUGE = 2 << 20
 BLOCK = 4096

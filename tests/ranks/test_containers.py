@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pytest_ckpt.measure import containers as launches
-from pytest_ckpt.ranks.container import FileImage
-from pytest_ckpt.ranks.content import Content, Place
-from pytest_ckpt.ranks.engines import lay_out as laying_out
-from pytest_ckpt.ranks.engines.lay_out import ALIGNMENT_BYTES, lay_out, read_container
-from pytest_ckpt.ranks.laid_out import Container, container_key, pack, unpack
-from pytest_ckpt.records import from_plain, to_plain
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.launching import layout_cache as launches
+from pytest_ckpt.ranks.content.generator import Content, Place
+from pytest_ckpt.ranks.engines.stream import lay_out as laying_out
+from pytest_ckpt.ranks.engines.stream.container import FileImage
+from pytest_ckpt.ranks.engines.stream.container_layout import Container, container_key, pack, unpack
+from pytest_ckpt.ranks.engines.stream.lay_out import ALIGNMENT_BYTES, lay_out, read_container
 from pytest_ckpt.sizing.models import MODELS, Tensor, layout
 
 CONTENT = Content(7)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.content import BLOCK_PAGES, PAGE_BYTES, Content, Place, content_seed
+from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, Place, content_seed
 
 CONTENT = Content(content_seed(7, "llama3-8b-full"))
 PLACE = Place(checkpoint=1, rank=0, tensor=0)

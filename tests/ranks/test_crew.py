@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pytest_ckpt.ranks.crew import Crew
+from pytest_ckpt.ranks.engines.stream.thread_pool import Crew
 
 
 @pytest.fixture

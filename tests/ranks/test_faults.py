@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.content import PAGE_BYTES, Content, Place
-from pytest_ckpt.ranks.faults import Finding, compare
+from pytest_ckpt.ranks.content.faults import Finding, compare
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
 
 CONTENT = Content(7)
 PLACE = Place(checkpoint=3, rank=5, tensor=2)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_ckpt.ranks.activity import Activity
-from pytest_ckpt.ranks.content import Content
-from pytest_ckpt.ranks.engines import Clock, engine_class
-from pytest_ckpt.ranks.engines.lay_out import lay_out
+from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.engines.protocol import Clock, engine_class
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
-from pytest_ckpt.ranks.job import EngineOptions
+from pytest_ckpt.ranks.engines.stream.lay_out import lay_out
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.reading import joined, split, storm
 

@@ -20,16 +20,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.activity import EVENT_MARK, Activity
-from pytest_ckpt.ranks.content import PAGE_BYTES, Content, Place
-from pytest_ckpt.ranks.engines import Clock, stream
-from pytest_ckpt.ranks.engines.lay_out import lay_out, read_container
-from pytest_ckpt.ranks.engines.stream import StreamEngine
-from pytest_ckpt.ranks.engines.torch_save import TorchEngine
-from pytest_ckpt.ranks.job import EngineOptions, checkpoint_name, partial_name
-from pytest_ckpt.ranks.laid_out import container_key
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.engines.stream import engine as stream
+from pytest_ckpt.ranks.engines.stream.container_layout import container_key
+from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
+from pytest_ckpt.ranks.engines.stream.lay_out import lay_out, read_container
+from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
 from pytest_ckpt.ranks.operations import Operations
-from pytest_ckpt.records import to_plain
+from pytest_ckpt.ranks.process.activity import EVENT_MARK, Activity
+from pytest_ckpt.ranks.process.job import EngineOptions, checkpoint_name, partial_name
 from pytest_ckpt.sizing.models import MODELS, RankLayout, ShardFile, Tensor, layout
 
 CONTENT = Content(7)
@@ -706,12 +707,12 @@ if asked["most_bytes"]:
     resource.setrlimit(resource.RLIMIT_AS, (asked["most_bytes"],) * 2)
 
 import numpy as np
-from pytest_ckpt.ranks.activity import Activity
-from pytest_ckpt.ranks.laid_out import Container
-from pytest_ckpt.ranks.content import Content
-from pytest_ckpt.ranks.engines import Clock, engine_class
-from pytest_ckpt.ranks.job import EngineOptions
-from pytest_ckpt.records import from_plain
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.engines.stream.container_layout import Container
+from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.engines.protocol import Clock, engine_class
+from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.sizing.models import RankLayout
 
 shard, options = from_plain(RankLayout, asked["shard"]), from_plain(EngineOptions, asked["options"])

@@ -7,11 +7,11 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import made_up
 import pytest
 
-from pytest_ckpt import units
 from pytest_ckpt.report.html import render, write_certificate
+from pytest_ckpt.support import units
+from tests.support import made_up
 
 GRADES = ("certified", "not certified", "incomplete", "rehearsal")
 

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import browser
-import pages
 import pytest
-from machine import need
+
+from tests.support import browser, report_pages
+from tests.support.machine import need
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def programs() -> None:
 @pytest.mark.parametrize("name", ["certified", "rehearsal", "hostile"])
 def test_it_prints_on_a4(name: str, tmp_path: Path) -> None:
     printed = tmp_path / "page.pdf"
-    browser.print_pdf(pages.certificate(name, tmp_path), printed)
+    browser.print_pdf(report_pages.certificate(name, tmp_path), printed)
     boxes = re.findall(rb"/MediaBox \[\s*0 0 ([\d.]+) ([\d.]+)\s*\]", printed.read_bytes())
     assert boxes
     assert all((round(float(width)), round(float(height))) == (595, 842) for width, height in boxes)

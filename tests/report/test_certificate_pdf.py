@@ -14,18 +14,17 @@ import threading
 import zlib
 from pathlib import Path
 
-import made_up_run
-import pages
 import pytest
-from machine import need
 
-from pytest_ckpt.cli import main
-from pytest_ckpt.errors import UsageError
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
+from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.report.html import render
 from pytest_ckpt.report.pdf import check_printer, print_page, write_pdf
-from pytest_ckpt.report.seal import MANIFEST, write_manifest
-from pytest_ckpt.session import write_report
-from pytest_ckpt.verification import verify_folder
+from pytest_ckpt.run.session import write_report
+from pytest_ckpt.support.errors import UsageError
+from tests.support import made_up_run, report_pages
+from tests.support.machine import need
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +50,7 @@ def opened(file: Path) -> bytes:
 @pytest.fixture(scope="module", params=["certified", "not certified", "rehearsal", "hostile", "nothing ran"])
 def printed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     file = tmp_path_factory.mktemp("pdf") / "certificate.pdf"
-    write_pdf(pages.DOCUMENTS[request.param](), file)
+    write_pdf(report_pages.DOCUMENTS[request.param](), file)
     return request.param, file
 
 
@@ -69,7 +68,7 @@ def test_it_has_a_title_a_language_tags_and_the_size_of_a4(printed: tuple[str, P
 
 def test_it_says_what_the_page_says_and_nothing_is_cut(printed: tuple[str, Path]) -> None:
     name, file = printed
-    document = pages.DOCUMENTS[name]()
+    document = report_pages.DOCUMENTS[name]()
     text = " ".join(told("pdftotext", "-layout", file, "-").split())
     for reason in document["grade_reasons"][:3]:
         words = [w for w in reason.split()[:4] if w.isascii()]
@@ -86,7 +85,7 @@ def test_it_says_what_the_page_says_and_nothing_is_cut(printed: tuple[str, Path]
 
 def test_every_heading_is_a_bookmark(tmp_path: Path) -> None:
     file = tmp_path / "certificate.pdf"
-    write_pdf(pages.DOCUMENTS["certified"](), file)
+    write_pdf(report_pages.DOCUMENTS["certified"](), file)
     raw = opened(file)
     for heading in ("Certified", "Requirements", "llama3-8b-full", "Disclosures"):
         assert f"/Title ({heading})".encode() in raw
@@ -97,7 +96,7 @@ def test_pictures_are_in_colour_and_described(tmp_path: Path) -> None:
     from PIL import Image  # noqa: PLC0415
 
     file = tmp_path / "certificate.pdf"
-    write_pdf(pages.DOCUMENTS["not certified"](), file)
+    write_pdf(report_pages.DOCUMENTS["not certified"](), file)
     told("pdftoppm", "-r", 60, "-png", file, tmp_path / "sheet")
     seen = set()
     for sheet in tmp_path.glob("sheet-*.png"):
@@ -110,7 +109,7 @@ def test_pictures_are_in_colour_and_described(tmp_path: Path) -> None:
 
 def test_the_same_page_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    page.write_text(render(pages.DOCUMENTS["certified"]()), encoding="utf-8")
+    page.write_text(render(report_pages.DOCUMENTS["certified"]()), encoding="utf-8")
     code = (
         "import sys; from pathlib import Path; from pytest_ckpt.report.pdf import print_page; "
         "Path(sys.argv[2]).write_bytes(print_page(Path(sys.argv[1]).read_text(encoding='utf-8')))"
@@ -267,7 +266,7 @@ def test_judge_writes_a_pdf_of_a_run_and_of_a_tree(tmp_path: Path, capsys: pytes
     main(["judge", str(tmp_path / "run"), "--cluster=24000", f"--pdf={tmp_path / 'again.pdf'}"])
     assert "24,000 accelerators" in told("pdftotext", tmp_path / "again.pdf", "-")
     (tmp_path / "tree").mkdir()
-    pages.judged_tree(tmp_path / "tree")
+    report_pages.judged_tree(tmp_path / "tree")
     main(["judge", str(tmp_path / "tree" / "made-up"), "--cluster=16000", f"--pdf={tmp_path / 'table.pdf'}"])
     assert "Systems and checkpoints" in told("pdftotext", tmp_path / "table.pdf", "-")
 
@@ -308,7 +307,7 @@ def test_without_pango_a_run_ends_before_it_writes_anything(tmp_path: Path) -> N
     (tmp_path / "target").mkdir()
     code = "print('could not import some external libraries')\nraise OSError(\"cannot load library 'libpango-1.0-0'\")"
     done = run_with_broken_printer(
-        tmp_path, code, "-m", "pytest", "-p", "pytest_ckpt.plugin", "-p", "no:cacheprovider",
+        tmp_path, code, "-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider",
         f"--ckpt-target={tmp_path / 'target'}", "--cluster=64", "--ckpt-profile=smoke", "--ckpt-pdf",
         f"--ckpt-report={tmp_path / 'report'}",
     )  # fmt: skip
@@ -323,11 +322,11 @@ def test_without_pango_a_run_ends_before_it_writes_anything(tmp_path: Path) -> N
 def test_judge_and_doctor_say_the_same(tmp_path: Path) -> None:
     made_up_run.make_run(tmp_path / "run")
     code = "raise OSError(\"cannot load library 'libpango-1.0-0'\")"
-    done = run_with_broken_printer(tmp_path, code, "-m", "pytest_ckpt.cli", "judge", "run", "--pdf=x.pdf")
+    done = run_with_broken_printer(tmp_path, code, "-m", "pytest_ckpt.cli.main", "judge", "run", "--pdf=x.pdf")
     assert (done.returncode, done.stdout) == (4, "")
     assert "libpango" in done.stderr
     done = run_with_broken_printer(
-        tmp_path, code, "-m", "pytest_ckpt.cli", "doctor", "--ckpt-pdf", "--ckpt-processes=2", "--json"
+        tmp_path, code, "-m", "pytest_ckpt.cli.main", "doctor", "--ckpt-pdf", "--ckpt-processes=2", "--json"
     )
     assert done.returncode == 4
     assert next(f for f in json.loads(done.stdout)["findings"] if f["name"] == "PDF")["remedy"].startswith("Install")

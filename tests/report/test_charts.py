@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-import made_up
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.report import charts, overview
 from pytest_ckpt.report.svg import Axis, escape, round_step
+from tests.support import made_up
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e6)
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pytest_ckpt import resources
+from pytest_ckpt.support import resources
 
 CSS = (resources.folder("templates") / "certificate.css").read_text(encoding="utf-8")
 _BLOCKS = re.findall(r":root \{\n?(.*?)\}", CSS, re.DOTALL)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import made_up
 import pytest
 
 from pytest_ckpt.report.junit import write_junit
+from tests.support import made_up
 
 
 def _written(document: made_up.Document, folder: Path) -> ET.Element:

@@ -6,8 +6,9 @@ import itertools
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pages
 import pytest
+
+from tests.support import report_pages
 
 _VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
 _HEADINGS = {f"h{n}" for n in range(1, 7)}
@@ -53,10 +54,10 @@ def text(node: list) -> str:
     return " ".join(" ".join(c if isinstance(c, str) else text(c) for c in node[2]).split())
 
 
-@pytest.fixture(scope="module", params=pages.PAGES)
+@pytest.fixture(scope="module", params=report_pages.PAGES)
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list:
     folder: Path = tmp_path_factory.mktemp("page")
-    return Reader(pages.PAGES[request.param](folder).read_text(encoding="utf-8")).root
+    return Reader(report_pages.PAGES[request.param](folder).read_text(encoding="utf-8")).root
 
 
 def test_it_has_a_language_a_title_and_one_main_part(page: list) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import browser
-import pages
 import pytest
-from machine import need
+
+from tests.support import browser, report_pages
+from tests.support.machine import need
 
 
 @pytest.fixture(autouse=True)
@@ -15,9 +15,9 @@ def chromium() -> None:
     need(browser.CHROMIUM, "there is no Chromium")
 
 
-@pytest.mark.parametrize("name", pages.PAGES)
+@pytest.mark.parametrize("name", report_pages.PAGES)
 def test_it_draws_light_and_dark_without_a_word_or_a_request(name: str, tmp_path: Path) -> None:
-    page = pages.PAGES[name](tmp_path)
+    page = report_pages.PAGES[name](tmp_path)
     seen = {}
     for dark in (False, True):
         picture = tmp_path / f"{dark}.png"
@@ -44,9 +44,9 @@ def test_a_word_on_the_console_and_a_request_are_seen(tmp_path: Path) -> None:
     assert browser.look(tmp_path / "page.png")[0] == 1
 
 
-@pytest.mark.parametrize("name", pages.PAGES)
+@pytest.mark.parametrize("name", report_pages.PAGES)
 def test_nothing_is_wider_than_the_page_and_no_label_lies_on_another(name: str, tmp_path: Path) -> None:
-    assert browser.faults_of_layout(pages.PAGES[name](tmp_path), 360, 1280) == []
+    assert browser.faults_of_layout(report_pages.PAGES[name](tmp_path), 360, 1280) == []
 
 
 def test_faults_of_layout_are_seen(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import certificate_pictures
-from machine import need
+from tests.support import CHECKOUT, certificate_pictures
+from tests.support.machine import need
 
-PAGE = certificate_pictures.CHECKOUT / "docs" / "certificates.md"
+PAGE = CHECKOUT / "docs" / "certificates.md"
 MOST_BYTES = 3_000_000
 
 
@@ -25,9 +25,9 @@ def test_the_page_shows_every_picture_once_and_in_words() -> None:
 def test_the_script_still_makes_them(tmp_path: Path) -> None:
     """One as a screen shows it and one as paper; what the others show is opened by the tests of pages."""
     need(certificate_pictures.browser.CHROMIUM, "there is no Chromium")
-    script = Path(certificate_pictures.__file__)
     said = subprocess.run(
-        [sys.executable, script, f"--folder={tmp_path}", "evidence", "print"],
+        [sys.executable, "-m", certificate_pictures.__name__, f"--folder={tmp_path}", "evidence", "print"],
+        cwd=CHECKOUT,
         capture_output=True,
         text=True,
         check=True,

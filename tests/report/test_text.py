@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import made_up
 import pytest
 
 from pytest_ckpt.report.text import WIDTH, failure_text, summary_lines
+from tests.support import made_up
 
 
 def _text(document: made_up.Document) -> str:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.errors import UsageError
 from pytest_ckpt.sizing import limits as sizing
 from pytest_ckpt.sizing.limits import ClusterLimits, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, layout
 from pytest_ckpt.sizing.reliability import parse_failure_model
+from pytest_ckpt.support.errors import UsageError
 
 LLAMA3 = parse_failure_model("llama3")
 MINUTE = 60.0

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.errors import UsageError
 from pytest_ckpt.sizing import models
 from pytest_ckpt.sizing.models import MODELS, Layout, Tensor, layout
+from pytest_ckpt.support.errors import UsageError
 
 GIB = 2**30
 

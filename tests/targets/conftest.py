@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from machine import need
-from misbehaving import Target, misbehaving
+
+from tests.support.machine import need
+from tests.support.targets.misbehaving import Target, misbehaving
 
 
 @pytest.fixture(scope="module")

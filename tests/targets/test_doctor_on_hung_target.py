@@ -6,10 +6,10 @@ import json
 import os
 
 import pytest
-from machine import eventually
 
-from pytest_ckpt.cli import main
-from pytest_ckpt.schemas import faults
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.schemas import faults
+from tests.support.machine import eventually
 
 # No rank is started: what they do on a target that hangs is tested elsewhere.
 WORDS = ("--ckpt-processes=2", "--ckpt-launcher=no-such-launcher", "--ckpt-deadline=2s", "--cluster=64")

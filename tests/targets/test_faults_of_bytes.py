@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from made_check import kinds, made
-from misbehaving import Target
+
+from tests.support.made_check import kinds, made
+from tests.support.targets.misbehaving import Target
 
 HONEST = [
     "DIRECT.aligned",
@@ -129,7 +130,7 @@ def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
 def test_free_space_that_never_changes_is_told(target: Target):
     """With a limit of one second instead of sixty."""
     sabotage = (
-        "import dataclasses, pytest_ckpt.conformance.checks.accounts as accounts\n"
+        "import dataclasses, pytest_ckpt.conformance.posix.checks.accounts as accounts\n"
         "name = 'CAPABILITIES.statfs'\n"
         "accounts.BY_NAME[name] = dataclasses.replace(accounts.BY_NAME[name], limit=1.0)"
     )

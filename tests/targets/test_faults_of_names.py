@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from made_check import kinds, made
 
-from pytest_ckpt.conformance.table import BY_NAME
+from pytest_ckpt.facts.checks import BY_NAME
+from tests.support.made_check import kinds, made
 
 OURS = [name for name in BY_NAME if name.split(".")[0] in
         {"COMMIT", "VISIBLE", "STALE", "EXCLUSIVE", "POINTER", "MKDIR", "NAMES"}]  # fmt: skip
@@ -18,7 +18,7 @@ def on(target, check, **more):
 
 def patient(times):
     """Return sabotage that changes how soon a check gives up on a cache."""
-    return f"import pytest_ckpt.conformance.checks.stale as stale\nstale.GIVE_UP_TIMES = {times}"
+    return f"import pytest_ckpt.conformance.posix.checks.stale as stale\nstale.GIVE_UP_TIMES = {times}"
 
 
 @pytest.mark.parametrize("check", OURS)

@@ -17,8 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from machine import eventually
-from misbehaving import FAULTS, misbehaving
+
+from tests.support.machine import eventually
+from tests.support.targets.misbehaving import FAULTS, misbehaving
 
 GIB = 1 << 30
 NAMES = ["a", "b", "c", "d", "sub", "sub/a", "sub/b", "sub/deep", "sub/deep/a", "other", "other/b"]

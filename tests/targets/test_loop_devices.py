@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from loop_devices import loop_mount, memory_mount, throttle
-from machine import need
-from misbehaving import misbehaving
+
+from tests.support.machine import need
+from tests.support.targets.loop_devices import loop_mount, memory_mount, throttle
+from tests.support.targets.misbehaving import misbehaving
 
 CONTENT = os.urandom(3_000_000)
 

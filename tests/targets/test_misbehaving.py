@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fuse_volatile import allocate
-from machine import eventually
-from misbehaving import FAULTS, Target
+
+from tests.support.machine import eventually
+from tests.support.targets.fuse_volatile import allocate
+from tests.support.targets.misbehaving import FAULTS, Target
 
 TESTED: set[str] = set()
 MIB = 1 << 20

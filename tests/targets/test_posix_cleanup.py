@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.errors import UsageError
-from pytest_ckpt.measure.bench import file_names
-from pytest_ckpt.options import resolve
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.launching.measurements import file_names
 from pytest_ckpt.sizing.plan import plan_run
-from pytest_ckpt.targets.posix import RunFolder, leftovers, process_began, remove
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.posix.run_folder import RunFolder, leftovers, process_began, remove
+from tests.support import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 NAMES = ("m/checkpoint-0001/a.pt", "m/checkpoint-0001/b.pt", "m/checkpoint-0002.partial/a.pt")
 
 
@@ -202,7 +202,7 @@ def test_the_remover_works_as_a_process_of_its_own(run):
     make(run, *NAMES, "notes.txt")
     asked = json.dumps({"path": str(run.path), "identity": run.identity, "names": NAMES})
     done = subprocess.run(
-        [sys.executable, "-m", "pytest_ckpt.targets.posix"],
+        [sys.executable, "-m", "pytest_ckpt.targets.posix.run_folder"],
         cwd=CHECKOUT, input=asked, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert json.loads(done.stdout) == [f"{run.path / 'notes.txt'} was not removed: this run did not make it"]

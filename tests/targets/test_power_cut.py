@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from machine import Mounts, need
 
-from pytest_ckpt.targets.mounts import mount_of
+from pytest_ckpt.targets.posix.mounts import mount_of
+from tests.support.machine import Mounts, need
 
 pytestmark = pytest.mark.usefixtures("as_root")
 
@@ -21,7 +21,7 @@ def as_root() -> None:
 
 
 def cut(point: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest_ckpt.targets.power_cut", str(point)]
+    command = [sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", str(point)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

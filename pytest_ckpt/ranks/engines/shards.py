@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.ranks.engines import Check, Clock, Loader
+from pytest_ckpt.ranks.engines.protocol import Check, Clock, Loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

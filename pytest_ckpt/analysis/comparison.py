@@ -1,0 +1,134 @@
+"""Two runs side by side: what was changed between them, and what that did to each operation's times. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from pytest_ckpt.analysis.statistics import FEWEST, ratio_of_medians
+
+SCHEMA = "pytest-ckpt/diff/1"
+# What differs between any two runs and says nothing about them.
+_PASSING = frozenset({"free_bytes", "memory_available_bytes", "ranks"})
+_KINDS = ("save", "load")
+
+
+def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any], notices: Sequence[str] = ()) -> dict[str, Any]:
+    """Return how the report of one run differs from that of another, as plain types (schema pytest-ckpt/diff/1).
+
+    ``notices`` are sentences about the folders that its reader should know.
+    """
+    one, other = before.get("environment") or {}, after.get("environment") or {}
+    return {
+        "schema": SCHEMA,
+        "before": _head(before),
+        "after": _head(after),
+        "settings": _changes(_settings(before), _settings(after)),
+        "cluster": _changes(_numbers(before.get("cluster")), _numbers(after.get("cluster"))),
+        "system": _changes(dict(_flat(before.get("system") or {})), dict(_flat(after.get("system") or {}))),
+        "environment": _changes(_environment(one), _environment(other)),
+        "versions": _changes(one.get("versions") or {}, other.get("versions") or {}),
+        "verdicts": _verdicts(before, after),
+        "operations": list(_operations(before, after)),
+        "notices": list(notices),
+    }
+
+
+def _head(report: Mapping[str, Any]) -> dict[str, Any]:
+    run = report["run"]
+    return {"id": run["id"], "started": run["started"], "grade": report["grade"], "exit_code": report.get("exit_code")}
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = dict.fromkeys([*before, *after])
+    return [
+        {"name": name, "before": before.get(name), "after": after.get(name)}
+        for name in names
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _settings(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {s["option"]: s.get("value") for s in report.get("settings") or ()}
+
+
+def _numbers(table: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (table or {}).items() if isinstance(value, (int, float, str))}
+
+
+def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
+    found = {f"target {n}": v for n, v in (environment.get("target") or {}).items() if n not in _PASSING}
+    found["launcher"] = environment.get("launcher")
+    for host in environment.get("hosts") or ():
+        found |= {f"{host['host']} {n}": v for n, v in host.items() if n not in _PASSING and n != "host"}
+    for plugin in environment.get("plugins") or ():
+        told = {"version": plugin["version"]} | plugin["facts"]
+        found |= {f"plugin {plugin['name']} {n}": v for n, v in told.items()}
+    return found
+
+
+def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{place}{name}.")
+        else:
+            yield f"{place}{name}", value
+
+
+def _verdicts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    one, other = ({(v["id"], v["subject"]): v for v in r.get("requirements") or ()} for r in (before, after))
+    rows = []
+    for key in dict.fromkeys([*one, *other]):
+        was, now = one.get(key, {}).get("outcome"), other.get(key, {}).get("outcome")
+        if was != now:
+            because = other.get(key, {}).get("because", "")
+            rows.append({"id": key[0], "subject": key[1], "before": was, "after": now, "because": because})
+    return rows
+
+
+def _operations(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    one, other = ({m["subject"]: m for m in r.get("measurements") or ()} for r in (before, after))
+    for subject in dict.fromkeys([*one, *other]):
+        for kind in _KINDS:
+            was, now = (_times(m.get(subject), kind) for m in (one, other))
+            if not was and not now:
+                continue
+            row: dict[str, Any] = {"subject": subject, "kind": kind, "before": _summary(was), "after": _summary(now)}
+            yield row | _verdict_on(was, now, one.get(subject, {}).get("bytes"), other.get(subject, {}).get("bytes"))
+
+
+def _times(measurement: Mapping[str, Any] | None, kind: str) -> list[float]:
+    return [o["seconds"] for o in (measurement or {}).get("operations", ()) if o["kind"] == kind and o["seconds"] > 0]
+
+
+def _summary(seconds: list[float]) -> dict[str, Any] | None:
+    if not seconds:
+        return None
+    return {
+        "count": len(seconds),
+        "fastest_seconds": min(seconds),
+        "median_seconds": median(seconds),
+        "slowest_seconds": max(seconds),
+    }
+
+
+def _verdict_on(
+    was: list[float], now: list[float], bytes_before: int | None, bytes_after: int | None
+) -> dict[str, Any]:
+    """Say what changed of one kind of operation; checkpoints of different sizes are compared by the byte."""
+    if not was or not now:
+        return {"ratio": None, "low": None, "high": None, "change": "unknown", "note": "measured in one run alone"}
+    note = ""
+    if bytes_before and bytes_after and bytes_before != bytes_after:
+        was, now = [s / bytes_before for s in was], [s / bytes_after for s in now]
+        note = "the checkpoints differ in size: seconds per byte were compared"
+    found = ratio_of_medians(was, now)
+    if found.low is None:
+        change = "unknown"
+        note = "; ".join(filter(None, [note, f"too few operations for an interval: {FEWEST} of each are needed"]))
+    elif found.is_change:
+        change = "slower" if found.ratio > 1 else "faster"
+    else:
+        change = "none"
+    return {"ratio": found.ratio, "low": found.low, "high": found.high, "change": change, "note": note}

@@ -1,0 +1,46 @@
+"""``pytest-ckpt diff``: what changed from one run to another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "compare two runs: settings, environment, versions, verdicts, and each operation's times"
+DESCRIPTION = (
+    "Compare two runs from their folders alone. Exit code 0, whatever differs: what to make of it is for you to say."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("before", metavar="BEFORE", help="the folder of a run")
+    parser.add_argument("after", metavar="AFTER", help="the folder of another run")
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    parser.add_argument("--html", metavar="FILE", help="write the comparison as one page")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print the comparison."""
+    from pytest_ckpt.analysis.comparison import compare_reports  # noqa: PLC0415
+    from pytest_ckpt.evidence.manifest import is_as_listed  # noqa: PLC0415
+    from pytest_ckpt.evidence.rejudge import read_report  # noqa: PLC0415
+    from pytest_ckpt.report.diff import diff_lead, diff_lines, diff_sections  # noqa: PLC0415
+
+    folders = (Path(asked.before), Path(asked.after))
+    reports = [read_report(folder) for folder in folders]
+    notices = [
+        f"{folder}: report.json is not as its run left it: pytest-ckpt verify says more"
+        for folder in folders
+        if not is_as_listed(folder, "report.json")
+    ]
+    document = compare_reports(reports[0], reports[1], notices)
+    if asked.html:
+        from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
+
+        write_page(Path(asked.html), "Two runs of pytest-ckpt", diff_lead(document), diff_sections(document))
+    print(json.dumps(document, indent=1) if asked.json else "\n".join(diff_lines(document)))
+    return 0

@@ -1,0 +1,91 @@
+"""``pytest-ckpt doctor``: what this machine can measure and what not."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.config.options import OPTIONS, add_options, resolve
+from pytest_ckpt.support.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.run.doctor import Finding
+
+HELP = "say what this machine can and cannot measure, and what to do about it"
+DESCRIPTION = (
+    "Look at libraries, MPI, memory, space, privileges, caches and clock. On the target a file of 4 MiB is written and "
+    "removed again. Exit code 0 when a run is possible, 4 when not."
+)
+SCHEMA = "pytest-ckpt/doctor/1"
+_EXIT_CANNOT = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    add_options(parser.add_argument)
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "--write-system",
+        metavar="FILE",
+        help="write a template of the system description that --ckpt-system reads, and do nothing else",
+    )
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print the findings as they come."""
+    if asked.write_system:
+        return _write_template(Path(asked.write_system))
+    from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
+    from pytest_ckpt.run.doctor import examine  # noqa: PLC0415
+
+    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {})
+    findings = []
+    for finding in itertools.chain(examine(settings), _printer(settings)):
+        findings.append(finding)
+        if not asked.json:
+            word = "ok" if finding.can else "cannot" if finding.needed else "limited"
+            print(printable(f"{finding.name:<13} {word:<8} {finding.says}").replace("\n", " "), flush=True)
+            if finding.remedy:
+                print(printable(f"{'':<22} {finding.remedy}").replace("\n", " "), flush=True)
+    can_run = all(f.can for f in findings if f.needed)
+    if asked.json:
+        print(json.dumps({"schema": SCHEMA, "can_run": can_run, "findings": to_plain(findings)}, indent=1))
+    else:
+        print("a run is possible" if can_run else "NO RUN IS POSSIBLE: mend what says cannot")
+    return 0 if can_run else _EXIT_CANNOT
+
+
+def _printer(settings: Settings) -> Iterator[Finding]:
+    """Look whether a PDF can be printed, where one is asked for."""
+    if not settings.pdf:
+        return
+    from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
+    from pytest_ckpt.run.doctor import Finding  # noqa: PLC0415
+
+    try:
+        check_printer("--ckpt-pdf")
+    except UsageError as error:
+        yield Finding(name="PDF", can=False, needed=True, says=error.what, remedy=error.remedy)
+    else:
+        yield Finding(name="PDF", can=True, needed=True, says="a line was printed")
+
+
+def _write_template(file: Path) -> int:
+    from pytest_ckpt.config.system_description import OPTION, template  # noqa: PLC0415
+
+    try:
+        with file.open("x", encoding="utf-8") as made:
+            made.write(template())
+    except OSError as error:
+        raise UsageError(
+            f"--write-system {file}: {error.strerror}.", "Name a file that does not exist, in a folder that does."
+        ) from None
+    print(f"fill in {file} and give it to a run: {OPTION}={file}")
+    return 0

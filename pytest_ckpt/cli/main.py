@@ -1,0 +1,69 @@
+"""The command ``pytest-ckpt``: what can be said without a run. One module of ``commands`` for each word."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from pytest_ckpt import __version__
+from pytest_ckpt.cli import diff, doctor, judge, plan, trend, verify
+from pytest_ckpt.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_USAGE = 4
+COMMANDS = {"plan": plan, "judge": judge, "verify": verify, "diff": diff, "trend": trend, "doctor": doctor}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal's encoding lacks must not end a command.
+            stream.reconfigure(errors="backslashreplace")
+    asked = _parser().parse_args(arguments)
+    try:
+        return int(COMMANDS[asked.command].run(asked))
+    except UsageError as error:
+        return _refused(str(error))
+    except BrokenPipeError:
+        # The reader of the pipe has seen enough; nothing more can be said on it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        named = "" if error.filename is None else f"{os.fsdecode(error.filename)!s:.200}: "
+        return _refused(f"{named}{error.strerror or error}.")
+
+
+def _refused(text: str) -> int:
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415 - only when there is something to say
+
+    print(printable(f"pytest-ckpt: error: {text}"), file=sys.stderr)
+    return EXIT_USAGE
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with the contract's exit code for usage errors."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="pytest-ckpt", description="Acceptance of storage for AI checkpoints.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"pytest-ckpt {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    for name, command in COMMANDS.items():
+        command.add_arguments(
+            commands.add_parser(name, help=command.HELP, allow_abbrev=False, description=command.DESCRIPTION)
+        )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

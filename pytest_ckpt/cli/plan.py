@@ -1,0 +1,44 @@
+"""``pytest-ckpt plan``: what a run would write, read and need, and the limits it would judge by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.config.options import OPTIONS, add_options, resolve
+
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "show what a run would write, read and need, and its limits; the target is not touched"
+DESCRIPTION = "Show what a run would write, read and need, and the limits it would judge by."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    add_options(parser.add_argument)
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument("--ranks", action="store_true", help="with every file of every rank")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print the plan."""
+    from pytest_ckpt.report.plan import describe, describe_ranks  # noqa: PLC0415
+    from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
+
+    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {})
+    file_system, is_local = None, None
+    if settings.target:
+        from pytest_ckpt.config.gate_files import settle  # noqa: PLC0415
+        from pytest_ckpt.targets.posix.mounts import mount_of  # noqa: PLC0415
+
+        mount = mount_of(Path(settings.target).expanduser().absolute())
+        file_system, is_local = mount.file_system, mount.is_local
+        settings, _ = settle(settings, file_system, is_local=is_local)
+    plan = plan_run(settings, file_system=file_system, is_local=is_local)
+    if asked.json:
+        print(json.dumps(plan.to_plain(ranks=asked.ranks), indent=None if asked.ranks else 1))
+    else:
+        print("\n".join(describe(plan) + (describe_ranks(plan) if asked.ranks else [])))
+    return 0

@@ -1,0 +1,67 @@
+"""``pytest-ckpt trend``: the times of many runs, and whether the newest differ from those before."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import parse_fraction
+
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "show save and load times over all runs of a history, and whether they changed"
+DESCRIPTION = (
+    "Show save and load times of every subject over the runs that were kept with --ckpt-history. Exit code 1 only "
+    "with --fail-on-regression."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("folder", metavar="FOLDER", help="the folder that runs were given with --ckpt-history")
+    parser.add_argument("--json", action="store_true", help="print the trend as JSON")
+    parser.add_argument("--html", metavar="FILE", help="write the trend as one page with charts")
+    parser.add_argument(
+        "--fail-on-regression",
+        metavar="PERCENT",
+        help="exit code 1 when a change shows and the newest runs are slower by this or more, such as 10%%",
+    )
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print the trend."""
+    from pytest_ckpt.analysis.trend import make_trend  # noqa: PLC0415
+    from pytest_ckpt.evidence.history import hold_against_folders, read_history  # noqa: PLC0415
+    from pytest_ckpt.report.trend import trend_lines, trend_sections  # noqa: PLC0415
+
+    regression = _share(asked.fail_on_regression) if asked.fail_on_regression is not None else None
+    history = Path(asked.folder)
+    entries, notices = read_history(history)
+    entries, differences = hold_against_folders(history, entries)
+    document = make_trend(entries, [*notices, *differences], regression)
+    if asked.html:
+        from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
+
+        lead = [f"{document['runs']} runs below {asked.folder}", *document["notices"]]
+        write_page(Path(asked.html), "Checkpoint storage, run after run", lead, trend_sections(document))
+    if asked.json:
+        print(json.dumps(document, indent=1))
+    else:
+        unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        print("\n".join(trend_lines(document, unicode=unicode)))
+    return int(bool(document["regressions"]))
+
+
+def _share(text: str) -> float:
+    remedy = "Say by how much slower is too slow, such as --fail-on-regression=10%."
+    try:
+        share = parse_fraction(text)
+    except ValueError as error:
+        raise UsageError(f"--fail-on-regression {text}: {error}.", remedy) from None
+    if share <= 0:
+        raise UsageError(f"--fail-on-regression {text}: more than 0 % is expected.", remedy)
+    return share

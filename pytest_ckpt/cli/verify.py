@@ -1,0 +1,62 @@
+"""``pytest-ckpt verify``: whether a run folder is as its run left it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_ckpt.evidence.verification import Check
+
+HELP = "check that nothing in the folder of a run was changed, and that its verdicts follow from its measurements"
+DESCRIPTION = (
+    "Check the digests of all files, the schema of the report, that verdicts and certificate follow from the "
+    "measurements, and the signature. Exit code 0: unchanged; 1: something does not hold, and what is named."
+)
+SCHEMA = "pytest-ckpt/verify/1"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report")
+    parser.add_argument("--key", metavar="PUB", help="the signer's public key (Ed25519, PEM)")
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print what holds and what does not."""
+    from pytest_ckpt.evidence.signing import read_public_key  # noqa: PLC0415
+    from pytest_ckpt.evidence.verification import verify_folder  # noqa: PLC0415
+    from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
+
+    key = read_public_key(Path(asked.key), option="--key") if asked.key else None
+    checks = verify_folder(Path(asked.folder), key)
+    is_broken = any(c.outcome == "broken" for c in checks)
+    if asked.json:
+        outcome = "changed" if is_broken else "unchanged"
+        print(json.dumps({"schema": SCHEMA, "outcome": outcome, "checks": to_plain(checks)}, indent=1))
+    else:
+        print("\n".join(_lines(checks, is_broken=is_broken)))
+    return int(is_broken)
+
+
+def _lines(checks: tuple[Check, ...], *, is_broken: bool) -> list[str]:
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
+
+    lines = []
+    for check in checks:
+        lines.append(f"{check.name:<10} {check.outcome:<12} {check.says}")
+        lines += [f"{'':<24}{detail}" for detail in check.details]
+    unchecked = [c.name for c in checks if c.outcome == "not checked"]
+    if is_broken:
+        lines.append("CHANGED: this folder is not as its run left it")
+    elif any(c.name == "signature" and c.outcome == "holds" for c in checks):
+        # What was signed lists the pages too, whether or not they can be written again.
+        lines.append("UNCHANGED since it was signed")
+    else:
+        were = "was" if len(unchecked) == 1 else "were"
+        lines.append(f"UNCHANGED, as far as a folder can show whose {' and '.join(unchecked)} {were} not checked")
+    return [printable(line).replace("\n", " ") for line in lines]

@@ -1,0 +1,75 @@
+"""The tables of gates as files, those that ship and a vendor's own, and the files of waivers."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, known_names
+from pytest_ckpt.judging.gates import BUILT_IN, Gates, gates_for, read_gates
+from pytest_ckpt.judging.grading import chosen_suites
+from pytest_ckpt.judging.waivers import Waiver, read_waivers
+from pytest_ckpt.support import resources
+from pytest_ckpt.support.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pytest_ckpt.facts.settings import Settings
+
+
+def settle(
+    settings: Settings, file_system: str, *, is_local: bool, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> tuple[Settings, Gates]:
+    """Return the gates of a run on a file system, and its settings with the suites that they choose for ``auto``."""
+    gates = load_gates(settings.gates, file_system, is_local=is_local, catalogue=catalogue)
+    return dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue)), gates
+
+
+def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
+    """Return the waivers of a file; ``known`` goes from the run's requirements to their subjects. Raises UsageError."""
+    if path is None:
+        return ()
+    try:
+        return read_waivers(Path(path).expanduser().read_text(), known)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--ckpt-waive {path}: it cannot be read: {error}.", "Name a TOML file.") from None
+    except ValueError as error:
+        raise UsageError(
+            f"--ckpt-waive {path}: {error}.", "How a waiver is written: docs/contract.md, waivers."
+        ) from None
+
+
+def built_in(name: str) -> Gates:
+    """Return a table that ships with the package."""
+    return read_gates((resources.folder("templates") / "gates" / f"{name}.toml").read_text(), known_names())
+
+
+def load_gates(
+    word: str, file_system: str, *, is_local: bool, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> Gates:
+    """Return the table that ``--ckpt-gates`` names: auto, one that ships, or a file. Raises UsageError.
+
+    A file may name the requirements of plugins too; ``catalogue`` has them.
+    """
+    if word == "auto":
+        return built_in(gates_for(file_system, is_local=is_local))
+    if word in BUILT_IN:
+        return built_in(word)
+    path = Path(word).expanduser()
+    if path.suffix != ".toml":
+        raise UsageError(
+            f"--ckpt-gates {word}: there is no such table{nearest(word, BUILT_IN)}.",
+            f"Known are {', '.join(BUILT_IN)}; a table of your own is a file that ends in .toml.",
+        )
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--ckpt-gates {word}: it cannot be read: {error}.", "Name a TOML file.") from None
+    try:
+        return read_gates(text, known_names(catalogue), built_in)
+    except ValueError as error:
+        raise UsageError(
+            f"--ckpt-gates {word}: {error}.", "How such a table is written: docs/conformance.md, tables of gates."
+        ) from None

@@ -1,0 +1,163 @@
+"""How the text of an option becomes its value; each raises ValueError that says what is accepted."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from pytest_ckpt.facts.settings import SUITES, HostSlots
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
+from pytest_ckpt.support.errors import nearest
+from pytest_ckpt.support.units import format_count, parse_duration, parse_fraction, parse_size
+
+_REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
+_RAREST = 1e-9  # failures a day
+
+
+def read_text(value: str) -> str:
+    """Return the text as it is."""
+    return value
+
+
+def count_to(most: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers from 1 to ``most``."""
+
+    def parse(value: str) -> int:
+        try:
+            number = int(value.replace(",", "").replace("_", ""))
+        except ValueError:
+            raise ValueError("a whole number is expected, such as 16000") from None
+        if number < 1:
+            raise ValueError("a whole number of at least 1 is expected")
+        if number > most:
+            raise ValueError(f"a whole number of at most {format_count(most)} is expected")
+        return number
+
+    return parse
+
+
+def read_seed(value: str) -> int:
+    """Return a seed."""
+    try:
+        number = int(value, 0)
+    except ValueError:
+        raise ValueError("a whole number is expected") from None
+    if not 0 <= number < 1 << 63:
+        raise ValueError("a whole number from 0 to 2^63 - 1 is expected")
+    return number
+
+
+def read_share(value: str) -> float:
+    """Return a share of 1, above 0 and below 1."""
+    share = parse_fraction(value)
+    if not 0 < share < 1:
+        raise ValueError("more than 0 % and less than 100 % is expected, such as 5%")
+    return share
+
+
+def read_suites(value: str) -> tuple[str, ...]:
+    """Return the names of suites in the order in which they run; ``auto`` stands alone and is returned as it is."""
+    names = [name.strip() for name in value.split(",")]
+    for name in names:
+        if name not in (*SUITES, "all", "auto"):
+            known = (*SUITES, "all", "auto")
+            raise ValueError(f"'{name}' is no suite{nearest(name, known)}; known are {', '.join(known)}")
+    if "auto" in names:
+        if len(names) > 1:
+            raise ValueError("auto stands alone")
+        return ("auto",)
+    return tuple(name for name in SUITES if name in names or "all" in names)
+
+
+def read_scale(value: str) -> float:
+    """Return a share of 1, above 0."""
+    scale = parse_fraction(value)
+    if not 0 < scale <= 1:
+        raise ValueError("more than 0 and at most 1 is expected, such as 1/100")
+    return scale
+
+
+def read_seconds(value: str) -> float:
+    """Return a duration above 0 in seconds."""
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise ValueError("a duration above 0 is expected, such as 300s")
+    return seconds
+
+
+def read_request(value: str) -> int:
+    """Return the size of a request in bytes."""
+    count = parse_size(value)
+    if count % _REQUEST_STEP_BYTES or not 0 < count <= _MOST_REQUEST_BYTES:
+        raise ValueError("a multiple of 64KiB up to 16MiB is expected, such as 4MiB")
+    return count
+
+
+def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
+    """Return a reader of one of the known words."""
+
+    def parse(value: str) -> str:
+        if value not in known:
+            raise ValueError(f"one of {', '.join(known)} is expected{nearest(value, known)}")
+        return value
+
+    return parse
+
+
+def read_models(value: str) -> tuple[str, ...]:
+    """Return names of models in the order of the table."""
+    words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+    if words == ("all",):
+        return tuple(MODELS)
+    for word in words:
+        if word not in MODELS:
+            raise ValueError(f"'{word}' is no model; known are all, {', '.join(MODELS)}{nearest(word, MODELS)}")
+    if not words:
+        raise ValueError(f"names of models are expected: all, {', '.join(MODELS)}")
+    return tuple(model for model in MODELS if model in words)
+
+
+def read_hosts(value: str) -> tuple[HostSlots, ...]:
+    """Return hosts and slots; none for localhost."""
+    if value == "localhost":
+        return ()
+    if value.startswith("@"):
+        try:
+            lines = Path(value[1:]).read_text().splitlines()
+        except OSError as error:
+            raise ValueError(f"the host file cannot be read: {error.strerror}") from None
+        words = [line.split("#")[0].strip().replace(" slots=", ":") for line in lines]
+    else:
+        words = value.split(",")
+    hosts = []
+    for word in filter(None, (w.strip() for w in words)):
+        name, _, slots = word.partition(":")
+        if not name or not (slots or "1").isdigit() or int(slots or "1") < 1:
+            raise ValueError(f"'{word}' is not host:slots, such as node1:8")
+        hosts.append(HostSlots(name=name, slots=int(slots or "1")))
+    if not hosts:
+        raise ValueError("at least one host:slots is expected")
+    return tuple(hosts)
+
+
+def read_failures(value: str) -> str:
+    """Return the text of a failure model that can be read."""
+    rate = parse_failure_model(value).failures_per_accelerator_day
+    if not _RAREST <= rate <= SECONDS_PER_DAY:
+        raise ValueError(
+            "for one accelerator, at most a failure a second and at least one in 2.7 million years is expected"
+        )
+    return value
+
+
+def read_command(value: str) -> str:
+    """Return the text of a command that can be split."""
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"a command is expected: {error}") from None
+    if not words:
+        raise ValueError("a command is expected")
+    return value

@@ -1,0 +1,221 @@
+"""Small checkpoints of known content: saved in the calls that ranks save theirs with, read back past the caches."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.content import difference, random_bytes
+from pytest_ckpt.ranks.process.job import checkpoint_name, partial_name
+
+if TYPE_CHECKING:
+    from pytest_ckpt.conformance.context import Book
+
+# Hears of each call and its path just before it is made.
+Doing = Callable[[str, object], None]
+
+_PIECE_BYTES = 1 << 20
+_NO_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)
+
+
+class Calls:
+    """Remembers the call that is being made, for the words about its failure, and passes it on to be told."""
+
+    def __init__(self, tell: Callable[[str, str], None]) -> None:
+        self._tell = tell
+        self.call, self.path = "", ""
+
+    def __call__(self, call: str, path: object) -> None:
+        """Take note of the next call."""
+        self.call, self.path = call, str(path)
+        self._tell(call, self.path)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wrong:
+    """What is wrong with something that should be there; ``is_name`` when it is the name that is missing."""
+
+    where: str
+    seen: str
+    expected: str
+    is_name: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """One checkpoint; its bytes follow from its seed and number."""
+
+    number: int
+    seed: int
+    files: int = 4
+    file_bytes: int = 256 << 10
+
+    @property
+    def name(self) -> str:
+        """The folder's name once it is committed."""
+        return checkpoint_name(self.number)
+
+    @property
+    def partial(self) -> str:
+        """The folder's name until then."""
+        return partial_name(self.number)
+
+    def made_from(self) -> dict[str, tuple[object, ...]]:
+        """Return {file name: the words that its random bytes follow from}."""
+        return {f"shard-{index}": (self.seed, "checkpoint", self.number, index) for index in range(self.files)}
+
+    def contents(self) -> dict[str, bytes]:
+        """Return {file name: what it holds}."""
+        return {name: random_bytes(self.file_bytes, *words) for name, words in self.made_from().items()}
+
+    def save(self, folder: Path, doing: Doing) -> None:
+        """Write and fsync every file and the folder, rename it, fsync the folder above."""
+        partial, final = folder / self.partial, folder / self.name
+        doing("mkdir", partial)
+        partial.mkdir()
+        for name, data in self.contents().items():
+            write_durably(partial / name, data, doing)
+        sync_folder(partial, doing)
+        doing("rename", final)
+        partial.rename(final)
+        sync_folder(folder, doing)
+
+    def wrongs(self, folder: Path, doing: Doing) -> list[Wrong]:
+        """Return what is wrong with the committed checkpoint, read past the caches; nothing when it is bit-exact."""
+        doing("list", folder / self.name)
+        try:
+            there = names_in(folder / self.name)
+        except OSError as error:
+            return [_unreadable(folder / self.name, error)]
+        found = [wrong_bytes(folder / self.name / name, data, doing) for name, data in self.contents().items()]
+        wrongs = [wrong for wrong in found if wrong]
+        if not wrongs and there != sorted(self.contents()):
+            names = ", ".join(there)
+            expected = ", ".join(sorted(self.contents()))
+            wrongs.append(Wrong(where=str(folder / self.name), seen=names, expected=expected, is_name=True))
+        return wrongs
+
+
+def saved_right(book: Book, checkpoint: Checkpoint, folder: Path, doing: Doing, when: str) -> bool:
+    """Note what is wrong with a checkpoint to which nothing has happened since it was saved; return if nothing is."""
+    wrongs = checkpoint.wrongs(folder, doing)
+    for wrong in wrongs:
+        book.wrong(
+            "a saved checkpoint is not what was written",
+            where=f"{wrong.where}, {when}",
+            seen=wrong.seen,
+            expected=wrong.expected,
+        )
+    return not wrongs
+
+
+def write_durably(
+    path: Path,
+    data: bytes,
+    doing: Doing,
+    *,
+    piece_bytes: int = _PIECE_BYTES,
+    flags: int = os.O_CREAT | os.O_EXCL,
+    sync: bool = True,
+) -> None:
+    """Open a file, write, fsync and close it. The first call that fails raises OSError, no later one is made."""
+    doing("open", path)
+    descriptor = os.open(path, os.O_WRONLY | flags, 0o644)
+    try:
+        doing("write", path)
+        write_all(descriptor, data, piece_bytes)
+        if sync:
+            doing("fsync", path)
+            os.fsync(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+        raise
+    doing("close", path)
+    os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes, piece_bytes: int = _PIECE_BYTES) -> None:
+    """Write all bytes, in pieces, going on where the target took fewer than it was given."""
+    view = memoryview(data)
+    done = 0
+    while done < len(view):
+        written = os.write(descriptor, view[done : done + piece_bytes])
+        if not written:
+            raise OSError(errno.EIO, "write took none of the bytes and gave no error")
+        done += written
+
+
+def sync_folder(folder: Path, doing: Doing) -> None:
+    """Make the names in a folder durable."""
+    doing("fsync folder", folder)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def wrong_bytes(path: Path, data: bytes, doing: Doing) -> Wrong | None:
+    """Return what is wrong with a file's bytes as the target has them, None when they are right."""
+    doing("read", path)
+    try:
+        seen = read_past_caches(path)
+    except OSError as error:
+        return _unreadable(path, error)
+    found = difference(seen, data)
+    if not found:
+        return None
+    return Wrong(where=f"{path} at byte {found.at:,}", seen=f"{found.kind}: {found.seen}", expected=found.expected)
+
+
+def read_past_caches(path: Path) -> bytes:
+    """Return what the target has: read with O_DIRECT, or where it refuses that, after its pages left the page cache."""
+    try:
+        return _read_direct(path)
+    except OSError as error:
+        if error.errno not in _NO_DIRECT:
+            raise
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return file.read()
+
+
+def _read_direct(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        # A mapping of its own begins at a page: O_DIRECT wants aligned memory.
+        with mmap.mmap(-1, _PIECE_BYTES) as buffer:
+            read = bytearray()
+            while count := os.preadv(descriptor, [buffer], len(read)):
+                read += buffer[:count]
+                if count % mmap.PAGESIZE:
+                    break
+            return bytes(read)
+    finally:
+        os.close(descriptor)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names in a folder, sorted."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def missing(path: Path) -> Wrong:
+    """Return the words for a name that should be there, with what is there beside it."""
+    beside = names_in(path.parent) if path.parent.is_dir() else []
+    names = ", ".join(beside[:8]) + (" …" if len(beside) > 8 else "") or "nothing"
+    return Wrong(where=str(path), seen=f"no such name; beside it: {names}", expected="the name is there", is_name=True)
+
+
+def _unreadable(path: Path, error: OSError) -> Wrong:
+    if error.errno == errno.ENOENT:
+        return missing(path)
+    name = errno.errorcode.get(error.errno or 0, "")
+    return Wrong(where=str(path), seen=f"{name}: {error.strerror}", expected="it can be read")

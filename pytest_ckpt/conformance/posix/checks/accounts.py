@@ -1,0 +1,144 @@
+"""CAPABILITIES mtime and statfs: what the storage says of times and of space."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.content import random_bytes
+from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.facts.checks import BY_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_ckpt.conformance.context import Book, Place
+
+_PAIRS = 50
+_APART_SECONDS = 0.01
+_SKEW_SECONDS = 1.0
+_SPACE_BYTES = 1 << 30
+# Others work on the same storage meanwhile: less would not stand out.
+_LEAST_BYTES = 64 << 20
+_PIECE_BYTES = 8 << 20
+_ATTEMPTS = 3
+_POLL_SECONDS = 0.05
+_NS = 1_000_000_000
+
+
+def mtime(place: Place, book: Book) -> None:
+    """Write files 10 ms apart, here and on the other client, and look at the order of their times and at the clock."""
+    apart: list[int] = []
+    before, last = 0, ""
+    for number in range(place.count(_PAIRS, least=10)):
+        path = place.folder / f"time-{number}"
+        place.tell("write", str(path))
+        began = time.time_ns()
+        # Every third file is an older one that is written again.
+        _write(place.folder / "again" if number % 3 == 2 else path, b"%d" % number)
+        ended = time.time_ns()
+        if number % 3 == 2:
+            path = place.folder / "again"
+        seen = path.stat().st_mtime_ns
+        _near(book, path, seen, began, ended)
+        if last and seen <= before:
+            book.wrong(
+                "modification times in wrong order" if seen < before else "modification times are equal",
+                where=f"{path}, written {_APART_SECONDS * 1000:g} ms after {last}",
+                seen=f"{(before - seen) / _NS:.9f} s earlier" if seen < before else "the same time",
+                expected="a later modification time",
+            )
+        apart.append(seen - before)
+        before, last = seen, path.name
+        book.trials += 1
+        time.sleep(_APART_SECONDS)
+    book.facts["smallest step between files 10 ms apart"] = f"{min(apart[1:]) / 1e6:.3f} ms"
+    if place.other:
+        path = place.folder / "time-other"
+        began = time.time_ns()
+        place.other.write(f"{place.other_folder}/{path.name}", b"written there")
+        _near(book, path, path.stat().st_mtime_ns, began, time.time_ns())
+        book.trials += 1
+
+
+def statfs(place: Place, book: Book) -> None:
+    """Write files that no compression makes smaller and wait until the free space has fallen by at least half of it.
+
+    Others write and remove meanwhile, and some storage tells its free space late: up to three files are written, and
+    the fall since before any of them counts.
+    """
+    patience = BY_NAME["CAPABILITIES.statfs"].limit or 0.0
+    size = place.count(_SPACE_BYTES, least=_LEAST_BYTES)
+    space = os.statvfs(place.folder)
+    free = space.f_bavail * space.f_frsize
+    if free < 2 * _ATTEMPTS * size:
+        raise NotRun(f"{free:,} bytes are free; to see {_ATTEMPTS} x {size:,} bytes fill takes twice as many")
+    if not space.f_bavail <= space.f_bfree <= space.f_blocks:
+        book.wrong(
+            "free space exceeds the volume",
+            where=str(place.folder),
+            seen=f"{space.f_bavail:,} blocks available, {space.f_bfree:,} free, {space.f_blocks:,} in all",
+            expected="available <= free <= all",
+        )
+    began = time.monotonic()
+    free_before: list[int] = []
+    fell = 0
+    for attempt in range(_ATTEMPTS):
+        free_before.append(_free(place.folder))
+        path = place.folder / f"space-{attempt}"
+        place.tell("write and fsync", str(path))
+        _fill(place, path, size)
+        written_at = time.monotonic()
+        book.trials += 1
+        while True:
+            now = _free(place.folder)
+            # Since before the n-th file, so many were written.
+            for number, before in enumerate(free_before):
+                fell = before - now
+                if fell >= size * (len(free_before) - number) // 2:
+                    book.measured = time.monotonic() - (written_at if attempt == 0 else began)
+                    book.facts["free space"] = f"fell by {fell:,} bytes"
+                    book.facts["written"] = f"{size * (len(free_before) - number):,} bytes"
+                    return
+            if time.monotonic() - written_at > patience / _ATTEMPTS:
+                break
+            time.sleep(_POLL_SECONDS)
+    book.measured = time.monotonic() - began
+    book.wrong(
+        "free space does not fall",
+        where=f"{place.folder}, {book.measured:.0f} s after {size * _ATTEMPTS:,} bytes were first written and fsynced",
+        seen=f"{fell:,} bytes less are free than before",
+        expected=f"about {size:,} bytes less within {patience:g} s",
+    )
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _near(book: Book, path: Path, seen: int, began: int, ended: int) -> None:
+    off = max(began - seen, seen - ended) / _NS
+    if off > _SKEW_SECONDS:
+        side = "before" if seen < began else "after"
+        book.wrong(
+            "modification time is off",
+            where=str(path),
+            seen=f"{off:.3f} s {side} the moment at which it was written, by this host's clock",
+            expected=f"within {_SKEW_SECONDS:g} s",
+        )
+
+
+def _free(folder: Path) -> int:
+    space = os.statvfs(folder)
+    return space.f_bfree * space.f_frsize
+
+
+def _fill(place: Place, path: Path, size: int) -> None:
+    with path.open("xb", buffering=0) as file:
+        for start in range(0, size, _PIECE_BYTES):
+            file.write(random_bytes(min(_PIECE_BYTES, size - start), place.seed, path.name, start))
+        os.fsync(file.fileno())

@@ -1,0 +1,264 @@
+"""CAPABILITIES: links and names, and what some file systems have besides."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import unicodedata
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.content import compare, random_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pytest_ckpt.conformance.context import Book, Place
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_ROUNDS = 20
+_LONGEST = 255
+_FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
+_FICLONE = 0x40049409
+_MIB = 1 << 20
+
+
+def links(place: Place, book: Book) -> None:
+    """Make, follow, replace and remove symbolic links to files and folders, and hard links."""
+    for number in range(place.count(_ROUNDS, least=2)):
+        folder = place.folder / f"links-{number}"
+        folder.mkdir()
+        contents = {name: random_bytes(5000, place.seed, number, name) for name in ("first", "second")}
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
+        place.tell("symlink", str(folder))
+        _try(book, folder / "symbolic", "symbolic links", partial(_symbolic, book, folder, contents))
+        place.tell("link", str(folder))
+        _try(book, folder / "hard", "hard links", partial(_hard, book, folder, contents))
+        book.trials += 1
+
+
+def names(place: Place, book: Book) -> None:
+    """Make files whose names differ in case, in form or in their last byte, of 255 bytes and in other alphabets."""
+    groups = {
+        "case": ["model.pt", "Model.pt", "MODEL.PT"],
+        "length": ["n" * (_LONGEST - 1) + end for end in "ab"],
+        "alphabet": ["Größe", "チェックポイント", "контрольная точка", "检查点", "🗜️"],
+        "form of accents": [unicodedata.normalize(form, "modèle-é") for form in ("NFC", "NFD")],
+        "characters": [".hidden", "a b", " a", "a ", "a.", "a:b", "a\\b", "a*?", 'a"b', "a\nb", "-rf", "con", "nul.pt"],
+    }
+    for what, group in groups.items():
+        folder = place.folder / what.replace(" ", "-")
+        folder.mkdir()
+        made: dict[str, bytes] = {}
+        for name in group:
+            path = folder / name
+            place.tell("create", str(path))
+            content = random_bytes(1000, place.seed, name)
+            try:
+                with path.open("xb") as file:
+                    file.write(content)
+            except FileExistsError:
+                same = next((other for other in made if _same(folder / other, path)), "another")
+                _folded(book, path, f"{_short(name)} is already there: it is taken for {_short(same)}")
+            except OSError as error:
+                book.wrong(
+                    "name refused",
+                    where=f"{folder}, a name of {len(name.encode())} bytes",
+                    seen=f"{error.strerror} (errno {error.errno}) for {_short(name)}",
+                    expected="a file of that name",
+                )
+            else:
+                made[name] = content
+            book.trials += 1
+        listed = sorted(os.listdir(folder))  # noqa: PTH208 - doubled names must stay doubled
+        if listed != sorted(made):
+            strange = [name for name in listed if name not in made]
+            lost = [name for name in made if name not in listed]
+            _folded(book, folder, f"made and not listed: {_shorts(lost)}; listed and not made: {_shorts(strange)}")
+        for name, content in made.items():
+            if name in listed:
+                compare(book, (folder / name).read_bytes(), content, path=folder / name)
+    _too_long(place, book)
+    _not_utf8(place, book)
+
+
+def extras(place: Place, book: Book) -> None:
+    """Try extended attributes, reserving and giving back space, clones and files without a name, and report them."""
+    path = place.folder / "extras"
+    for name, attempt in {
+        "extended attributes": _attributes,
+        "fallocate": _reserve,
+        "punching holes": _punch,
+        "SEEK_HOLE": _seek_hole,
+        "reflink (FICLONE)": _clone,
+        "O_TMPFILE": _nameless,
+    }.items():
+        place.tell(name, str(path))
+        path.write_bytes(random_bytes(_MIB, place.seed, name))
+        try:
+            book.facts[name] = attempt(path)
+        except OSError as error:
+            book.facts[name] = f"no: {error.strerror} (errno {error.errno})"
+        book.trials += 1
+
+
+def _try(book: Book, path: Path, what: str, make: Callable[[], None]) -> None:
+    try:
+        make()
+    except OSError as error:
+        if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}:
+            raise
+        seen = f"{error.strerror} (errno {error.errno})"
+        book.wrong(f"{what} refused", where=str(path), seen=seen, expected="the link is made")
+
+
+def _symbolic(book: Book, folder: Path, contents: dict[str, bytes]) -> None:
+    link = folder / "last"
+    link.symlink_to("first")
+    _expect(book, link, "text of the link", str(link.readlink()), "first")
+    _leads_to(book, link, contents["first"])
+    # As Lightning does with last.ckpt: to whatever is newest, without a moment in which there is none.
+    beside = folder / "last.new"
+    beside.symlink_to(folder / "second")
+    beside.replace(link)
+    _expect(book, link, "text of the replaced link", str(link.readlink()), str(folder / "second"))
+    _leads_to(book, link, contents["second"])
+    to_folder = folder / "folder"
+    to_folder.symlink_to(f"../{folder.name}")
+    _leads_to(book, to_folder / "first", contents["first"])
+    link.unlink()
+    _expect(book, folder / "second", "file after its link was removed", str((folder / "second").exists()), "True")
+    (folder / "dangling").symlink_to("nowhere")
+    _expect(book, folder / "dangling", "link to nothing", str((folder / "dangling").exists()), "False")
+
+
+def _hard(book: Book, folder: Path, contents: dict[str, bytes]) -> None:
+    first, link = folder / "first", folder / "hard"
+    link.hardlink_to(first)
+    _expect(book, link, "number of names", str(link.stat().st_nlink), "2")
+    _expect(book, link, "same file", str(_same(first, link)), "True")
+    _leads_to(book, link, contents["first"])
+    changed = contents["first"][::-1]
+    with link.open("r+b") as file:
+        file.write(changed)
+    compare(book, first.read_bytes(), changed, path=first, when="after it was written through its other name")
+    beside = folder / "hard.new"
+    beside.hardlink_to(folder / "second")
+    beside.replace(link)
+    _leads_to(book, link, contents["second"])
+    (folder / "second").unlink()
+    compare(book, link.read_bytes(), contents["second"], path=link, when="after its other name was removed")
+    _expect(book, first, "number of names after its other name was replaced", str(first.stat().st_nlink), "1")
+
+
+def _leads_to(book: Book, link: Path, content: bytes) -> None:
+    compare(book, link.read_bytes(), content, path=link, when="read through the link")
+
+
+def _expect(book: Book, path: Path, what: str, seen: str, expected: str) -> None:
+    if seen != expected:
+        book.wrong("link leads elsewhere", where=f"{path}, {what}", seen=seen, expected=expected)
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _folded(book: Book, path: Path, seen: str) -> None:
+    book.wrong("names folded or cut", where=str(path), seen=seen, expected="every name as it was given")
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 60 else f"{name[:28]}…{name[-28:]}")
+
+
+def _shorts(names: Iterable[str]) -> str:
+    return ", ".join(map(_short, names)) or "none"
+
+
+def _too_long(place: Place, book: Book) -> None:
+    path = place.folder / ("n" * (_LONGEST + 1))
+    place.tell("create", str(path))
+    try:
+        path.touch()
+    except OSError as error:
+        book.facts[f"name of {_LONGEST + 1} bytes"] = f"refused: {error.strerror} (errno {error.errno})"
+        return
+    longest = max((len(os.fsencode(name)) for name in os.listdir(place.folder)), default=0)  # noqa: PTH208
+    if longest > _LONGEST:
+        book.facts[f"name of {_LONGEST + 1} bytes"] = "works"
+    else:
+        _folded(book, place.folder, f"a name of {_LONGEST + 1} bytes was taken and is listed with {longest}")
+
+
+def _not_utf8(place: Place, book: Book) -> None:
+    path = os.fsencode(place.folder) + b"/\xff\xfe"
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+        book.facts["names that are not UTF-8"] = "work"
+    except OSError as error:
+        book.facts["names that are not UTF-8"] = f"refused: {error.strerror} (errno {error.errno})"
+
+
+def _attributes(path: Path) -> str:
+    largest = 0
+    for size in (16, 1024, 4000, 65_536):
+        value = random_bytes(size, "attribute", size)
+        try:
+            os.setxattr(path, "user.pytest_ckpt", value)
+        except OSError:
+            if not largest:
+                raise
+            break
+        if os.getxattr(path, "user.pytest_ckpt") != value or "user.pytest_ckpt" not in os.listxattr(path):
+            return f"wrong: a value of {size:,} bytes does not come back"
+        largest = size
+    return f"yes, values of {largest:,} bytes at least"
+
+
+def _reserve(path: Path) -> str:
+    with path.open("r+b") as file:
+        _fallocate(file.fileno(), 0, 0, 2 * _MIB)
+        size = os.fstat(file.fileno()).st_size
+        return "yes" if size == 2 * _MIB else f"wrong: the size is {size:,} bytes, not {2 * _MIB:,}"
+
+
+def _punch(path: Path) -> str:
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+        _fallocate(file.fileno(), _FALLOC_PUNCH_HOLE | _FALLOC_KEEP_SIZE, 0, _MIB // 2)
+        os.fsync(file.fileno())
+    return "wrong: bytes remain" if any(path.read_bytes()[: _MIB // 2]) else "yes"
+
+
+def _seek_hole(path: Path) -> str:
+    with path.open("r+b") as file:
+        file.truncate(8 * _MIB)
+        os.fsync(file.fileno())
+        hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
+    return "yes" if hole < 8 * _MIB else "no: holes are told as data"
+
+
+def _clone(path: Path) -> str:
+    clone = path.with_suffix(".clone")
+    with path.open("rb") as file, clone.open("wb") as copy:
+        fcntl.ioctl(copy.fileno(), _FICLONE, file.fileno())
+    return "yes" if clone.read_bytes() == path.read_bytes() else "wrong: the clone holds other bytes"
+
+
+def _nameless(path: Path) -> str:
+    os.close(os.open(path.parent, os.O_TMPFILE | os.O_RDWR, 0o600))
+    return "yes"
+
+
+def _fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
+    if _LIBC.fallocate(descriptor, mode, ctypes.c_int64(offset), ctypes.c_int64(length)):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,161 @@
+"""DIRECT: I/O past the page cache, at the alignments that checkpoint writers use, and together with buffered I/O."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.content import compare, random_bytes
+from pytest_ckpt.conformance.context import NotRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_ckpt.conformance.context import Book, Place
+
+_SMALL, _LARGE = 512, 4096
+_BULK_BYTES = 1 << 20
+_BLOCKS = 1500
+_ROUNDS = 60
+# What a call answers that is not offered, or not at this alignment.
+_REFUSALS = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+
+
+def aligned(place: Place, book: Book) -> None:
+    """Write blocks of 512 B, 4 KiB and 1 MiB in any order, some twice, and read all back, every call with O_DIRECT.
+
+    512 B are refused by honest storage with larger sectors: that is reported. 4 KiB must work.
+    """
+    for size, blocks in ((_SMALL, _BLOCKS), (_LARGE, _BLOCKS), (_BULK_BYTES, 16)):
+        path = place.folder / f"direct-{size}"
+        place.tell("write with O_DIRECT", str(path))
+        try:
+            _write_and_read(place, book, path, size, place.count(blocks, least=8))
+        except OSError as refusal:
+            if refusal.errno not in _REFUSALS:
+                raise
+            book.facts[f"O_DIRECT in blocks of {size} B"] = f"refused: {refusal.strerror} (errno {refusal.errno})"
+            if size >= _LARGE:
+                book.wrong(
+                    "O_DIRECT refused",
+                    where=f"{path}, blocks of {size:,} bytes at multiples of it",
+                    seen=f"{refusal.strerror} (errno {refusal.errno})",
+                    expected=f"direct I/O in blocks of {size:,} bytes",
+                )
+                return
+        else:
+            book.facts[f"O_DIRECT in blocks of {size} B"] = "works"
+
+
+def coherent(place: Place, book: Book) -> None:
+    """Write as DeepSpeed's fast writer does, the bulk direct and the rest buffered, then overwrite either way.
+
+    After each step the file is read direct and buffered: both see what was written last.
+    """
+    chance = random.Random(place.seed)
+    for number in range(place.count(_ROUNDS, least=4)):
+        path = place.folder / f"coherent-{number}"
+        place.tell("write with O_DIRECT and buffered", str(path))
+        bulk = chance.randrange(1, 33) * _LARGE
+        tail = chance.randrange(1, 3 * _LARGE)
+        content = bytearray(random_bytes(bulk + tail, place.seed, path.name))
+        try:
+            with _opened(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT) as direct:
+                _write(direct, content[:bulk], 0)
+        except OSError as refusal:
+            if refusal.errno in _REFUSALS:
+                raise NotRun(f"O_DIRECT is refused: {refusal.strerror} (errno {refusal.errno})") from None
+            raise
+        with path.open("ab") as file:
+            file.write(content[bulk:])
+        older = bytes(bulk + tail)
+        _both_see(book, path, content, older, "after a buffered append to direct writes")
+
+        older = bytes(content)
+        at, length = _part(chance, bulk)
+        content[at : at + length] = random_bytes(length, place.seed, path.name, "direct")
+        with _opened(path, os.O_WRONLY | os.O_DIRECT) as direct:
+            _write(direct, content[at : at + length], at)
+        _both_see(book, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten with O_DIRECT")
+
+        older = bytes(content)
+        at = chance.randrange(bulk)
+        length = chance.randrange(1, bulk + tail - at + 1)
+        content[at : at + length] = random_bytes(length, place.seed, path.name, "buffered")
+        with _opened(path, os.O_WRONLY) as buffered:
+            os.pwrite(buffered, content[at : at + length], at)
+            # The descriptor is still open and nothing was synced: the direct reader must see it all the same.
+            _both_see(book, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten buffered")
+        book.trials += 3
+        path.unlink()
+
+
+def _write_and_read(place: Place, book: Book, path: Path, size: int, blocks: int) -> None:
+    chance = random.Random(place.seed)
+    first = random_bytes(size * blocks, place.seed, path.name, 1)
+    content = bytearray(first)
+    again = chance.sample(range(blocks), blocks // 3)
+    for block in again:
+        content[block * size : (block + 1) * size] = random_bytes(size, place.seed, path.name, 2, block)
+    with _opened(path, os.O_CREAT | os.O_RDWR | os.O_DIRECT) as direct:
+        for block in chance.sample(range(blocks), blocks):
+            _write(direct, first[block * size : (block + 1) * size], block * size)
+        for block in again:
+            _write(direct, content[block * size : (block + 1) * size], block * size)
+        os.fsync(direct)
+    place.tell("read with O_DIRECT", str(path))
+    with _opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
+        seen = _read(direct, len(content), size)
+    compare(book, seen, bytes(content), path=path, when="read with O_DIRECT", older=first, unit_bytes=size)
+    book.trials += blocks + len(again)
+    path.unlink()
+
+
+def _both_see(book: Book, path: Path, content: bytearray, older: bytes, when: str) -> None:
+    with _opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
+        seen = _read(direct, len(content), _BULK_BYTES)
+    compare(book, seen, bytes(content), path=path, when=f"read with O_DIRECT {when}", older=older)
+    compare(book, path.read_bytes(), bytes(content), path=path, when=f"read buffered {when}", older=older)
+
+
+def _part(chance: random.Random, bulk: int) -> tuple[int, int]:
+    at = chance.randrange(0, bulk, _LARGE)
+    return at, chance.randrange(at, bulk, _LARGE) + _LARGE - at
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
+    """Write from memory that is aligned to a page, as O_DIRECT asks for."""
+    with mmap.mmap(-1, len(data)) as memory:
+        memory[:] = bytes(data)
+        done = 0
+        while done < len(data):
+            view = memoryview(memory)[done:]
+            try:
+                done += os.pwritev(descriptor, [view], offset + done)
+            finally:
+                view.release()
+
+
+def _read(descriptor: int, length: int, size: int) -> bytes:
+    """Read a file of ``length`` bytes in blocks of ``size``, and behind its end, into memory aligned to a page."""
+    seen = bytearray()
+    with mmap.mmap(-1, max(size, mmap.PAGESIZE)) as memory, memoryview(memory) as whole, whole[:size] as view:
+        while len(seen) <= length and (done := os.preadv(descriptor, [view], len(seen))):
+            seen += view[:done]
+            if done % _SMALL:
+                break
+    return bytes(seen)

@@ -1,0 +1,89 @@
+"""EXCLUSIVE: a name that is created with O_EXCL has exactly one creator (semantics 8)."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.conformance.races import PAUSE_SECONDS, processes, race, two_clients
+
+if TYPE_CHECKING:
+    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.races import Racers
+
+_NAMES = 1_000
+
+
+def create(place: Place, book: Book) -> None:
+    """Have processes of this host race for names."""
+    with processes(place) as racers:
+        _race(place, book, racers)
+
+
+def create_second(place: Place, book: Book) -> None:
+    """Have two clients race for names."""
+    with two_clients(place) as racers:
+        _race(place, book, racers)
+
+
+def _race(place: Place, book: Book, racers: Racers) -> None:
+    won = {racer.name: 0 for racer, _ in racers}
+    wanted = [f"lock-{number:06d}" for number in range(place.count(_NAMES, least=50))]
+    for names, results in race(racers, wanted, "exclusive:create_names", lambda who: {"who": who}):
+        for name in names:
+            winners = [who for who, result in results.items() if name in result["won"]]
+            for who in winners:
+                won[who] += 1
+            _judge(place, book, name, winners, set(won))
+        book.trials += len(names)
+        for who, result in results.items():
+            for name, error in result["errors"].items():
+                book.wrong(
+                    "error in a race for a name",
+                    where=f"open({name}, O_CREAT | O_EXCL) by {who}",
+                    seen=error,
+                    expected="success, or EEXIST",
+                )
+    book.facts |= {f"names won by {who}": f"{count:,}" for who, count in won.items()}
+
+
+def _judge(place: Place, book: Book, name: str, winners: list[str], racers: set[str]) -> None:
+    path = place.folder / name
+    if len(winners) > 1:
+        book.wrong(
+            "O_EXCL with several winners",
+            where=str(path),
+            seen=f"{' and '.join(winners)} were told that they had created it",
+            expected="exactly one of them, EEXIST for the others",
+        )
+    elif not winners:
+        book.wrong("O_EXCL without a winner", where=str(path), seen="no one created it", expected="exactly one winner")
+    elif path.exists() and (text := path.read_text(errors="replace")) in racers - set(winners):
+        book.wrong(
+            "file of the winner of O_EXCL was replaced",
+            where=str(path),
+            seen=f"the words of {text}",
+            expected=f"those of {winners[0]}, which created it",
+        )
+
+
+def create_names(path: str, *, names: list[str], who: str) -> dict[str, Any]:
+    """Try to create each name; write into those that were won who did."""
+    won, errors = [], {}
+    for name in names:
+        try:
+            descriptor = os.open(f"{path}/{name}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            errors[name] = f"{error.strerror} (errno {error.errno})"
+            continue
+        won.append(name)
+        try:
+            os.write(descriptor, who.encode())
+        finally:
+            os.close(descriptor)
+        time.sleep(random.random() * PAUSE_SECONDS)
+    return {"won": won, "errors": errors}

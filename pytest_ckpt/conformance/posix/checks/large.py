@@ -1,0 +1,135 @@
+"""LARGE: offsets at which 32 bits, signed or not, of bytes or of sectors, run out."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.content import compare, difference, random_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_ckpt.conformance.context import Book, Place
+
+_GIB, _TIB = 1 << 30, 1 << 40
+_BOUNDARIES = (("2 GiB", 2 * _GIB), ("4 GiB", 4 * _GIB), ("2 TiB", 2 * _TIB), ("8 TiB", 8 * _TIB))
+# A limit that is told is a fact, unless no single file of a large model fits below it.
+_LEAST_BYTES = _TIB
+_PIECE_BYTES = 64 << 10
+# The piece that crosses the boundary begins so far before it: inside of a page and of a sector.
+_BEFORE_BYTES = 30_001
+_AROUND_BYTES = 256 << 10
+
+
+def offsets(place: Place, book: Book) -> None:
+    """Write a sparse file's head and pieces before, across and behind each boundary; read them and its size back."""
+    for name, boundary in _BOUNDARIES:
+        path = place.folder / f"large-{name.replace(' ', '-')}"
+        place.tell("truncate", f"{path} to {name}")
+        stored = _one_file(place, book, path, name, boundary)
+        path.unlink(missing_ok=True)
+        if stored > boundary // 2:
+            book.facts["sparse files"] = f"none: a file of {name} with a few KiB of data takes {stored:,} bytes"
+            return
+
+
+def _one_file(place: Place, book: Book, path: Path, name: str, boundary: int) -> int:
+    """Return how many bytes the file takes on storage."""
+    size = boundary + 2 * _AROUND_BYTES
+    pieces = {
+        at: random_bytes(_PIECE_BYTES, place.seed, name, at)
+        for at in (
+            0,
+            boundary - _AROUND_BYTES,
+            boundary - _BEFORE_BYTES,
+            boundary + _AROUND_BYTES,
+            size - _PIECE_BYTES,
+        )
+    }
+    with path.open("xb", buffering=0) as file:
+        try:
+            os.truncate(file.fileno(), size)
+            # It may be so large. How large it becomes is up to the writes.
+            os.truncate(file.fileno(), 0)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            refused = f"files of {size:,} bytes are refused: {error.strerror} (EFBIG)"
+            book.facts[f"declared limit below {name}"] = refused
+            if boundary < _LEAST_BYTES:
+                book.wrong(
+                    "file size limited", where=str(path), seen=refused, expected="files as large as one rank's shard"
+                )
+            return 0
+        for at, piece in pieces.items():
+            place.tell("write", f"{path} at byte {at:,}")
+            try:
+                done = os.pwrite(file.fileno(), piece, at)
+            except OSError as error:
+                if error.errno not in {errno.EFBIG, errno.EINVAL, errno.EOVERFLOW}:
+                    raise
+                book.wrong(
+                    "large offset refused",
+                    where=f"{path}, write at byte {at:,}",
+                    seen=f"{error.strerror} (errno {error.errno}), although a file may be {size:,} bytes long",
+                    expected="the bytes are taken",
+                )
+                return os.fstat(file.fileno()).st_blocks * 512
+            if done != len(piece):
+                book.wrong(
+                    "short write",
+                    where=f"{path} at byte {at:,}",
+                    seen=f"{done:,} bytes were taken",
+                    expected=f"{len(piece):,} bytes",
+                )
+            book.trials += 1
+        place.tell("fsync", str(path))
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return _look(place, book, path, boundary, size, pieces)
+
+
+def _look(place: Place, book: Book, path: Path, boundary: int, size: int, pieces: dict[int, bytes]) -> int:
+    status = path.stat()
+    with path.open("rb", buffering=0) as file:
+        for said, what in ((status.st_size, "stat"), (file.seek(0, os.SEEK_END), "a seek to the end")):
+            if said != size:
+                book.wrong("wrong size", where=f"{path}, told by {what}", seen=f"{said:,} bytes", expected=f"{size:,}")
+        # Where the boundary's offsets come out again if their upper bits are lost: behind the head there is a hole.
+        for start, length in ((0, 4 * _AROUND_BYTES), (boundary - 2 * _AROUND_BYTES, 4 * _AROUND_BYTES)):
+            place.tell("read", f"{path} at byte {start:,}")
+            expected = bytearray(length)
+            for at, piece in pieces.items():
+                if start <= at < start + length:
+                    expected[at - start : at - start + len(piece)] = piece
+            _note(book, _read(file.fileno(), length, start), bytes(expected), path, start, pieces)
+    return status.st_blocks * 512
+
+
+def _note(book: Book, seen: bytes, expected: bytes, path: Path, start: int, pieces: dict[int, bytes]) -> None:
+    """Note what is wrong; bytes of another offset that stand here are told as a wrapped offset."""
+    found = difference(seen, expected, offset=start)
+    if not found:
+        return
+    here = seen[found.at : found.at + 16]
+    for at, piece in pieces.items():
+        inside = piece.find(here) if any(here) else -1
+        # Bits of the offset are lost, so it is far from where it belongs.
+        if inside >= 0 and at + inside - (start + found.at) >= _BOUNDARIES[0][1] // 2:
+            book.wrong(
+                "wrapped offset",
+                where=f"{path} at byte {start + found.at:,}",
+                seen=f"the bytes that were written at byte {at + inside:,}",
+                expected=found.expected,
+            )
+            return
+    compare(book, seen, expected, path=path, offset=start)
+
+
+def _read(descriptor: int, length: int, start: int) -> bytes:
+    seen = bytearray()
+    while len(seen) < length and (data := os.pread(descriptor, length - len(seen), start + len(seen))):
+        seen += data
+    return bytes(seen)

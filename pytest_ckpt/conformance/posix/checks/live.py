@@ -1,0 +1,119 @@
+"""No call that a checkpoint makes blocks for long."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.content import random_bytes
+from pytest_ckpt.conformance.posix.checkpoints import write_all
+from pytest_ckpt.support.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_ckpt.conformance.context import Book, Place
+
+_ROUNDS = 100
+_FILES = 2
+_FILE_BYTES = 1 << 20
+
+
+def calls(place: Place, book: Book) -> None:
+    """Save, look at, load and remove small checkpoints; every call is timed by itself."""
+    clock = _Clock(place)
+    data = [random_bytes(_FILE_BYTES, place.seed, index) for index in range(_FILES)]
+    for number in range(place.count(_ROUNDS, least=3)):
+        _save(place.folder, number, data, clock)
+        _load_and_remove(place.folder / f"checkpoint-{number}", clock)
+    book.trials = sum(map(len, clock.seconds.values()))
+    book.measured, slowest = max((max(seconds), call) for call, seconds in clock.seconds.items())
+    book.facts["longest call"] = f"{slowest} of {clock.longest_path[slowest]}"
+    for call, seconds in clock.seconds.items():
+        median, longest = format_seconds(statistics.median(seconds)), format_seconds(max(seconds))
+        book.facts[call] = f"median {median}, longest {longest} of {len(seconds)}"
+
+
+class _Clock:
+    """Times calls by kind."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.longest_path: dict[str, Path] = {}
+
+    @contextmanager
+    def call(self, name: str, path: Path) -> Iterator[None]:
+        """Time one call on a path."""
+        self._place.tell(name, str(path))
+        began = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - began
+        if seconds > max(self.seconds[name], default=0.0):
+            self.longest_path[name] = path
+        self.seconds[name].append(seconds)
+
+
+def _save(folder: Path, number: int, data: list[bytes], clock: _Clock) -> None:
+    partial, final = folder / f"checkpoint-{number}.partial", folder / f"checkpoint-{number}"
+    with clock.call("mkdir", partial):
+        partial.mkdir()
+    for index, content in enumerate(data):
+        path = partial / f"shard-{index}"
+        with clock.call("open to create", path):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            with clock.call("write 1 MiB", path):
+                write_all(descriptor, content)
+            with clock.call("fsync", path):
+                os.fsync(descriptor)
+        finally:
+            with clock.call("close", path):
+                os.close(descriptor)
+    _sync(partial, clock)
+    with clock.call("rename folder", final):
+        partial.rename(final)
+    _sync(folder, clock)
+    pointer, new = folder / "latest", folder / "latest.new"
+    new.write_text(final.name)
+    with clock.call("rename over a file", pointer):
+        new.replace(pointer)
+
+
+def _sync(folder: Path, clock: _Clock) -> None:
+    with clock.call("open folder", folder):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with clock.call("fsync folder", folder):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _load_and_remove(folder: Path, clock: _Clock) -> None:
+    with clock.call("list", folder):
+        paths = list(folder.iterdir())
+    with clock.call("stat of a name that is not there", folder / "none"):
+        (folder / "none").exists()
+    for path in paths:
+        with clock.call("stat", path):
+            path.stat()
+        with clock.call("open to read", path):
+            descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            with clock.call("read 1 MiB", path):
+                os.read(descriptor, _FILE_BYTES)
+        finally:
+            os.close(descriptor)
+        with clock.call("unlink", path):
+            path.unlink()
+    with clock.call("rmdir", folder):
+        folder.rmdir()
+    with clock.call("statvfs", folder.parent):
+        os.statvfs(folder.parent)

@@ -1,0 +1,171 @@
+"""CAPABILITIES flock: an exclusive lock has one holder, here and on two clients, and dies with its holder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.workers import all_said, gather, working
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.workers import Ended, Talk
+
+_ROUNDS = 20
+_PROCESSES = 4
+_ADDITIONS = 250
+_POLL_SECONDS = 0.01
+_MODES = ((fcntl.LOCK_EX, fcntl.LOCK_EX), (fcntl.LOCK_EX, fcntl.LOCK_SH), (fcntl.LOCK_SH, fcntl.LOCK_EX))
+_NAMES = {fcntl.LOCK_EX: "an exclusive", fcntl.LOCK_SH: "a shared"}
+
+
+def flock(place: Place, book: Book) -> None:
+    """Try every mixture of two locks from two processes, kill a holder, and count up a file under the lock."""
+    path = place.folder / "locked"
+    path.write_bytes(b"")
+    place.tell("flock", str(path))
+    for _ in range(place.count(_ROUNDS)):
+        for held, wanted in _MODES:
+            with working([partial(_hold, path, held)]) as (holder,):
+                if not all_said([holder], "held", place.tell):
+                    _not_held(book, holder.ended())
+                    return
+                if _got(path, wanted):
+                    _both(book, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[held]} one")
+                book.trials += 1
+            # The block's end has killed the holder.
+            _released(place, book, path, partial(_got, path, fcntl.LOCK_EX))
+        with working([partial(_hold, path, fcntl.LOCK_SH)]) as (holder,):
+            if all_said([holder], "held", place.tell) and not _got(path, fcntl.LOCK_SH):
+                book.wrong(
+                    "shared lock refused",
+                    where=str(path),
+                    seen="a shared lock was refused while another process held a shared one",
+                    expected="both processes hold it",
+                )
+            book.trials += 1
+    _count_up(place, book)
+
+
+def flock_second(place: Place, book: Book) -> None:
+    """Hold an exclusive lock on either client and try to get it on the other; kill a holder on the other."""
+    other = place.other
+    assert other
+    path = place.folder / "locked"
+    there = f"{place.other_folder}/locked"
+    path.write_bytes(b"")
+    for _ in range(place.count(_ROUNDS, least=2)):
+        held = other.ask("hold_lock", there)
+        if not held["held"]:
+            book.wrong(
+                "free lock refused", where=there, seen="the other client did not get a free lock", expected="it does"
+            )
+            return
+        place.tell("flock", str(path))
+        if _got(path, fcntl.LOCK_EX):
+            _both(book, path, "an exclusive lock while a process on the other client held one")
+        other.ask("kill", there, process=held["process"])
+        _released(place, book, path, partial(_got, path, fcntl.LOCK_EX))
+        descriptor = other.ask("open_file", there, flags=os.O_RDWR)
+        with working([partial(_hold, path, fcntl.LOCK_EX)]) as (holder,):
+            if not all_said([holder], "held", place.tell):
+                _not_held(book, holder.ended())
+                return
+            if other.ask("lock", there, descriptor=descriptor):
+                _both(book, path, "on the other client an exclusive lock while a process here held one")
+                other.ask("unlock", there, descriptor=descriptor)
+        _released(place, book, path, partial(other.ask, "lock", there, descriptor=descriptor))
+        other.ask("close_file", there, descriptor=descriptor)
+        book.trials += 2
+
+
+def _hold(path: Path, mode: int, talk: Talk) -> None:
+    talk.at("open", path)
+    descriptor = os.open(path, os.O_RDWR)
+    talk.at("flock", path)
+    fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+    talk.say("held")
+    talk.hear()
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _got(path: Path, mode: int) -> bool:
+    """Return whether this process gets a lock at once; it is released again."""
+    with _opened(path) as descriptor:
+        try:
+            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        return True
+
+
+def _released(place: Place, book: Book, path: Path, got: Callable[[], bool]) -> None:
+    """Wait until a killed holder's lock can be had."""
+    began = time.monotonic()
+    while not got():
+        if time.monotonic() - began > place.patience_seconds:
+            book.wrong(
+                "lock of a killed process stays",
+                where=str(path),
+                seen=f"the lock is still taken {place.patience_seconds:g} s after its holder was killed",
+                expected="it is free when the holder is gone",
+            )
+            return
+        time.sleep(_POLL_SECONDS)
+    book.trials += 1
+
+
+def _count_up(place: Place, book: Book) -> None:
+    path = place.folder / "counter"
+    path.write_text("0")
+    additions = place.count(_ADDITIONS, least=25)
+    with working([partial(_add, path, additions) for _ in range(_PROCESSES)]) as workers:
+        ends: Iterable[Ended] = gather(workers, place.tell)
+    for end in ends:
+        if end.error or end.signal:
+            _not_held(book, end)
+            return
+    seen, expected = int(path.read_text()), additions * _PROCESSES
+    book.trials += expected
+    if seen != expected:
+        book.wrong(
+            "exclusive lock given twice",
+            where=f"{path}, which {_PROCESSES} processes read, count up and write under an exclusive lock",
+            seen=f"{seen} after {expected} additions: {expected - seen} were lost",
+            expected=f"{expected}",
+        )
+
+
+def _add(path: Path, additions: int, talk: Talk) -> None:
+    with _opened(path) as descriptor:
+        for _ in range(additions):
+            talk.at("flock", path)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            number = int(os.pread(descriptor, 20, 0)) + 1
+            os.pwrite(descriptor, str(number).encode(), 0)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _both(book: Book, path: Path, what: str) -> None:
+    book.wrong("exclusive lock given twice", where=str(path), seen=f"flock gave {what}", expected="it is refused")
+
+
+def _not_held(book: Book, end: Ended | None) -> None:
+    assert end
+    book.wrong("flock refused", where=end.where, seen=end.error or end.signal, expected="a lock on a free file")

@@ -1,0 +1,142 @@
+"""NAMES: a folder lists what is in it, every name once (semantics 20 and 21)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.conformance.context import Book
+from pytest_ckpt.conformance.posix.checks.stale import GIVE_UP_TIMES
+from pytest_ckpt.facts.checks import BY_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from pytest_ckpt.conformance.context import Place
+
+_MANY = 10_000
+_THREADS = 8
+_LISTINGS = 3
+_KEPT, _ROUNDS = 500, 200
+_BEFORE, _MEANWHILE = 1_000, 2_000
+
+
+def many(place: Place, book: Book) -> None:
+    """Create files from several threads, timed, and list the folder."""
+    names = [
+        f"__{number}_{thread}.distcp" for number in range(place.count(_MANY, least=200) // 8) for thread in range(8)
+    ]
+    place.tell("open with O_CREAT", str(place.folder))
+    with ThreadPoolExecutor(_THREADS) as threads:
+        began = time.monotonic()
+        list(threads.map(lambda thread: _create(place.folder, names[thread::_THREADS]), range(_THREADS)))
+        book.measured = time.monotonic() - began
+    book.trials = len(names)
+    place.tell("list", str(place.folder))
+    for listing in range(_LISTINGS):
+        _compare(book, f"listing {listing + 1} of {place.folder}", _listed(place.folder), names)
+    book.facts |= {"files created": f"{len(names):,}", "threads": str(_THREADS)}
+    if len(names) < _MANY:
+        book.facts["the limit is for"] = f"{_MANY:,} files"
+
+
+def after_change(place: Place, book: Book) -> None:
+    """Create, rename and remove one name after the other, and list after each."""
+    expected = {f"kept-{number:04d}" for number in range(_KEPT)}
+    _create(place.folder, expected)
+    for number in range(place.count(_ROUNDS, least=10)):
+        new, renamed = f"new-{number}", f"renamed-{number}"
+        place.tell("create, rename, unlink", str(place.folder / new))
+        (place.folder / new).touch()
+        _compare(book, f"{place.folder}, right after {new} was created", _listed(place.folder), expected | {new})
+        (place.folder / new).rename(place.folder / renamed)
+        _compare(
+            book, f"{place.folder}, right after {new} became {renamed}", _listed(place.folder), expected | {renamed}
+        )
+        (place.folder / renamed).unlink()
+        _compare(book, f"{place.folder}, right after {renamed} was removed", _listed(place.folder), expected)
+        oldest = min(expected)
+        (place.folder / oldest).unlink()
+        expected.remove(oldest)
+        _compare(book, f"{place.folder}, right after {oldest} was removed", _listed(place.folder), expected)
+        book.trials += 4
+
+
+def second_client(place: Place, book: Book) -> None:
+    """Create names while the other client lists: it misses none that was there before, and in the end sees all."""
+    other, folder = place.second()
+    seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
+    meanwhile = place.count(_MEANWHILE, least=200)
+    listings = rounds = 0
+    while listings < place.count(100, least=5) and not book.anomaly_count:
+        path, theirs = place.folder / f"round-{rounds}", f"{folder}/round-{rounds}"
+        path.mkdir()
+        before = [f"before-{number:05d}" for number in range(_BEFORE)]
+        new = [f"new-{number:05d}" for number in range(meanwhile)]
+        _create(path, before)
+        _compare(book, f"{path}, listed by the client that created the files", _listed(path), before)
+        if book.anomaly_count:
+            break  # What its creator does not list, the other client is not waited for to list.
+        place.tell("create while the other client lists", str(path))
+        seen = other.ask("wait_until", theirs, look="names", wanted=before, seconds=seconds, patience=seconds + 60)
+        if seen["agreed"]:
+            other.start("names:watch", theirs, before=before, new=new)
+            _create(path, new)
+            watched = other.stop()
+            listings += watched["listings"]
+            book.take(watched["wrong"])
+            other.ask("wait_until", theirs, look="names", wanted=before + new, seconds=seconds, patience=seconds + 60)
+        _compare(
+            book,
+            f"{theirs}, listed by {other.name} after {len(before + new):,} files were created",
+            other.ask("names", theirs),
+            before + new if seen["agreed"] else before,
+        )
+        book.trials += len(before + new)
+        rounds += 1
+    book.facts |= {"files created": f"{book.trials:,}", "listings meanwhile": f"{listings:,}"}
+
+
+def watch(path: str, *, before: list[str], new: list[str], stopped: Callable[[], bool]) -> dict[str, Any]:
+    """List a folder until told to end: every name that was there before once, of the others none twice."""
+    book, listings = Book(), 0
+    while True:
+        listings += 1
+        where = f"listing {listings:,} of {path}, while the other client creates files"
+        _compare(book, where, _listed(path), before, meanwhile=new)
+        if stopped():
+            return {"listings": listings, "wrong": book.plain()}
+
+
+def _compare(
+    book: Book, where: str, listed: list[str], expected: Collection[str], *, meanwhile: Collection[str] = ()
+) -> None:
+    """Note names that are missing, doubled or unknown in a listing; those of ``meanwhile`` may be there or not."""
+    counts = Counter(listed)
+    missing = [name for name in expected if name not in counts]
+    doubled = [name for name, count in counts.items() if count > 1]
+    unknown = sorted(counts.keys() - set(expected) - set(meanwhile))
+    words = f"{len(expected):,} names, each once"
+    if missing:
+        book.wrong("name missing in a listing", where=where, seen=_told("without", missing), expected=words)
+    if doubled:
+        book.wrong("name listed twice", where=where, seen=_told("twice", doubled), expected=words)
+    if unknown:
+        book.wrong("removed or unknown name in a listing", where=where, seen=_told("with", unknown), expected=words)
+
+
+def _told(how: str, names: list[str]) -> str:
+    return f"{how} {names[0]}" + (f" and {len(names) - 1:,} others" if len(names) > 1 else "")
+
+
+def _create(folder: Path, names: Collection[str]) -> None:
+    for name in names:
+        os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+
+
+def _listed(folder: Path | str) -> list[str]:
+    return os.listdir(folder)  # noqa: PTH208 - doubled names must stay doubled

@@ -1,0 +1,128 @@
+"""POINTER: a small file that is overwritten in place, as trackers of the latest checkpoint are (semantics 15)."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.conformance.context import Book
+from pytest_ckpt.conformance.posix.checks import stale
+from pytest_ckpt.conformance.posix.client import Client, encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ckpt.conformance.context import Place
+
+_OVERWRITES = 10_000
+_AT_ONCE = 250
+
+
+def overwrite(place: Place, book: Book) -> None:
+    """Overwrite the file while a process of this host reads it."""
+    with closing(Client(name="the reader", tell=place.tell)) as reader:
+        _overwrite(place, book, reader, str(place.folder))
+
+
+def overwrite_second(place: Place, book: Book) -> None:
+    """Overwrite the file while the other client reads it, then measure how long the other reads the old text."""
+    other, folder = place.second()
+    _overwrite(place, book, other, folder)
+    measure = stale.Change(
+        what="a pointer was overwritten",
+        stale="stale pointer",
+        look="data",
+        old=encoded(_text(1)),
+        new=encoded(_text(2)),
+        prepare=lambda path: path.write_bytes(_text(1)),
+        make=lambda path: path.write_bytes(_text(2)),
+    )
+    stale.measure(place, book, "POINTER.overwrite-second-client", (measure,))
+
+
+def _overwrite(place: Place, book: Book, reader: Client, folder: str) -> None:
+    wanted = place.count(_OVERWRITES, least=200)
+    path = place.folder / "latest"
+    path.write_bytes(_text(0))
+    if not reader.sees(f"{folder}/latest"):
+        book.wrong(
+            "new name is not visible",
+            where=f"{folder}/latest, looked for by {reader.name}",
+            seen="no such name, for 10 s",
+            expected="the name, before it is overwritten",
+        )
+        return
+    step = reads = empty = zeros = 0
+    while step < wanted or (reads < wanted and not book.anomaly_count):
+        reader.start("pointer:watch", f"{folder}/latest")
+        place.tell("open, write", str(path))
+        for step in range(step + 1, step + 1 + _AT_ONCE):  # noqa: B020 - goes on where it was
+            path.write_bytes(_text(step))
+        seen = reader.stop()
+        reads, empty, zeros = reads + seen["reads"], empty + seen["empty"], zeros + seen["zeros"]
+        book.trials = step
+        book.take(seen["wrong"])
+        last = path.read_bytes()
+        if last != _text(step):
+            book.wrong(
+                "overwritten text is not there",
+                where=f"{path}, after overwrite {step:,}, nothing under way",
+                seen=repr(last),
+                expected=repr(_text(step)),
+            )
+    book.facts |= {
+        "overwrites": f"{step:,}",
+        "reads": f"{reads:,}",
+        "reads that found the file empty": f"{empty:,}",
+        "reads that found zeros": f"{zeros:,}",
+    }
+
+
+def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
+    """Read the file until told to end: every time, one whole text that is no older than the last, or nothing.
+
+    Nothing may also be zeros in the length of the text: a kernel client (FUSE's, for one) that learns of a truncation
+    in two steps shows the old size without the old bytes. No reader takes them for a text; they are counted.
+    """
+    book, reads, empty, zeros, newest = Book(), 0, 0, 0, -1
+    while True:
+        data = _read(path)
+        reads += 1
+        found = re.fullmatch(rb"global_step(\d{12})\n", data)
+        if found and int(found[1]) >= newest:
+            newest = int(found[1])
+        elif found:
+            book.wrong(
+                "older text after a newer one",
+                where=f"{path}, read {reads:,}",
+                seen=repr(data),
+                expected=f"step {newest:,}, which had been read before, or a newer one",
+            )
+        elif not data:
+            empty += 1
+        elif data == bytes(len(_text(0))):
+            zeros += 1
+        else:
+            book.wrong(
+                "neither the old text nor the new one",
+                where=f"{path}, read {reads:,}",
+                seen=repr(data),
+                expected="the old text, the new one, or nothing",
+            )
+        if stopped():
+            return {"reads": reads, "empty": empty, "zeros": zeros, "wrong": book.plain()}
+
+
+def _text(step: int) -> bytes:
+    # All of one length: a file system that has no lock between a read and a write may give old bytes with the new size.
+    return b"global_step%012d\n" % step
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)

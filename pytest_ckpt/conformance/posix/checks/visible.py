@@ -1,0 +1,102 @@
+"""VISIBLE: what one client has closed, another reads at its first open (close-to-open, semantics 6)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.conformance import pages
+from pytest_ckpt.conformance.context import Book
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_ckpt.conformance.context import Place
+
+_FILES = 300
+_PAGES = 24
+
+
+def read_after_close(place: Place, book: Book) -> None:
+    """Make files and change them in every way a checkpoint is changed; after each close, the other client opens once.
+
+    The other client has read the old bytes before, so that it holds them in its caches; new names it has never looked
+    for, since how long *those* answers are kept is STALE's subject.
+    """
+    other, folder = place.second()
+    opens = 0
+    for number in range(place.count(_FILES, least=8)):
+        path, theirs = place.folder / f"file-{number:04d}", f"{folder}/file-{number:04d}"
+        place.tell("write", str(path))
+        versions: list[int] = []
+        for change, after in _changes(number):
+            _change(path, place.seed, versions, after)
+            seen = other.ask("visible:first_open", theirs, seed=place.seed, versions=after, change=change)
+            book.take(seen)
+            versions, opens = after, opens + 1
+        path.unlink()
+    book.trials = opens
+    book.facts["first opens after a close"] = f"{opens:,}"
+
+
+def _changes(number: int) -> list[tuple[str, list[int]]]:
+    """Return what happens to a file, one after the other, each with the versions of its pages afterwards."""
+    length = _PAGES + number % 3
+    new, again = [1] * length, [2] * length
+    within = [*again[:5], 3, *again[6:]]
+    return [
+        ("made", new),
+        ("rewritten with the same size", again),
+        ("changed in one page", within),
+        ("appended to", [*within, 4, 4]),
+        ("rewritten shorter", [5] * (length // 2)),
+        ("rewritten longer", [6] * (length + 3)),
+    ]
+
+
+def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
+    """Bring a file from one state to the next, writing only the pages that differ where the size does not fall."""
+    kept = len(before) <= len(after) and any(a == b for a, b in zip(before, after, strict=False))
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | (0 if kept else os.O_TRUNC), 0o644)
+    try:
+        for number, version in enumerate(after):
+            if not (kept and number < len(before) and before[number] == version):
+                os.pwrite(descriptor, pages.page(seed, version, number), number * pages.PAGE)
+    finally:
+        os.close(descriptor)
+
+
+def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dict[str, Any]:
+    """Open a file once: its size and every byte are those of the state that was closed elsewhere."""
+    book, expected = Book(), len(versions) * pages.PAGE
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        book.wrong(
+            "name missing at the first open",
+            where=f"{path}, {change} and closed by the other client",
+            seen="no such file",
+            expected=f"{expected:,} bytes",
+        )
+        return book.plain()
+    try:
+        size = os.fstat(descriptor).st_size
+        data = b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
+    finally:
+        os.close(descriptor)
+    if size != expected:
+        book.wrong(
+            "stale size at the first open",
+            where=f"{path}, {change} and closed by the other client",
+            seen=f"fstat says {size:,} bytes",
+            expected=f"{expected:,} bytes",
+        )
+    fault = pages.fault(data, seed, versions)
+    if fault:
+        book.wrong(
+            f"{fault.kind} at the first open",
+            where=f"{path} at offset {fault.offset:,}, {change} and closed by the other client",
+            seen=fault.seen,
+            expected="the bytes that were closed",
+        )
+    return book.plain()

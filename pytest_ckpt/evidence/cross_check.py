@@ -1,0 +1,184 @@
+"""What the files of one run say of the same thing must be the same: measurement, plan, events, session and report.
+
+A run writes its facts down more than once: rank 0's words go to ``events.jsonl`` as they come, the measurement is made
+of them, the report holds it again, ``session.json`` and ``plan.json`` were written before the first byte. Who changes
+one of them has to find them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.measurement import Measurement, Operation, Patterns
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.sizing.plan import PlannedCheckpoint
+from pytest_ckpt.support.strict_json import parse, read
+
+EVENTS, SESSION, PLAN = "events.jsonl", "session.json", "plan.json"
+_KINDS = ("save", "load")
+# Clocks are read to the nanosecond and summed in floats.
+_CLOCK_SECONDS = 1e-6
+# Fields of a measurement that rank 0 tells in an event of that name, and those that it tells with the last one.
+_TOLD = ("integrity", "durability")
+_TOLD_AT_THE_END = ("cache", "ranks", "retention", "data", "engine_facts")
+
+
+def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list[str]:
+    """Return what in a measurement cannot be of the checkpoint that the plan names, or contradicts itself."""
+    shards = planned.layout
+    expected = {
+        "subject": planned.subject,
+        "model": shards.model.name,
+        "mode": shards.mode,
+        "processes": shards.processes,
+        "scale": shards.scale,
+        "bytes": shards.bytes,
+        "full_bytes": shards.full_bytes,
+        "operations_planned": planned.operations,
+        "rank_bytes": tuple(rank.bytes for rank in shards.ranks()),
+        "basis": "all ranks",
+    }
+    found = [
+        f"its {name} is {_short(getattr(measurement, name))}, that of the plan {_short(value)}"
+        for name, value in expected.items()
+        if getattr(measurement, name) != value
+    ]
+    if found:
+        return found
+    for kind in _KINDS:
+        numbers = [o.index for o in measurement.operations if o.kind == kind]
+        if numbers != list(range(1, len(numbers) + 1)) or len(numbers) > planned.operations:
+            found.append(f"its {kind}s are numbered {_short(numbers)}, and {planned.operations} were planned")
+    found += [f"{o.kind} {o.index}: {text}" for o in measurement.operations for text in _of_operation(o, measurement)]
+    integrity, durability = measurement.integrity, measurement.durability
+    whole = shards.bytes * planned.operations
+    if integrity and integrity.fault_count < len(integrity.faults):
+        found.append(f"it names {len(integrity.faults)} faults and counts {integrity.fault_count}")
+    if integrity and integrity.bytes_expected != whole:
+        found.append(f"{integrity.bytes_expected:,} bytes were to be compared, and its loads are of {whole:,}")
+    saves = sum(o.kind == "save" for o in measurement.operations)
+    if durability and (durability.saves, durability.files) != (saves, saves * shards.files):
+        found.append(
+            f"durable calls are told of {durability.files:,} files in {durability.saves} saves, and there were "
+            f"{saves * shards.files:,} in {saves}"
+        )
+    return found
+
+
+def observation_contradictions(observation: Observation) -> list[str]:
+    """Return what in an observation contradicts itself."""
+    found = []
+    if (observation.anomaly_count == 0) != (not observation.anomalies) or (
+        observation.anomaly_count < len(observation.anomalies)
+    ):
+        found.append(f"it names {len(observation.anomalies)} anomalies and counts {observation.anomaly_count}")
+    if observation.measured is not None and observation.measured < 0:
+        found.append(f"it measured {observation.measured:g} {observation.unit}")
+    return found
+
+
+def against_events(folder: Path, measurements: Sequence[Measurement]) -> list[str]:
+    """Return where a measurement says something else than rank 0 told when it was made."""
+    try:
+        told = _by_subject(read(folder / EVENTS))
+    except OSError as error:
+        return [f"{EVENTS} cannot be read: {error.strerror}"] if measurements else []
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return [f"{EVENTS} is none of a run: {error}"]
+    found = []
+    for measurement in measurements:
+        heard = told.get(measurement.subject)
+        if heard is None:
+            if measurement.operations or measurement.integrity or measurement.durability:
+                found.append(f"{EVENTS} tells nothing of {measurement.subject}")
+            continue
+        said = to_plain(measurement)
+        found += [
+            f"measurements/{measurement.subject}.json: its {name} is not what rank 0 told ({EVENTS})"
+            for name, value in heard.items()
+            if said[name] != value
+        ]
+    return found
+
+
+def against_session(folder: Path, report: Mapping[str, Any]) -> list[str]:
+    """Return where the report says something else of the run than was written down when it began."""
+    run = report["run"]
+    try:
+        session, plan = (parse(read(folder / name)) for name in (SESSION, PLAN))
+        said = {
+            "run.id": (run["id"], session["run_id"]),
+            "run.started": (run["started"], session["started"]),
+            "run.seed": (run.get("seed"), session["seed"]),
+            "run.command": (run["command"], session["command"]),
+            "environment": (report["environment"], session["environment"]),
+            "gates": (report.get("gates"), session["gates"]),
+            "waivers": (report.get("waivers"), session["waivers"]),
+        }
+        planned = [{name: value for name, value in c.items() if name != "ranks"} for c in plan["checkpoints"]]
+        beside = {
+            "cluster": (report["cluster"], plan["cluster"]),
+            "checkpoints": (report.get("checkpoints"), planned),
+        }
+    except OSError as error:
+        return [f"{Path(error.filename or folder).name} cannot be read: {error.strerror}"]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return [f"{SESSION} or {PLAN} is none of a run: {type(error).__name__}: {error}"]
+    return [
+        f"{name}: report.json says {_short(one)}, {file} says {_short(other)}"
+        for file, both in ((SESSION, said), (PLAN, beside))
+        for name, (one, other) in both.items()
+        if one != other
+    ]
+
+
+def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[str]:
+    seconds, ranks = operation.seconds, operation.rank_seconds
+    if operation.basis != "all ranks" or len(ranks) != measurement.processes:
+        yield f"times of {len(ranks)} of {measurement.processes} ranks ({operation.basis})"
+        return
+    if max(ranks) > seconds + _CLOCK_SECONDS:
+        yield f"it took {seconds:.9g} s, and rank {ranks.index(max(ranks))} took {max(ranks):.9g} s"
+    slowest, first = operation.slowest_rank, operation.rank0_seconds
+    if slowest is None or slowest >= len(ranks) or ranks[slowest] != max(ranks):
+        yield f"rank {slowest} is named as the slowest, and rank {ranks.index(max(ranks))} was"
+    if first != ranks[0]:
+        yield f"rank 0 took {first} s in one place and {ranks[0]} s in another"
+    beyond = [name for name, part in operation.phases.items() if part > seconds + _CLOCK_SECONDS]
+    if beyond:
+        yield f"its phase {beyond[0]} is longer than the whole"
+    if operation.resident_bytes and operation.resident_bytes > (operation.mapped_bytes or 0):
+        yield f"{operation.resident_bytes:,} of {operation.mapped_bytes or 0:,} bytes were in a cache"
+
+
+def _by_subject(data: bytes) -> dict[str, dict[str, Any]]:
+    """Return what rank 0 told of each subject, in the fields of a measurement; of several times the last."""
+    subjects: dict[str, dict[str, Any]] = {}
+    now: dict[str, Any] = {"operations": []}
+    for line in filter(bytes.strip, data.split(b"\n")):
+        event = parse(line)
+        kind = event["event"]
+        if kind == "measuring":
+            now = subjects[event["subject"]] = {"operations": []}
+        elif kind == "operation":
+            now["operations"].append(to_plain(from_plain(Operation, event["operation"])))
+        elif kind in _TOLD:
+            now[kind] = event[kind]
+        elif kind == "pattern" and event.get("not_run"):
+            now.setdefault("patterns", {}).setdefault("not_run", {})[event["name"]] = event["not_run"]
+        elif kind == "pattern":
+            now.setdefault("patterns", {})[event["name"]] = event["found"]
+        elif kind == "measured":
+            now |= {name: event[name] for name in _TOLD_AT_THE_END}
+    for heard in subjects.values():
+        if "patterns" in heard:
+            heard["patterns"] = to_plain(from_plain(Patterns, heard["patterns"]))
+    return subjects
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

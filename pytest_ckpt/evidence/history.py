@@ -1,0 +1,194 @@
+"""The history of many runs: one line of JSON a run, and the folder of each, both below one folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.evidence.manifest import is_as_listed
+from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.strict_json import parse, read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMA = "pytest-ckpt/history/1"
+LINES, RUNS, _LOCK = "history.jsonl", "runs", "lock"
+_REPORT = "report.json"
+# As runs are named; nothing that leads out of the folder of runs.
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MOST_NAMED = 5
+OPTION = "--ckpt-history"
+# What a time depends on besides storage and load: with another value the series is another one.
+_CONDITIONS = (
+    "--ckpt-target", "--ckpt-hosts", "--ckpt-engine", "--ckpt-request", "--ckpt-depth", "--ckpt-drop-caches",
+    "--ckpt-retain", "--ckpt-compressible",
+)  # fmt: skip
+
+
+def check_place(history: Path, target: Path, report: Path) -> None:
+    """Refuse a history that cannot be written, or that lies where a run cleans or measures. Raises UsageError."""
+    place = history.expanduser().resolve()
+    for option, other in (("--ckpt-target", target), ("--ckpt-report", report)):
+        inside = other.expanduser().resolve()
+        if place == inside or inside in place.parents:
+            raise UsageError(
+                f"{OPTION} {history} lies in {option} {other}.", "Name a folder elsewhere: /var/lib/ckpt, for example."
+            )
+    there = next(p for p in (place, *place.parents) if p.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"{OPTION} {history} cannot be written.", "Name a folder that can be written.")
+
+
+def entry(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the line of a run: what a trend is made of."""
+    run = document["run"]
+    settings = {s["option"]: s.get("value") for s in document["settings"]}
+    limits = {c["subject"]: c for c in document["checkpoints"]}
+    # What a plugin does around a launch, or to it, may be seen in times.
+    plugins = [f"{p['name']} {p['version']}".rstrip() for p in document["environment"].get("plugins") or ()]
+    return {
+        "schema": SCHEMA,
+        "id": run["id"],
+        "version": run["version"],
+        "started": run["started"],
+        "finished": run["finished"],
+        "grade": document["grade"],
+        "exit_code": document["exit_code"],
+        "accelerators": document["cluster"]["accelerators"],
+        "folder": f"{RUNS}/{run['id']}",
+        "subjects": [
+            {
+                "subject": m["subject"],
+                "conditions": {name.removeprefix("--ckpt-"): settings.get(name) for name in _CONDITIONS}
+                | {name: m[name] for name in ("processes", "scale", "bytes")}
+                | ({"plugins": plugins} if plugins else {}),
+                "is_whole": m["failure"] is None,
+                "save_seconds": [o["seconds"] for o in m["operations"] if o["kind"] == "save"],
+                "load_seconds": [o["seconds"] for o in m["operations"] if o["kind"] == "load"],
+                "save_limit_seconds": limits[m["subject"]]["save_limit_seconds"],
+                "load_limit_seconds": limits[m["subject"]]["load_limit_seconds"],
+            }
+            for m in document["measurements"]
+        ],
+    }
+
+
+def append_run(history: Path, document: Mapping[str, Any], folder: Path) -> int:
+    """Copy a run folder into the history and append its line; return how many lines there are now.
+
+    The copy is whole before the line appears, and the line is on disk before this returns. Raises OSError.
+    """
+    history = history.expanduser()
+    (history / RUNS).mkdir(parents=True, exist_ok=True)
+    line = entry(document)
+    with (history / _LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        partial = history / RUNS / f".{line['id']}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            shutil.copytree(folder, partial)
+            partial.rename(history / line["folder"])
+        except OSError:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        with (history / LINES).open("a+b") as lines:
+            # A line that was cut short by a full disk or a power cut stays one line.
+            torn = lines.tell() > 0 and _last_byte(lines.fileno()) != b"\n"
+            lines.write((b"\n" if torn else b"") + json.dumps(line).encode() + b"\n")
+            lines.flush()
+            os.fsync(lines.fileno())
+        return sum(1 for text in (history / LINES).read_bytes().splitlines() if text.strip())
+
+
+def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the entries in the order in which the runs started, and a sentence for each line that is none.
+
+    Raises UsageError when the folder holds no history.
+    """
+    file = history.expanduser() / LINES
+    try:
+        lines = read(file).splitlines()
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}.", f"Name a folder that runs were given with {OPTION}."
+        ) from None
+    entries: dict[str, dict[str, Any]] = {}
+    notices = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found = _entry_of(line)
+            if found["id"] in entries:
+                raise ValueError(f"run {found['id']} has a line already")
+            entries[found["id"]] = found
+        except ValueError as error:
+            notices.append(f"line {number} of {LINES} was passed over: {error}")
+    return sorted(entries.values(), key=_moment), notices
+
+
+def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Hold every line against the report of its run; return what can be believed, and what cannot.
+
+    Where they differ the report counts, as long as it is as its manifest lists it.
+    """
+    runs = history.expanduser() / RUNS
+    kept, notices, bare = [], [], 0
+    for line in entries:
+        folder = runs / line["id"]
+        if not folder.is_dir():
+            bare += 1
+            kept.append(line)
+            continue
+        try:
+            # As a line would hold it: without tuples.
+            told = parse(json.dumps(entry(parse(read(folder / _REPORT)))).encode())
+            wrong = faults(told, "history")
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            wrong = [f"{_REPORT} is none: {error}"]
+        if not wrong and not is_as_listed(folder, _REPORT):
+            wrong = [f"{_REPORT} is not as its run left it"]
+        if wrong:
+            notices.append(f"run {line['id']} was left out: {RUNS}/{line['id']}: {wrong[0]}")
+            continue
+        if told != line:
+            names = ", ".join(name for name in told if told[name] != line.get(name)) or "more than there was"
+            notices.append(f"run {line['id']}: its line was changed ({names}); its report counts")
+        kept.append(told)
+    known = {line["id"] for line in entries}
+    lost = sorted(f.name for f in runs.iterdir() if f.name not in known and f.is_dir()) if runs.is_dir() else []
+    if lost := [name for name in lost if not name.startswith(".")]:
+        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+        notices.append(f"in {RUNS}, but without a line in {LINES}: {', '.join(lost[:_MOST_NAMED])}{more}")
+    if bare:
+        notices.append(f"{bare} of {len(entries)} runs have no folder in {RUNS}: nothing holds their lines")
+    return sorted(kept, key=_moment), notices
+
+
+def _entry_of(line: bytes) -> dict[str, Any]:
+    """Return the entry that a line holds. Raises ValueError that says why it is none."""
+    found: dict[str, Any] = parse(line)
+    if wrong := faults(found, "history"):
+        raise ValueError(wrong[0])
+    if not _ID.fullmatch(found["id"]):
+        raise ValueError(f"{found['id']!r:.60} is no name of a run")
+    _moment(found)
+    return found
+
+
+def _moment(line: Mapping[str, Any]) -> datetime:
+    """Return when a run started; a moment without a zone counts as UTC. Raises ValueError when it is none."""
+    moment = datetime.fromisoformat(str(line["started"]))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _last_byte(descriptor: int) -> bytes:
+    return os.pread(descriptor, 1, os.fstat(descriptor).st_size - 1)

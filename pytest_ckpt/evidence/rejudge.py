@@ -1,0 +1,290 @@
+"""Decide again about a run that is over, from the files of its folder alone: no target, no MPI, no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.config.gate_files import load_gates
+from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.evidence.cross_check import contradictions, observation_contradictions
+from pytest_ckpt.evidence.manifest import MANIFEST, compare
+from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.facts.codec import Record, from_plain, misfits
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.judging.catalogue import (
+    Requirement,
+    decide,
+    decide_observed,
+    extended,
+    not_run,
+    recorded,
+    severity_of,
+)
+from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.grading import (
+    EXIT_INCOMPLETE,
+    NO_TEST,
+    chosen_suites,
+    judge_run,
+    make_document,
+    without_plugins,
+)
+from pytest_ckpt.judging.waivers import Waiver
+from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.strict_json import parse, read
+
+# What decides which subjects were run and how; the rest of a run's options told where and with what.
+_RECORDED = (
+    "cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "model", "mode", "processes",
+    "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible",
+    "duration", "near_full",
+    "suite", "second_mount", "power_cut", "full_target",
+)  # fmt: skip
+REPORT = "report.json"
+NO_FACTS = "In this folder there is no measurement of it."
+
+_JUDGED = (REPORT, "measurements/", "observations/")
+_VERIFY = "pytest-ckpt verify says what in the folder is not as its run left it."
+_MOST_TOLD = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Facts:
+    """What the folder of a run holds beside its report."""
+
+    plan: Plan
+    gates: Gates
+    measurements: Mapping[str, Measurement]
+    observations: Mapping[tuple[str, str], Observation]
+
+
+def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_recorded: bool = False) -> dict[str, Any]:
+    """Return the report of a run folder, judged again; ``command_line`` holds the limits that were given.
+
+    With the limits of the run the verdicts are those of the run. Plugins are not there to judge again: with the limits
+    of the run their verdicts are kept and said to be, with others they are "not run", and neither certifies.
+    ``as_recorded`` keeps them word for word, for whoever compares. Raises UsageError when the folder holds no run, and
+    when a file in it is none that a run leaves.
+    """
+    report = read_report(folder)
+    try:
+        return _judge(folder, report, command_line, as_recorded=as_recorded)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # Facts that have the right form and yet are none: a median over nothing, a division by zero, a part that lacks.
+        raise UsageError(
+            f"{folder} cannot be judged: it holds what no run leaves ({type(error).__name__}: {error}).", _VERIFY
+        ) from None
+
+
+def judge_sealed_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the report of a run folder, judged again; what was changed since its run is named and certifies nothing.
+
+    Only files that are judged are looked at. Raises UsageError as `judge_folder` does.
+    """
+    document = judge_folder(folder, command_line)
+    if not (changed := changes_of_facts(folder)):
+        return document
+    document["grade_reasons"].append(f"The folder is not as its run left it: {', '.join(changed)}. {_VERIFY}")
+    if document["grade"] == "certified":
+        document |= {"grade": "incomplete", "exit_code": EXIT_INCOMPLETE}
+    return document
+
+
+def changes_of_facts(folder: Path) -> list[str]:
+    """Return what is not as the manifest lists it of report, measurements and observations."""
+    try:
+        found = compare(folder)
+    except OSError as error:
+        return [f"{MANIFEST} cannot be read: {error.strerror}"]
+    changes = (("changed", found.changed), ("added", found.added), ("removed", found.removed))
+    facts = [f"{word} {name}" for word, names in changes for name in names if name.startswith(_JUDGED)]
+    return [*facts, *(f"ill-formed {line}" for line in found.ill_formed)]
+
+
+def _judge(
+    folder: Path, report: Mapping[str, Any], command_line: Mapping[str, str | None], *, as_recorded: bool
+) -> dict[str, Any]:
+    extras = recorded(report.get("catalogue") or ())
+    catalogue = extended(extras)
+    settings = _settings(report, command_line)
+    target = report["environment"]["target"]
+    said = command_line.get("ckpt_gates")
+    gates = (
+        load_gates(said, target["file_system"], is_local=target["local"], catalogue=catalogue)
+        if said
+        else _fitting(Gates, report["gates"])
+    )
+    settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
+    plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
+    measurements = read_measurements(folder, plan)
+    observations = _read_observations(folder)
+    facts = _Facts(
+        plan=plan,
+        gates=gates,
+        measurements={m.subject: m for m in measurements},
+        observations={(o.requirement, o.subject): o for o in observations},
+    )
+    chosen = chosen_suites(settings, gates, catalogue)
+    has_same_limits = _has_same_limits(report, plan)
+    book = []
+    for found in (_fitting(Verdict, v) for v in report["requirements"]):
+        # A test that did not run then does not run now.
+        if found.because.endswith(NO_TEST) or found.id not in catalogue:
+            continue
+        requirement = catalogue[found.id]
+        if found.outcome == "not run" and requirement.suite not in chosen:
+            continue
+        if requirement.plugin and found.subject in facts.measurements:
+            kept = found if as_recorded else _kept(found, requirement.plugin, has_same_limits=has_same_limits)
+            book.append(dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates)))
+        else:
+            book.append(_decide(requirement, found, facts))
+    waivers = tuple(_fitting(Waiver, w) for w in report.get("waivers", []))
+    judgement = judge_run(plan, settings, gates, book, measurements, waivers, report["run"]["started"], catalogue)
+    if not as_recorded:
+        judgement = without_plugins(judgement, {r.id: r.plugin for r in extras})
+    document = make_document(
+        # The certificate in that folder is another judgement's.
+        run={**report["run"], "folder": ""},
+        plan=plan,
+        settings=settings,
+        gates=gates,
+        waivers=waivers,
+        judgement=judgement,
+        exit_code=judgement.exit_code,
+        measurements=measurements,
+        observations=observations,
+        environment=report["environment"],
+        stages=report["stages"],
+        left_behind=report["left_behind"],
+        system=report.get("system"),
+        catalogue=catalogue,
+    )
+    if report.get("sections"):
+        document["disclosures"].append("what plugins wrote about the run's own verdicts is not repeated here")
+    return document
+
+
+def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
+    """Return the recorded verdict of a plugin, with a word on it; by other limits it would be another one."""
+    needed = f"Not judged again here: plugin {plugin} is needed."
+    if has_same_limits:
+        return dataclasses.replace(verdict, because=f"{needed} In the run: {verdict.because}")
+    was = f"By the limits of the run it was {verdict.outcome}: {verdict.because}"
+    return dataclasses.replace(
+        verdict, outcome="not run", because=f"{needed} {was}", measured=None, limit=None, margin=None, detail=""
+    )
+
+
+def _has_same_limits(report: Mapping[str, Any], plan: Plan) -> bool:
+    now = {name: value for name, value in plan.limits.to_plain().items() if isinstance(value, int | float)}
+    then = report["cluster"]
+    return all(math.isclose(value, then.get(name, math.nan), rel_tol=1e-9) for name, value in now.items())
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """Return the report of a run folder. Raises UsageError when there is none, or one that no run writes."""
+    file = folder / REPORT
+    report = _read(file)
+    if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
+        raise UsageError(f"{file} is no report of pytest-ckpt.", "Name the folder of a run, such as ckpt-report.")
+    if wrong := faults(report, "report"):
+        raise _not_ours(file, "follows no schema of pytest-ckpt", wrong)
+    return report
+
+
+def read_measurements(folder: Path, plan: Plan) -> list[Measurement]:
+    """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
+    files = [(folder / "measurements" / f"{planned.subject}.json", planned) for planned in plan.checkpoints]
+    return [_read_measurement(file, planned) for file, planned in files if file.exists()]
+
+
+def _read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
+    measurement = _read_record(file, Measurement, "measurement")
+    if wrong := contradictions(measurement, planned):
+        raise _not_ours(file, "is no measurement of this run", wrong)
+    return measurement
+
+
+def _read_observations(folder: Path) -> list[Observation]:
+    found = []
+    for file in sorted((folder / "observations").glob("*.json")):
+        observation = _read_record(file, Observation, "observation")
+        name = f"{observation.requirement}.{observation.subject}"
+        if file.stem != name:
+            raise _not_ours(file, "is of another check", [f"it holds what {name} saw"])
+        if wrong := observation_contradictions(observation):
+            raise _not_ours(file, "is no observation of a run", wrong)
+        found.append(observation)
+    return found
+
+
+def _read_record(file: Path, kind: type[Record], part: str) -> Record:
+    plain = _read(file)
+    if wrong := faults(plain, "report", part):
+        raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
+    try:
+        record = from_plain(kind, plain)
+    except (TypeError, AttributeError) as error:
+        raise _not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
+    if wrong := list(misfits(record)):
+        raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
+    return record
+
+
+def _fitting(kind: type[Record], plain: Any) -> Record:
+    """Return a record of the report. Raises TypeError for values of other types than a run writes."""
+    record = from_plain(kind, plain)
+    if wrong := next(misfits(record), ""):
+        raise TypeError(f"{kind.__name__.lower()}: {wrong}")
+    return record
+
+
+def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
+    """Judge one requirement again, on what it was judged on."""
+    subject, gates = found.subject, facts.gates
+    if measurement := facts.measurements.get(subject):
+        return decide(requirement, measurement, facts.plan.limits, gates)
+    if observation := facts.observations.get((found.id, subject)):
+        return decide_observed(requirement, observation, gates)
+    if found.outcome == "not run":
+        return dataclasses.replace(found, severity=severity_of(requirement, subject, gates))
+    # What a report says alone is no fact.
+    return not_run(requirement, subject, NO_FACTS, gates)
+
+
+def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None]) -> Settings:
+    flags = {option.flag: option.ini_name for option in OPTIONS if option.key in _RECORDED}
+    said = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
+    hosts = report["environment"]["hosts"]
+    if len(hosts) > 1:
+        said["ckpt_hosts"] = ",".join(f"{host['host']}:{max(1, len(host['ranks']))}" for host in hosts)
+    ranks = sum(len(host["ranks"]) for host in hosts)
+    if ranks and "ckpt_processes" not in said:
+        said["ckpt_processes"] = str(ranks)
+    return resolve(command_line, said, ini_source="the run")
+
+
+def _read(file: Path) -> Any:
+    try:
+        return parse(read(file))
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}.",
+            "Name the folder of a run, such as ckpt-report, or of results of DLIO.",
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"{file} is not JSON: {error}.", "Name the folder of a run that ended.") from None
+
+
+def _not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
+    more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
+    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MOST_TOLD])}{more}.", _VERIFY)

@@ -1,0 +1,126 @@
+"""Ed25519 keys from PEM files, and what is done with them. The only importer of ``cryptography`` (extra ``sign``)."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from pytest_ckpt.evidence.attestation import (
+    PAYLOAD_TYPE,
+    SUBJECTS,
+    Envelope,
+    Signature,
+    envelope_bytes,
+    pre_authentication_encoding,
+    statement,
+)
+from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, digests, file_digest
+from pytest_ckpt.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+PublicKey: TypeAlias = "Ed25519PublicKey"
+
+_MAKE_KEY = (
+    "Make a pair: openssl genpkey -algorithm ed25519 -out key.pem; openssl pkey -in key.pem -pubout -out key.pub"
+)
+_NO_LIBRARY = "Signatures need the library cryptography, which is not installed."
+_INSTALL = "pip install 'pytest-ckpt[sign]'"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signer:
+    """A private key that was read before the run began, so that its end cannot fail for it."""
+
+    key: Ed25519PrivateKey
+
+    def write(self, document: Mapping[str, Any], folder: Path) -> None:
+        """Sign report and manifest of a run folder into ``attestation.dsse.json``."""
+        sha256 = digests(folder) | {MANIFEST: file_digest(folder / MANIFEST)}
+        assert set(SUBJECTS) <= set(sha256)
+        payload = statement(document, sha256)
+        signature = Signature(
+            keyid=key_id(self.key.public_key()), sig=self.key.sign(pre_authentication_encoding(PAYLOAD_TYPE, payload))
+        )
+        envelope = Envelope(payload=payload, payload_type=PAYLOAD_TYPE, signatures=(signature,))
+        (folder / ATTESTATION).write_bytes(envelope_bytes(envelope))
+
+
+def read_private_key(file: Path, *, option: str) -> Signer:
+    """Read the private key of ``option`` from a PEM file. Raises UsageError that says what is wrong with it."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+    except ImportError:
+        raise UsageError(f"{option} {file}: {_NO_LIBRARY}", _INSTALL) from None
+    data = _read(file, option)
+    try:
+        key = load_pem_private_key(data, password=None)
+    except TypeError:
+        raise UsageError(
+            f"{option} {file}: the key is protected by a passphrase, and nobody is there to type it.",
+            "Write it without one, readable by the user of the run alone: openssl pkey -in key.pem -out plain.pem",
+        ) from None
+    except Exception as error:  # the library names several, its own among them
+        raise UsageError(f"{option} {file}: it is no private key in PEM: {_first_line(error)}.", _MAKE_KEY) from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UsageError(f"{option} {file}: it is another kind of key; Ed25519 is expected.", _MAKE_KEY)
+    return Signer(key=key)
+
+
+def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
+    """Read a public key from a PEM file. Raises UsageError that says what is wrong with it."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
+    except ImportError:
+        raise UsageError(f"{option} {file}: {_NO_LIBRARY}", _INSTALL) from None
+    data = _read(file, option)
+    try:
+        key = load_pem_public_key(data)
+    except Exception as error:  # as above
+        raise UsageError(
+            f"{option} {file}: it is no public key in PEM: {_first_line(error)}.",
+            "Take it from the private one: openssl pkey -in key.pem -pubout -out key.pub",
+        ) from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise UsageError(f"{option} {file}: it is another kind of key; Ed25519 is expected.", _MAKE_KEY)
+    return key
+
+
+def is_signed_by(envelope: Envelope, key: Ed25519PublicKey) -> bool:
+    """Whether one of the envelope's signatures was made with the private key that belongs to this public one."""
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+
+    message = pre_authentication_encoding(envelope.payload_type, envelope.payload)
+    for signature in envelope.signatures:
+        try:
+            key.verify(signature.sig, message)
+        except InvalidSignature:
+            continue
+        return True
+    return False
+
+
+def key_id(key: Ed25519PublicKey) -> str:
+    """Return the SHA-256 of the public key in DER (SubjectPublicKeyInfo), as keys are commonly named."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
+
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+def _read(file: Path, option: str) -> bytes:
+    try:
+        return file.expanduser().read_bytes()
+    except OSError as error:
+        raise UsageError(f"{option} {file}: it cannot be read: {error.strerror}.", _MAKE_KEY) from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].split(". ")[0].rstrip(".")

@@ -1,0 +1,326 @@
+"""Whether a run folder is as its run left it: digests, schema, verdicts, pages and signature, each by itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_ckpt import __version__
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.evidence.attestation import PAYLOAD_TYPE, envelope_bytes, read_envelope, statement
+from pytest_ckpt.evidence.cross_check import against_events, against_session
+from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, digests, file_digest, report_text
+from pytest_ckpt.evidence.rejudge import judge_folder
+from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, recorded
+from pytest_ckpt.judging.gates import BUILT_IN
+from pytest_ckpt.report.html import write_certificate
+from pytest_ckpt.report.junit import write_junit
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.strict_json import parse, read
+
+if TYPE_CHECKING:
+    from pytest_ckpt.evidence.signing import PublicKey
+
+Outcome = Literal["holds", "broken", "not checked"]
+
+SIGN_OPTION = "--ckpt-sign"
+# What follows from the measurements; the rest of a report says where and when they were made.
+_FOLLOWS = (
+    "cluster", "checkpoints", "gates", "requirements", "measurements", "observations", "certified_cluster", "training",
+    "grade", "grade_reasons",
+)  # fmt: skip
+_WORDING = frozenset({"because", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
+PDF = "certificate.pdf"
+_PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
+# Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.
+_OTHER_EXITS = (1, 2, 3)
+_NAMES = ("requirement", "id", "kind", "index", "subject")
+_MOST_DETAILS = 20
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One thing that was looked at; ``details`` name each place where it does not hold."""
+
+    name: str
+    outcome: Outcome
+    says: str
+    details: tuple[str, ...] = ()
+
+
+def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
+    """Check a run folder. Raises UsageError when it is none. ``key`` is the public key its signer is known by."""
+    if not (folder / MANIFEST).is_file():
+        raise UsageError(
+            f"{folder} holds no {MANIFEST}, so it is no folder of a run that ended.",
+            "Name the folder of a run, such as ckpt-report.",
+        )
+    checks = [check_digests(folder)]
+    schema, report = _check_schema(folder)
+    checks.append(schema)
+    if report is None:
+        nothing = "report.json cannot be read as a report"
+        checks += [Check(name=name, outcome="not checked", says=nothing) for name in ("verdicts", "pages")]
+    else:
+        checks += [_check_verdicts(folder, report), *_check_plugins(report), _check_pages(folder, report)]
+        if (folder / PDF).exists():
+            checks.append(_check_pdf(folder / PDF, report))
+    return (*checks, check_signature(folder, report, key))
+
+
+def check_digests(folder: Path) -> Check:
+    """Compare every file with the manifest."""
+    found = compare(folder)
+    details = (
+        *(f"changed: {name}" for name in found.changed),
+        *(f"added: {name}" for name in found.added),
+        *(f"removed: {name}" for name in found.removed),
+        *(f"ill-formed: {name}" for name in found.ill_formed),
+    )
+    if found.is_same:
+        return Check(name="digests", outcome="holds", says=f"{found.listed} files are as {MANIFEST} lists them")
+    return Check(name="digests", outcome="broken", says=f"the folder is not as {MANIFEST} lists it", details=details)
+
+
+def _check_schema(folder: Path) -> tuple[Check, dict[str, Any] | None]:
+    try:
+        data = read(folder / "report.json")
+        report = parse(data)
+    except (OSError, ValueError) as error:
+        return Check(name="schema", outcome="broken", says="report.json cannot be read", details=(str(error),)), None
+    if wrong := faults(report, "report"):
+        says = "report.json does not follow its schema"
+        return Check(name="schema", outcome="broken", says=says, details=_some(wrong)), None
+    if report["run"]["version"] == __version__ and data != report_text(report).encode():
+        says = "report.json is not byte for byte as a run writes it"
+        return Check(name="schema", outcome="broken", says=says), report
+    return Check(name="schema", outcome="holds", says=f"report.json follows {report['schema']}"), report
+
+
+def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
+    """Judge the measurements again, by the limits of the run, and compare all that follows from them."""
+    try:
+        again = judge_folder(folder, {}, as_recorded=True)
+    except Exception as error:  # whatever a changed file leads to, it cannot be judged
+        says = "the measurements cannot be judged again"
+        return Check(name="verdicts", outcome="broken", says=says, details=(f"{type(error).__name__}: {error}",))
+    is_same_version = report["run"]["version"] == __version__
+    measured = {m["subject"] for m in again["measurements"]}
+    observed = {(o["requirement"], o["subject"]) for o in again["observations"]}
+    found = [
+        f"requirements[{v['id']} {v['subject']}]: {v['outcome']}, and there is no measurement of it"
+        for v in report["requirements"]
+        if v["outcome"] in ("met", "failed")
+        if v["subject"] not in measured and (v["id"], v["subject"]) not in observed
+    ]
+    found += [
+        f"{place}: report.json says {_short(said)}, the measurements say {_short(follows)}"
+        for name in _FOLLOWS
+        for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
+    ]
+    measurements = [from_plain(Measurement, m) for m in again["measurements"]]
+    found += against_events(folder, measurements)
+    found += against_session(folder, report)
+    found += _own_gates(report) if is_same_version else []
+    made_by = report["environment"]["versions"].get("pytest-ckpt")
+    if made_by != report["run"]["version"]:
+        found.append(f"run.version: report.json says {report['run']['version']}, and version {made_by} made the run")
+    code = report.get("exit_code")
+    if code != again["exit_code"] and code not in _OTHER_EXITS:
+        found.append(f"exit_code: report.json says {code}, the measurements say {again['exit_code']}")
+    if found:
+        says = "the report does not follow from the measurements"
+        return Check(name="verdicts", outcome="broken", says=says, details=_some(found))
+    count = sum(v["id"] in REQUIREMENTS for v in report["requirements"])
+    beside = (
+        "" if is_same_version else f" (of version {report['run']['version']}; the wording of sentences is not compared)"
+    )
+    return Check(name="verdicts", outcome="holds", says=f"{count} verdicts follow from the measurements{beside}")
+
+
+def _own_gates(report: Mapping[str, Any]) -> list[str]:
+    """Return where a table of gates bears the name of one that ships, and is another."""
+    gates = report["gates"]
+    names = {built_in(word).name: word for word in BUILT_IN}
+    if gates["name"] not in names:
+        return []
+    ours = to_plain(built_in(names[gates["name"]]))
+    return [
+        f"{place}: report.json says {_short(said)}, the table of that name says {_short(shipped)}"
+        for place, said, shipped in differences(gates, ours, "gates")
+    ]
+
+
+def _check_plugins(report: Mapping[str, Any]) -> tuple[Check, ...]:
+    """Say what plugins decided and wrote, which cannot be made again without them; nothing where there was none."""
+    plugins = {r.id: r.plugin for r in recorded(report.get("catalogue") or ())}
+    details = [
+        f"{v['id']} {v['subject']}: {v['outcome']}: not judged again here: plugin {plugins[v['id']]} is needed"
+        for v in report["requirements"]
+        if v["id"] in plugins
+    ]
+    details += [f"section '{s['title']}' was written by plugin {s['plugin']}" for s in report.get("sections") or ()]
+    if not details:
+        return ()
+    says = f"{len(details)} of plugins cannot be made again without them: they are as the report has them"
+    return (Check(name="plugins", outcome="not checked", says=says, details=_some(details)),)
+
+
+def _check_pages(folder: Path, report: dict[str, Any]) -> Check:
+    """Write certificate and JUnit again and compare them: people read these, and not report.json."""
+    if report["run"]["version"] != __version__:
+        says = f"version {report['run']['version']} wrote the certificate, this is {__version__}"
+        return Check(name="pages", outcome="not checked", says=says)
+    with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
+        try:
+            for name, write in _PAGES.items():
+                write(report, Path(home, name))
+        except Exception as error:  # whatever a changed report leads to, its pages cannot be written
+            says = "the pages cannot be written again"
+            return Check(name="pages", outcome="broken", says=says, details=(f"{type(error).__name__}: {error}",))
+        other = [n for n in _PAGES if not _is_same(folder / n, Path(home, n))]
+    if other:
+        says = "what people read is not what report.json says"
+        return Check(name="pages", outcome="broken", says=says, details=tuple(f"changed: {name}" for name in other))
+    return Check(name="pages", outcome="holds", says=f"{' and '.join(_PAGES)} say what report.json says")
+
+
+def _check_pdf(file: Path, report: dict[str, Any]) -> Check:
+    """Print the certificate again. Other fonts or another printer give other bytes, so only the same bytes say much."""
+    from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
+
+    alone = "only its digest says that it was not changed"
+    try:
+        with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
+            write_pdf(report, Path(home, PDF))
+            is_same = _is_same(file, Path(home, PDF))
+    except Exception as error:  # whatever a changed report leads to
+        says = f"{PDF} could not be printed again ({(str(error).splitlines() or [type(error).__name__])[0]}): {alone}"
+        return Check(name="pdf", outcome="not checked", says=says)
+    if is_same:
+        return Check(name="pdf", outcome="holds", says=f"{PDF} says what report.json says")
+    says = f"{PDF} has other bytes when it is printed here, as with other fonts or another WeasyPrint: {alone}"
+    return Check(name="pdf", outcome="not checked", says=says)
+
+
+def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
+    """Check the envelope's form, what it states, and with ``key`` who signed it."""
+    file = folder / ATTESTATION
+    if file.is_symlink():
+        # A manifest does not list it, so nothing else would tell.
+        says = f"{ATTESTATION} is a link"
+        return Check(name="signature", outcome="broken", says=says, details=(f"changed: {ATTESTATION}",))
+    if not file.exists():
+        return _unsigned(report, key)
+    try:
+        data = read(file)
+        envelope = read_envelope(data)
+    except (OSError, ValueError) as error:
+        return Check(name="signature", outcome="broken", says=f"{ATTESTATION} cannot be read", details=(str(error),))
+    faults = []
+    if envelope_bytes(envelope) != data:
+        faults.append(f"{ATTESTATION} is not byte for byte as it was written")
+    if envelope.payload_type != PAYLOAD_TYPE:
+        faults.append(f"the payload type is {envelope.payload_type!r}, not {PAYLOAD_TYPE!r}")
+    sha256 = digests(folder) | {MANIFEST: file_digest(folder / MANIFEST)}
+    if report is None or "report.json" not in sha256:
+        faults.append("there is no report that can be read to hold the statement against")
+    elif envelope.payload != statement(report, sha256):
+        faults.append(f"what was signed is not what the folder holds ({_stated(envelope.payload, sha256)})")
+    if key is not None:
+        from pytest_ckpt.evidence.signing import is_signed_by, key_id  # noqa: PLC0415
+
+        if not is_signed_by(envelope, key):
+            faults.append("no signature in it was made with the private key that belongs to --key")
+        elif key_id(key) not in {s.keyid for s in envelope.signatures}:
+            faults.append("the key's id in it, which nothing protects, was changed")
+    if faults:
+        return Check(name="signature", outcome="broken", says="the signature does not hold", details=tuple(faults))
+    if key is None:
+        says = f"{ATTESTATION} fits the folder; who signed it cannot be known without --key"
+        return Check(name="signature", outcome="not checked", says=says)
+    return Check(name="signature", outcome="holds", says="report.json and manifest were signed with the key of --key")
+
+
+def _unsigned(report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
+    was_signed = report is not None and any(
+        s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
+    )
+    if was_signed or key is not None:
+        says = f"{ATTESTATION} is not there" + (": the run was signed, so it was removed" if was_signed else "")
+        return Check(name="signature", outcome="broken", says=says, details=(f"removed: {ATTESTATION}",))
+    says = (
+        "the run was not signed: who changes a file and the manifest and all that follows from it alike is not found "
+        f"({SIGN_OPTION} signs a run)"
+    )
+    return Check(name="signature", outcome="not checked", says=says)
+
+
+def differences(said: Any, follows: Any, place: str, *, wording: bool = True) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (place, one value, other value) wherever two plain documents differ.
+
+    Items of lists are known by id, subject, kind and index where they have them. Without ``wording`` sentences for
+    people are passed over.
+    """
+    if isinstance(said, Mapping) and isinstance(follows, Mapping):
+        for name in dict.fromkeys([*said, *follows]):
+            if wording or name not in _WORDING:
+                yield from differences(said.get(name), follows.get(name), f"{place}.{name}", wording=wording)
+    elif isinstance(said, list) and isinstance(follows, list):
+        ones, others = _named(said), _named(follows)
+        for name in dict.fromkeys([*ones, *others]):
+            yield from differences(ones.get(name), others.get(name), f"{place}[{name}]", wording=wording)
+    elif not _is_equal(said, follows):
+        yield place, said, follows
+
+
+def _named(items: Sequence[Any]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for number, item in enumerate(items):
+        known = item if isinstance(item, dict) else {}
+        name = " ".join(str(known[n]) for n in _NAMES if n in known) or str(number)
+        named[name if name not in named else f"{name} {number}"] = item
+    return named
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    numbers = (int, float)
+    if isinstance(one, numbers) and isinstance(other, numbers) and isinstance(one, bool) == isinstance(other, bool):
+        return math.isclose(one, other, rel_tol=_CLOSE)
+    return type(one) is type(other) and bool(one == other)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return read(one) == read(other)
+    except OSError:
+        return False
+
+
+def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
+    """Name the files whose digests are not those that were signed."""
+    try:
+        signed = {s["name"]: s["digest"]["sha256"] for s in parse(payload)["subject"]}
+    except (ValueError, KeyError, TypeError):
+        return "it is no statement"
+    other = [name for name, digest in signed.items() if sha256.get(name) != digest]
+    return f"changed since: {', '.join(other)}" if other else "other results are stated"
+
+
+def _some(found: Sequence[str]) -> tuple[str, ...]:
+    more = len(found) - _MOST_DETAILS
+    return (*found[:_MOST_DETAILS], *([f"and {more} more"] if more > 0 else []))
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,1 @@
+"""The vocabulary of a run: frozen records that every room shares, and their JSON."""

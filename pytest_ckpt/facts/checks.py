@@ -1,0 +1,377 @@
+"""The checks, one row each: what is tried, who relies on it, what it needs. Pure data; the code is named, not imported.
+
+Rows of semantics: those of the survey of checkpoint software in docs/conformance.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Need = Literal["", "second client", "power cut", "small folder"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One subject of one requirement.
+
+    ``code`` is ``module:function`` below ``pytest_ckpt.conformance.posix.checks``, a function of (Place, Book).
+    ``needs`` is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is
+    done, in one sentence for the documentation. ``limit`` is the default limit of the figure that the check measures,
+    in ``unit``.
+    """
+
+    requirement: str
+    subject: str
+    code: str
+    relies: str
+    how: str
+    needs: Need = ""
+    limit: float | None = None
+    unit: str = ""
+
+    @property
+    def name(self) -> str:
+        """How the check is called on a command line and in files."""
+        return f"{self.requirement}.{self.subject}"
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether other work beside it would change its figure."""
+        return self.limit is not None and self.needs == ""
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        requirement="COMMIT",
+        subject="file",
+        code="commit:replace_file",
+        relies="torch DCP, ByteCheckpoint, NVRx local, safetensors, Megatron-Core, Orbax",
+        how="A reader polls while a file is replaced by rename 10,000 times: it sees old or new bytes, "
+        "never none, never few; an open or read refused with ESTALE is tried again.",
+    ),
+    Check(
+        requirement="COMMIT",
+        subject="folder",
+        code="commit:rename_folder",
+        relies="Orbax, Hugging Face",
+        how="A folder of 1,000 files is renamed again and again; a watcher lists none of them or all.",
+    ),
+    Check(
+        requirement="COMMIT",
+        subject="file-second-client",
+        code="commit:replace_file_second",
+        needs="second client",
+        relies="torch DCP, ByteCheckpoint, NVRx local, safetensors, Megatron-Core, Orbax",
+        how="As COMMIT file, with the reader on the other client.",
+    ),
+    Check(
+        requirement="COMMIT",
+        subject="folder-second-client",
+        code="commit:rename_folder_second",
+        needs="second client",
+        relies="Orbax, Hugging Face",
+        how="As COMMIT folder, with the watcher on the other client.",
+    ),
+    Check(
+        requirement="VISIBLE",
+        subject="read-after-close",
+        code="visible:read_after_close",
+        needs="second client",
+        relies="every restore on more than one node",
+        how="One client writes and closes, the other opens: it reads the new bytes at its first open, new "
+        "files and rewritten ones.",
+    ),
+    Check(
+        requirement="STALE",
+        subject="attributes",
+        code="stale:attributes",
+        needs="second client",
+        limit=1.0,
+        unit="s",
+        relies="NeMo, any code that opens a file after a barrier",
+        how="The other client looks at a file's size and time, this one changes them: how long until the other agrees.",
+    ),
+    Check(
+        requirement="STALE",
+        subject="names",
+        code="stale:names",
+        needs="second client",
+        limit=1.0,
+        unit="s",
+        relies="NeMo, any code that opens a file after a barrier",
+        how="This client renames, removes and replaces names that the other has looked at: how long until "
+        "the other agrees.",
+    ),
+    Check(
+        requirement="STALE",
+        subject="negative-names",
+        code="stale:negative_names",
+        needs="second client",
+        limit=1.0,
+        unit="s",
+        relies="NeMo, any code that opens a file after a barrier",
+        how="The other client looks for a name that is not there, this one makes it: how long until the other sees it.",
+    ),
+    Check(
+        requirement="EXCLUSIVE",
+        subject="create",
+        code="exclusive:create",
+        relies="NVRx local",
+        how="Processes race to create 1,000 names with O_EXCL: each has exactly one winner.",
+    ),
+    Check(
+        requirement="EXCLUSIVE",
+        subject="create-second-client",
+        code="exclusive:create_second",
+        needs="second client",
+        relies="NVRx local",
+        how="Two clients race to create 1,000 names with O_EXCL: each has exactly one winner.",
+    ),
+    Check(
+        requirement="DIRECT",
+        subject="aligned",
+        code="direct:aligned",
+        relies="DeepSpeed fast writer",
+        how="Files are written and read with O_DIRECT in blocks of 512 B and 4 KiB.",
+    ),
+    Check(
+        requirement="DIRECT",
+        subject="coherent",
+        code="direct:coherent",
+        relies="DeepSpeed fast writer",
+        how="Direct writes, a buffered append, then direct and buffered reads: all see the same bytes.",
+    ),
+    Check(
+        requirement="MMAP",
+        subject="private",
+        code="mapped:private",
+        relies="safetensors, torch.load(mmap=True)",
+        how="Child processes read files through private mappings: right bytes, no SIGBUS.",
+    ),
+    Check(
+        requirement="MMAP",
+        subject="shared",
+        code="mapped:shared",
+        relies="safetensors, torch.load(mmap=True)",
+        how="Up to 32 child processes read the same files through shared mappings at once: right bytes, no SIGBUS.",
+    ),
+    Check(
+        requirement="POINTER",
+        subject="overwrite",
+        code="pointer:overwrite",
+        relies="DeepSpeed (latest), Megatron-Core (tracker file)",
+        how="A small file is overwritten in place; a reader sees the old text, the new one, or none (no bytes, or "
+        "only zeros, which are counted), never a mixture.",
+    ),
+    Check(
+        requirement="POINTER",
+        subject="overwrite-second-client",
+        code="pointer:overwrite_second",
+        needs="second client",
+        limit=1.0,
+        unit="s",
+        relies="DeepSpeed (latest), Megatron-Core (tracker file)",
+        how="As POINTER overwrite, with the reader on the other client, and how long the old text is still read.",
+    ),
+    Check(
+        requirement="SPARSE",
+        subject="tail-first",
+        code="sparse:tail_first",
+        relies="DataStates",
+        how="A file's tail is written before its head: what lies between reads as zeros, and then as what "
+        "is written there.",
+    ),
+    Check(
+        requirement="SPARSE",
+        subject="disjoint-writers",
+        code="sparse:disjoint_writers",
+        relies="DataStates",
+        how="Processes write interleaved stripes of one file at once: no stripe is lost or damaged.",
+    ),
+    Check(
+        requirement="SPARSE",
+        subject="disjoint-writers-second-client",
+        code="sparse:disjoint_writers_second",
+        needs="second client",
+        relies="DataStates",
+        how="Two clients write interleaved stripes of one file at once: after both have closed, no stripe "
+        "is lost or damaged.",
+    ),
+    Check(
+        requirement="TRUNCATE",
+        subject="concurrent",
+        code="truncate:concurrent",
+        limit=30.0,
+        unit="s",
+        relies="ranks that open one file with O_TRUNC; seen to hang for 35 h on NFS",
+        how="Processes open the same file with O_TRUNC and write, again and again, under a watchdog.",
+    ),
+    Check(
+        requirement="MKDIR",
+        subject="race",
+        code="folders:race",
+        relies="all",
+        how="Processes make the same folders at once, each then creates a file in it: one makes it, all see it.",
+    ),
+    Check(
+        requirement="MKDIR",
+        subject="race-second-client",
+        code="folders:race_second",
+        needs="second client",
+        relies="all",
+        how="Two clients make the same folders at once, each then creates a file in it: one makes it, both see it.",
+    ),
+    Check(
+        requirement="LARGE",
+        subject="offsets",
+        code="large:offsets",
+        relies="saves into a single file",
+        how="Sparse files are written around 2 GiB, 4 GiB, 2 TiB and 8 TiB and read back, with their size.",
+    ),
+    Check(
+        requirement="NAMES",
+        subject="many",
+        code="names:many",
+        limit=10.0,
+        unit="s",
+        relies="torch DCP (ranks x threads files)",
+        how="10,000 files are created in one folder (timed) and listed: every name once.",
+    ),
+    Check(
+        requirement="NAMES",
+        subject="after-change",
+        code="names:after_change",
+        relies="code that removes old checkpoints",
+        how="A listing right after creating and right after removing shows exactly what is there.",
+    ),
+    Check(
+        requirement="NAMES",
+        subject="second-client",
+        code="names:second_client",
+        needs="second client",
+        relies="torch DCP (ranks x threads files)",
+        how="One client lists while the other creates: what existed before is listed once, and afterwards "
+        "everything is.",
+    ),
+    Check(
+        requirement="UNLINK",
+        subject="open-reader",
+        code="unlink:open_reader",
+        relies="code that removes old checkpoints",
+        how="Files are removed while they are open for reading: the reader gets every byte and no error.",
+    ),
+    Check(
+        requirement="UNLINK",
+        subject="second-client",
+        code="unlink:second_client",
+        needs="second client",
+        relies="code that removes old checkpoints",
+        how="One client removes what the other reads: the reader gets right bytes or ESTALE, never wrong bytes.",
+    ),
+    Check(
+        requirement="DURABLE",
+        subject="rank-killed",
+        code="durable:rank_killed",
+        relies="every training job",
+        how="A process is killed in mid-save, many times: the previous checkpoint loads bit-exact, the "
+        "broken one has no final name.",
+    ),
+    Check(
+        requirement="DURABLE",
+        subject="power-cut",
+        code="power:power_cut",
+        needs="power cut",
+        relies="torch DCP, Megatron-Core, NVRx, DeepSpeed; Orbax for names",
+        how="Saves are acknowledged to a witness elsewhere, then the power is cut: every acknowledged save "
+        "is there, bit-exact.",
+    ),
+    Check(
+        requirement="ERRORS",
+        subject="acknowledged",
+        code="failing:acknowledged",
+        relies="all; NFS reports ENOSPC and EDQUOT at close",
+        how="Files are written, fsynced, closed without an error and read back past the caches: success "
+        "means that the bytes are there.",
+    ),
+    Check(
+        requirement="ERRORS",
+        subject="full",
+        code="failing:full",
+        needs="small folder",
+        relies="all; NFS reports ENOSPC and EDQUOT at close",
+        how="A volume or quota is filled: the error surfaces in write, fsync or close, and what was "
+        "acknowledged is there.",
+    ),
+    Check(
+        requirement="FULL",
+        subject="mid-save",
+        code="failing:mid_save",
+        needs="small folder",
+        relies="every training job",
+        how="Space ends in mid-save: the previous checkpoint loads bit-exact; after space returns the next save works.",
+    ),
+    Check(
+        requirement="LIVE",
+        subject="calls",
+        code="live:calls",
+        limit=300.0,
+        unit="s",
+        relies="every training job",
+        how="Every kind of call that a checkpoint makes is timed one by one; none blocks longer than the limit.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="flock",
+        code="locks:flock",
+        relies="job managers",
+        how="Two processes lock a file: exclusive is exclusive, and a killed holder's lock is released.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="flock-second-client",
+        code="locks:flock_second",
+        needs="second client",
+        relies="job managers",
+        how="Two clients lock a file: exclusive is exclusive, and a killed holder's lock is released.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="links",
+        code="capabilities:links",
+        relies="Lightning, Orbax",
+        how="Symbolic and hard links are made and replaced.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="mtime",
+        code="accounts:mtime",
+        relies="Hugging Face (rotation of checkpoints)",
+        how="Files written 10 ms apart have modification times in that order, near this host's clock.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="statfs",
+        code="accounts:statfs",
+        limit=60.0,
+        unit="s",
+        relies="operators",
+        how="After writing, free space falls by what was written within 60 s.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="names",
+        code="capabilities:names",
+        relies="torch DCP, Hugging Face",
+        how="Case is kept and tells names apart; names of 255 bytes and of other alphabets work.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="extras",
+        code="capabilities:extras",
+        relies="reported only",
+        how="Extended attributes, fallocate and punching holes are tried and reported.",
+    ),
+)
+
+BY_NAME = {check.name: check for check in CHECKS}

@@ -1,0 +1,84 @@
+"""Records as plain JSON types, and back: the one place that turns facts into files."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any, Literal, TypeVar
+
+Record = TypeVar("Record")
+
+
+def to_plain(record: Any) -> Any:
+    """Turn records, tuples and mappings into plain JSON types (subclasses of str, int and float become the base)."""
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {f.name: to_plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if isinstance(record, dict):
+        return {str(key): to_plain(value) for key, value in record.items()}
+    if isinstance(record, list | tuple):
+        return [to_plain(value) for value in record]
+    if record is None or isinstance(record, bool):
+        return record
+    if isinstance(record, int):
+        return int(record)
+    if isinstance(record, float):
+        return float(record)
+    return str(record)
+
+
+def from_plain(kind: type[Record], data: Any) -> Record:
+    """Build a record from what `to_plain` gave. Unknown keys are ignored, so that older code reads newer files.
+
+    Raises TypeError when a field without a default is missing.
+    """
+    hints = typing.get_type_hints(kind)
+    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: _value(hints[name], value) for name, value in data.items() if name in known})
+
+
+def _value(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return _value(next(a for a in args if a is not types.NoneType), value)
+    if origin is tuple:
+        return tuple(_value(args[0], item) for item in value)
+    if dataclasses.is_dataclass(hint):
+        return from_plain(typing.cast("type[Any]", hint), value)
+    return value
+
+
+def misfits(record: Any, place: str = "") -> Iterator[str]:
+    """Yield a sentence for every value in a record that is not of its field's type; for records of another hand."""
+    for name, hint in typing.get_type_hints(type(record)).items():
+        yield from _misfits(hint, getattr(record, name), f"{place}.{name}" if place else name)
+
+
+def _misfits(hint: Any, value: Any, place: str) -> Iterator[str]:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is not None or types.NoneType not in args:
+            yield from _misfits(next(a for a in args if a is not types.NoneType), value, place)
+    elif origin is tuple and isinstance(value, tuple):
+        for number, item in enumerate(value):
+            yield from _misfits(args[0], item, f"{place}[{number}]")
+    elif origin is dict and isinstance(value, dict):
+        for name, item in value.items():
+            yield from _misfits(args[1], item, f"{place}.{name}")
+    elif dataclasses.is_dataclass(hint) and isinstance(value, typing.cast("type[Any]", hint)):
+        yield from misfits(value, place)
+    elif not _fits(hint, value, args if origin is Literal else None):
+        yield f"{place} is {value!r:.40}"
+
+
+def _fits(hint: Any, value: Any, words: tuple[Any, ...] | None) -> bool:
+    if words is not None:
+        return value in words
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return hint is Any or (hint in (str, bool) and isinstance(value, hint))

@@ -1,0 +1,222 @@
+"""What ranks measured: operations, the scenarios beside them, and all of one checkpoint layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+
+OperationKind = Literal["save", "load"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operation:
+    """One save or load of one checkpoint by all ranks.
+
+    ``seconds`` is the operation's result: from the barrier until the slowest rank is done and, for a save, the
+    checkpoint is committed. ``rank_seconds`` holds each rank's own time in rank order, without the commit.
+    ``phases`` are the seconds of the slowest rank: open, write or read, fsync, close, directory; then coordination
+    (until rank 0 knows that all are done) and commit, which rank 0 does for all.
+    ``checkpoint`` is the number of the one that was saved or loaded. ``resident_bytes`` of ``mapped_bytes`` about to be
+    read were in the page cache when the clock started (loads). ``basis`` says where ``seconds`` is from, in the words
+    of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None,
+    and where ``at_least_seconds`` is set, ``seconds`` is only what it took at most.
+    """
+
+    kind: OperationKind
+    index: int
+    seconds: float
+    slowest_rank: int | None
+    rank0_seconds: float | None
+    rank_seconds: tuple[float, ...]
+    phases: dict[str, float]
+    bytes: int
+    checkpoint: int = 0
+    mapped_bytes: int | None = None
+    resident_bytes: int | None = None
+    basis: str = "all ranks"
+    at_least_seconds: float | None = None
+
+    @property
+    def bytes_per_second(self) -> float:
+        """What the storage took or gave, over all ranks."""
+        return self.bytes / self.seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retention:
+    """What deleting costs when only the newest ``kept`` checkpoints stay. Seconds; deletes between saves, each alone.
+
+    ``save_seconds`` is the median of the saves, ``save_while_deleting_seconds`` one more, with a deletion beside it.
+    """
+
+    kept: int
+    delete_seconds: tuple[float, ...]
+    save_seconds: float
+    save_while_deleting_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataEffect:
+    """Seconds of saves and loads of unique and of constant data, taken in turns; faults in all of these loads."""
+
+    unique_save_seconds: tuple[float, ...]
+    constant_save_seconds: tuple[float, ...]
+    unique_load_seconds: tuple[float, ...]
+    constant_load_seconds: tuple[float, ...]
+    fault_count: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadPattern:
+    """Loads in which ranks read what other ranks wrote; none of the subject's own loads.
+
+    ``reads`` says who reads what, ``rank_bytes`` how much of it each rank (0: it waits for the others).
+    """
+
+    reads: str
+    rank_bytes: tuple[int, ...]
+    operations: tuple[Operation, ...]
+    integrity: Integrity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BesideNeighbour:
+    """Seconds of saves of some of the ranks, alone and while the others save in bursts as a second job, in turns.
+
+    ``bytes`` is what the first ones save at a time; ``bursts`` (each of a rank) and ``neighbour_bytes`` are what the
+    second job completed in all.
+    """
+
+    ranks: int
+    neighbour_ranks: int
+    bytes: int
+    alone_seconds: tuple[float, ...]
+    beside_seconds: tuple[float, ...]
+    bursts: int
+    neighbour_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BesideReads:
+    """Saves while samples are read at random, and those reads alone, in turns.
+
+    ``alone_p99_seconds`` and ``beside_p99_seconds`` are the 99th percentile of the seconds of a read in each turn, of
+    so many reads (``alone_reads``, ``beside_reads``); ``save_seconds`` those of every save beside them. ``reads`` says
+    what is read.
+    """
+
+    reads: str
+    alone_p99_seconds: tuple[float, ...]
+    beside_p99_seconds: tuple[float, ...]
+    alone_reads: tuple[int, ...]
+    beside_reads: tuple[int, ...]
+    save_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endurance:
+    """Saves one after the other, the newest ``kept`` staying; when each began, and its seconds.
+
+    They went on for ``seconds``; ``asked_seconds`` is 0 where they only had to become steady.
+    """
+
+    asked_seconds: float
+    seconds: float
+    kept: int
+    began_seconds: tuple[float, ...]
+    save_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FillLevel:
+    """Seconds of saves with the share ``used`` of the volume in use; ``asked`` was wanted (0: the volume as it was).
+
+    ``ballast_bytes`` were written in this step.
+    """
+
+    asked: float
+    used: float
+    ballast_bytes: int
+    save_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearFull:
+    """Saves on a volume as it was, and filled level by level."""
+
+    capacity_bytes: int
+    levels: tuple[FillLevel, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patterns:
+    """What happens to a load or a save when it is not alone, or not of the ranks that wrote it.
+
+    ``storm``: all replicas read the same files at once. ``shifted``: each rank reads another's files. ``joined`` and
+    ``split``: half as many readers, and twice as many for each file. ``neighbour``: a second job saves meanwhile.
+    ``mixed``: samples are read meanwhile. ``endurance``: saves for long. ``near_full``: on a full volume. ``not_run``
+    holds, by the name of one of these, why
+    something could not be measured.
+    """
+
+    storm: LoadPattern | None = None
+    shifted: LoadPattern | None = None
+    joined: LoadPattern | None = None
+    split: LoadPattern | None = None
+    neighbour: BesideNeighbour | None = None
+    mixed: BesideReads | None = None
+    endurance: Endurance | None = None
+    near_full: NearFull | None = None
+    not_run: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankFacts:
+    """One process. ``peak_memory_bytes`` is its largest resident set."""
+
+    rank: int
+    host: str
+    pid: int
+    peak_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """All facts about one checkpoint layout on the target; what every requirement judges.
+
+    ``bytes`` is one checkpoint as it was written, ``full_bytes`` the same layout at scale 1.0. ``stages`` are the
+    seconds of the whole measurement by what they were spent on. ``failure`` is None only when everything ran.
+    """
+
+    subject: str
+    model: str
+    mode: str
+    processes: int
+    hosts: tuple[str, ...]
+    engine: str
+    scale: float
+    seed: int
+    bytes: int
+    full_bytes: int
+    rank_bytes: tuple[int, ...]
+    basis: str
+    operations_planned: int
+    operations: tuple[Operation, ...]
+    cache: CacheFacts | None
+    integrity: Integrity | None
+    durability: Durability | None
+    stages: dict[str, float] = field(default_factory=dict)
+    ranks: tuple[RankFacts, ...] = ()
+    engine_facts: dict[str, str] = field(default_factory=dict)
+    retention: Retention | None = None
+    data: DataEffect | None = None
+    patterns: Patterns | None = None
+    failure: Failure | None = None
+    launch: str = ""
+
+    def of_kind(self, kind: OperationKind) -> tuple[Operation, ...]:
+        """Return the operations of one kind, in the order they ran."""
+        return tuple(o for o in self.operations if o.kind == kind)

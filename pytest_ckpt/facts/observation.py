@@ -1,0 +1,41 @@
+"""What a check of a target's behaviour saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pytest_ckpt.facts.failure import Failure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Anomaly:
+    """Something that a healthy target does not do: ``where`` is the file and offset, or the moment."""
+
+    kind: str
+    where: str
+    seen: str
+    expected: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """What one check of a target's behaviour saw.
+
+    ``trials`` is how often it tried, ``seconds`` how long it took; ``measured`` its figure in ``unit``, where it has
+    one. ``anomalies`` names the first ones, ``anomaly_count`` counts all. ``not_run`` is why the check could not be
+    made, ``blocked`` the call that did not return within the deadline. ``reproduce`` is the command that makes this
+    check again.
+    """
+
+    requirement: str
+    subject: str
+    trials: int = 0
+    seconds: float = 0.0
+    measured: float | None = None
+    unit: str = ""
+    anomaly_count: int = 0
+    anomalies: tuple[Anomaly, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+    not_run: str = ""
+    blocked: Failure | None = None
+    reproduce: str = ""

@@ -1,0 +1,1 @@
+"""Pure decisions: requirements, gates, waivers, verdicts, grades."""

@@ -1,0 +1,198 @@
+"""The requirements on a target's behaviour, and their judge: what was seen against what a healthy target does. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.support.units import format_count, format_seconds
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.checks import Check
+    from pytest_ckpt.facts.observation import Anomaly, Observation
+    from pytest_ckpt.facts.verdict import Severity
+
+_NEEDS = {
+    "second client": "No second client was given: --ckpt-second-mount, or a second host in --ckpt-hosts.",
+    "power cut": "No power cut was given: --ckpt-power-cut names the command that pulls the plug.",
+    "small folder": "No folder that may be filled was given: --ckpt-full-target names one on a small volume or quota.",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Behaviour:
+    """A row of the table: one requirement on how a target behaves; its checks are those of conformance.table."""
+
+    id: str
+    title: str
+    severity: Severity
+    source: str
+
+
+BEHAVIOURS = (
+    Behaviour(
+        id="COMMIT",
+        title="A rename replaces at once",
+        severity="required",
+        source="semantics 1 and 2: DCP, Megatron-Core, Orbax, Hugging Face; POSIX rename()",
+    ),
+    Behaviour(
+        id="VISIBLE",
+        title="What was closed is read elsewhere",
+        severity="required",
+        source="semantics 6, close-to-open; IO500 rule 2; NVIDIA N-011",
+    ),
+    Behaviour(
+        id="STALE",
+        title="No client works with old names or attributes",
+        severity="required",
+        source="semantics 7: at most 1 s; NVIDIA HSS17, N-011",
+    ),
+    Behaviour(
+        id="EXCLUSIVE",
+        title="One creator wins",
+        severity="required",
+        source="semantics 8; POSIX open(O_CREAT | O_EXCL)",
+    ),
+    Behaviour(
+        id="DIRECT",
+        title="Direct and buffered access agree",
+        severity="advisory",
+        source="semantics 9",
+    ),
+    Behaviour(
+        id="MMAP",
+        title="Files can be mapped",
+        severity="required",
+        source="semantics 10",
+    ),
+    Behaviour(
+        id="POINTER",
+        title="A small file is overwritten without garbage",
+        severity="required",
+        source="semantics 15",
+    ),
+    Behaviour(
+        id="SPARSE",
+        title="Several writers fill one file",
+        severity="required",
+        source="semantics 16",
+    ),
+    Behaviour(
+        id="TRUNCATE",
+        title="Concurrent truncation does not hang",
+        severity="required",
+        source="semantics 17; our proposal: within 30 s",
+    ),
+    Behaviour(
+        id="MKDIR",
+        title="A folder is made once and seen by all",
+        severity="required",
+        source="semantics 18; POSIX mkdir()",
+    ),
+    Behaviour(
+        id="LARGE",
+        title="Large files keep their offsets",
+        severity="required",
+        source="semantics 19",
+    ),
+    Behaviour(
+        id="NAMES",
+        title="Every name is listed, once",
+        severity="required",
+        source="semantics 20 and 21; NVIDIA N-013a; our proposal: 10,000 files within 10 s",
+    ),
+    Behaviour(
+        id="UNLINK",
+        title="Deleting does not disturb a reader",
+        severity="required",
+        source="semantics 24",
+    ),
+    Behaviour(
+        id="DURABLE",
+        title="Acknowledged saves survive",
+        severity="required",
+        source="semantics 3 and 4: none lost; IO500 rule 6",
+    ),
+    Behaviour(
+        id="ERRORS",
+        title="Success never claims missing bytes",
+        severity="required",
+        source="semantics 5; POSIX write(), fsync(), close()",
+    ),
+    Behaviour(
+        id="FULL",
+        title="A full volume costs no checkpoint",
+        severity="required",
+        source="our acceptance case: the previous checkpoint stays, the next save works",
+    ),
+    Behaviour(
+        id="LIVE",
+        title="No call blocks for long",
+        severity="required",
+        source="our acceptance case: at most 300 s",
+    ),
+    Behaviour(
+        id="CAPABILITIES",
+        title="What else the file system offers",
+        severity="advisory",
+        source="semantics 11 to 14, 22, 23, 25, 26; NVIDIA HSS14 (locks)",
+    ),
+)
+
+
+def judge_observation(observation: Observation, limit: float | None) -> Decision:
+    """A healthy target shows no anomaly, and its figure stays within the limit where there is one."""
+    if observation.blocked:
+        because = f"A call did not return within the deadline: {describe_failure(observation.blocked)}"
+        stack = tuple(observation.blocked.stack.splitlines())
+        return Decision(outcome="failed", because=because, detail=(*stack, *_reproduce(observation)))
+    if observation.not_run:
+        because, _, more = observation.not_run.partition("\n")
+        detail = (*more.splitlines(), *_reproduce(observation))
+        return Decision(outcome="not run", because=_sentence(because), detail=detail)
+    measured, unit = observation.measured, observation.unit
+    detail = (*(_line(a) for a in observation.anomalies), *_facts(observation), *_reproduce(observation))
+    if observation.anomaly_count:
+        first = observation.anomalies[0]
+        count = f" ({format_count(observation.anomaly_count)} such findings)" if observation.anomaly_count > 1 else ""
+        because = f"{first.kind}: {first.where}: seen {first.seen}, expected {first.expected}{count}."
+        return Decision(outcome="failed", because=_sentence(because), measured=measured, unit=unit, detail=detail)
+    tried = f"{format_count(observation.trials)} trial{'' if observation.trials == 1 else 's'}"
+    if measured is None:
+        if not observation.trials:
+            return Decision(outcome="not run", because="The check ended without a single trial.")
+        return Decision(outcome="met", because=f"Nothing wrong in {tried}.", detail=detail)
+    if limit is None:
+        return Decision(
+            outcome="met", because=f"Nothing wrong in {tried}.", measured=measured, unit=unit, detail=detail
+        )
+    figure = format_seconds if unit == "s" else "{:g}".format
+    if measured > limit:
+        because = f"It took {figure(measured)}, and {figure(limit)} are allowed, in {tried}."
+        return measured_as("failed", measured, limit, unit, because, detail)
+    because = f"At worst {figure(measured)} (at most {figure(limit)}) in {tried}."
+    return measured_as("met", measured, limit, unit, because, detail)
+
+
+def missing_need(check: Check) -> str:
+    """Return the sentence that says what a check would have needed."""
+    return _NEEDS[check.needs]
+
+
+def _line(anomaly: Anomaly) -> str:
+    return f"{anomaly.kind}: {anomaly.where}: seen {anomaly.seen}; expected {anomaly.expected}"
+
+
+def _facts(observation: Observation) -> list[str]:
+    return [f"{name}: {value}" for name, value in observation.facts.items()]
+
+
+def _reproduce(observation: Observation) -> list[str]:
+    return [f"to see it again: {observation.reproduce}"] if observation.reproduce else []
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -1,0 +1,118 @@
+"""Judges of saves for hours, of their steady state, and of saves on a volume that is nearly full. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.analysis.steadiness import (
+    MOST_RANGE,
+    MOST_ROUNDS,
+    MOST_SLOPE,
+    WINDOW_ROUNDS,
+    steady_round,
+    unsteadiness,
+)
+from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.restore_patterns import without_pattern
+from pytest_ckpt.support.units import format_bytes, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.verdict import Outcome
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+MOST_LOSS = 0.10
+MOST_NEAR_FULL_LOSS = {0.8: 0.10, 0.9: 0.20}
+_LEAST_SAVES_OF_A_QUARTER = 2
+
+
+def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_LOSS) -> Decision:
+    """The rate of the last quarter of hours of saves is nearly that of the first."""
+    found = measurement.patterns.endurance if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("endurance",))
+    if not found.asked_seconds:
+        return Decision(outcome="not run", because="How long the saves go on was not said (--ckpt-duration).")
+    quarter = found.seconds / 4
+    pairs = list(zip(found.began_seconds, found.save_seconds, strict=True))
+    first = [s for at, s in pairs if at < quarter]
+    last = [s for at, s in pairs if at >= 3 * quarter]
+    if min(len(first), len(last)) < _LEAST_SAVES_OF_A_QUARTER:
+        because = (
+            f"In {format_seconds(found.seconds)} only {len(pairs)} saves ended, {len(first)} in the first quarter and "
+            f"{len(last)} in the last; {_LEAST_SAVES_OF_A_QUARTER} are needed in each."
+        )
+        return Decision(outcome="not run", because=because)
+    ratio = statistics.fmean(first) / statistics.fmean(last)
+    loss = max(0.0, 1 - ratio)
+    because = (
+        f"In the last quarter of {format_seconds(found.seconds)} saves had {format_percent(ratio)} of the rate of the "
+        f"first (at least {format_percent(1 - most)})."
+    )
+    detail = (
+        f"{len(pairs)} saves, the newest {found.kept} kept; {len(first)} in the first quarter, mean "
+        f"{format_seconds(statistics.fmean(first))}; {len(last)} in the last, mean "
+        f"{format_seconds(statistics.fmean(last))}",
+        f"slowest save {format_seconds(max(found.save_seconds))}",
+    )
+    outcome: Outcome = "failed" if loss > most else "met"
+    return measured_as(outcome, loss, most, "fraction", because, detail)
+
+
+def judge_steady(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """Saves one after the other become steady within 25 rounds, by the window rule of SNIA."""
+    found = measurement.patterns.endurance if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ())
+    rounds = found.save_seconds[:MOST_ROUNDS]
+    if len(rounds) < WINDOW_ROUNDS:
+        because = f"Only {len(rounds)} saves ended; a window has {WINDOW_ROUNDS}."
+        return Decision(outcome="not run", because=because)
+    windows = [rounds[n : n + WINDOW_ROUNDS] for n in range(len(rounds) - WINDOW_ROUNDS + 1)]
+    detail = tuple(
+        f"rounds {n} to {n + WINDOW_ROUNDS - 1}: range {format_percent(spread)}, slope {format_percent(change)} of the "
+        f"mean {format_seconds(statistics.fmean(window))}"
+        for n, window in enumerate(windows, start=1)
+        for spread, change in (unsteadiness(window),)
+    )
+    bounds = f"range at most {format_percent(MOST_RANGE)}, slope at most {format_percent(MOST_SLOPE)} of the mean"
+    if reached := steady_round(rounds):
+        because = f"Steady with round {reached}: a window of {WINDOW_ROUNDS} saves with {bounds}."
+        return measured_as("met", float(reached), float(MOST_ROUNDS), "rounds", because, detail)
+    if len(rounds) < MOST_ROUNDS:
+        because = f"Not steady in {len(rounds)} rounds; it may take {MOST_ROUNDS} ({bounds})."
+        return Decision(outcome="not run", because=because, detail=detail)
+    because = f"In {len(rounds)} rounds no window of {WINDOW_ROUNDS} saves was steady ({bounds})."
+    return Decision(outcome="failed", because=because, limit=float(MOST_ROUNDS), unit="rounds", detail=detail)
+
+
+def judge_near_full(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """Saves on a volume that is 80 % and 90 % full are nearly as fast as on an empty one."""
+    found = measurement.patterns.near_full if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("near_full",))
+    empty, *filled = found.levels
+    base = statistics.median(empty.save_seconds)
+    losses = {}
+    for level in filled:
+        losses[level.asked] = max(0.0, 1 - base / statistics.median(level.save_seconds))
+    if set(losses) != set(MOST_NEAR_FULL_LOSS):
+        return Decision(outcome="not run", because="Not every level was measured.")
+    detail = tuple(
+        f"{format_percent(level.used)} in use, {format_bytes(level.ballast_bytes)} of it written for this: "
+        + ", ".join(format_seconds(s) for s in level.save_seconds)
+        for level in found.levels
+    )
+    short = next((level for level in filled if level.used < level.asked - 0.01), None)
+    if short:
+        because = f"The ballast brought the volume to {format_percent(short.used)} and not to {short.asked:.0%}."
+        return Decision(outcome="not run", because=because, detail=detail)
+    worst = max(losses, key=lambda level: losses[level] / MOST_NEAR_FULL_LOSS[level])
+    numbers = ", ".join(
+        f"at {level:.0%} {format_percent(1 - loss)} (at least {format_percent(1 - MOST_NEAR_FULL_LOSS[level])})"
+        for level, loss in losses.items()
+    )
+    because = f"Of the rate on the volume as it was, saves had {numbers}."
+    outcome: Outcome = "failed" if losses[worst] > MOST_NEAR_FULL_LOSS[worst] else "met"
+    return measured_as(outcome, losses[worst], MOST_NEAR_FULL_LOSS[worst], "fraction", because, detail)

@@ -1,0 +1,156 @@
+"""Which requirements gate a certificate, and with which limits: tables that ship, or a vendor's own. Pure.
+
+A table of one's own extends one that ships. It may ask for less, but not quietly: every relaxation is named.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from pytest_ckpt.support.errors import nearest
+
+GateKind = Literal["required", "advisory", "where given", "off"]
+"""``where given``: required in a run that was given what it needs (a second client, a power cut), else left out."""
+
+BUILT_IN = ("posix-shared", "posix-local", "gateway", "speed-only")
+
+# File systems in user space that stand before an object store: they take files, and keep to fewer promises.
+_GATEWAYS = frozenset(
+    [
+        *("blobfuse", "blobfuse2", "gcsfuse", "geesefs", "goofys", "juicefs", "mount-s3", "mountpoint-s3"),
+        *("ossfs", "rclone", "s3backer", "s3fs", "s3ql", "tigrisfs"),
+    ]
+)
+_STRENGTH: Mapping[str, int] = {"off": 0, "advisory": 1, "where given": 2, "required": 3}
+_KEYS = ("gate", "limit")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gates:
+    """The table by which a run is judged.
+
+    ``kinds`` and ``limits`` go from a requirement's id, or ``id.subject``, to how it gates and to its limit; what is
+    not named is as the catalogue has it. ``certifies`` says whether a certificate is possible at all. ``relaxed``
+    names, one sentence each, what is asked for less than by the table that this one extends.
+    """
+
+    name: str
+    text: str
+    certifies: bool = True
+    kinds: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    relaxed: tuple[str, ...] = ()
+
+    def kind(self, requirement: str, subject: str, default: str) -> str:
+        """Return how a requirement gates for a subject."""
+        return self.kinds.get(f"{requirement}.{subject}", self.kinds.get(requirement, default))
+
+    def limit(self, requirement: str, subject: str, default: float | None) -> float | None:
+        """Return the limit of a requirement for a subject."""
+        return self.limits.get(f"{requirement}.{subject}", self.limits.get(requirement, default))
+
+
+def gates_for(file_system: str, *, is_local: bool) -> str:
+    """Return the name of the table that fits a file system."""
+    if is_local:
+        return "posix-local"
+    if file_system.removeprefix("fuse.").lower() in _GATEWAYS:
+        return "gateway"
+    return "posix-shared"
+
+
+def read_gates(
+    text: str, defaults: Mapping[str, tuple[str, float | None]], base: Callable[[str], Gates] | None = None
+) -> Gates:
+    """Return the table that a TOML text describes. Raises ValueError with a sentence that says what is wrong.
+
+    ``defaults`` goes from every known name (``ID`` and ``ID.subject``) to (gate, limit) of the catalogue; ``base``
+    returns a table that ships, for texts that extend one.
+    """
+    table = tomllib.loads(text)
+    _known(table, ("name", "text", "extends", "certifies", "requirements"), "key")
+    kinds, limits = _rows(table.get("requirements", {}), defaults)
+    name = str(table.get("name", ""))
+    if not name:
+        raise ValueError("it has no name")
+    words = str(table.get("text", ""))
+    if base is None:
+        return Gates(name=name, text=words, kinds=kinds, limits=limits, certifies=bool(table.get("certifies", True)))
+    extends = str(table.get("extends", ""))
+    if extends not in BUILT_IN:
+        raise ValueError(f'it must extend one of {", ".join(BUILT_IN)}, such as extends = "posix-shared"')
+    if name in BUILT_IN:
+        raise ValueError(f"its name, {name}, is that of a table that ships: give it one of its own")
+    below = base(extends)
+    return Gates(
+        name=name,
+        text=words,
+        certifies=below.certifies,
+        kinds=below.kinds | _spread(kinds, below.kinds),
+        limits=below.limits | limits,
+        relaxed=tuple(_relaxations(kinds, limits, below, defaults)),
+    )
+
+
+def _rows(table: Any, defaults: Mapping[str, tuple[str, float | None]]) -> tuple[dict[str, str], dict[str, float]]:
+    if not isinstance(table, dict):
+        raise ValueError("[requirements] is no table")
+    kinds: dict[str, str] = {}
+    limits: dict[str, float] = {}
+    for name, row in table.items():
+        _known((name,), defaults, "requirement")
+        if not isinstance(row, dict):
+            raise ValueError(f'{name} needs a table such as {{ gate = "advisory" }}')
+        _known(row, _KEYS, f"key of {name}")
+        if "gate" in row:
+            _known((row["gate"],), get_args(GateKind), f"gate of {name}")
+            kinds[name] = row["gate"]
+        if "limit" in row:
+            limits[name] = _limit(name, row["limit"], defaults)
+    return kinds, limits
+
+
+def _limit(name: str, value: Any, defaults: Mapping[str, tuple[str, float | None]]) -> float:
+    if defaults[name][1] is None:
+        raise ValueError(f"{name} has no limit of its own that a table could set")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError(f"the limit of {name} is {value!r}; it must be a number above 0")
+    return float(value)
+
+
+def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
+    """A row for a whole requirement stands above the rows for its subjects in the table below."""
+    whole = {f: kinds[f.partition(".")[0]] for f in below if f.partition(".")[0] in kinds and f not in kinds}
+    return whole | dict(kinds)
+
+
+def _relaxations(
+    kinds: Mapping[str, str],
+    limits: Mapping[str, float],
+    below: Gates,
+    defaults: Mapping[str, tuple[str, float | None]],
+) -> Iterable[str]:
+    for name, kind in kinds.items():
+        parts = [name] if "." in name else [n for n in defaults if n == name or n.startswith(name + ".")]
+        before = max((below.kind(*_split(n), defaults[n][0]) for n in parts), key=_STRENGTH.__getitem__)
+        if _STRENGTH[kind] < _STRENGTH[before]:
+            yield f"{name} is {kind} ({below.name}: {before})."
+    for name, limit in limits.items():
+        before_limit = below.limit(*_split(name), defaults[name][1])
+        if before_limit is not None and limit > before_limit:
+            yield f"The limit of {name} is {limit:g} ({below.name}: {before_limit:g})."
+
+
+def _split(name: str) -> tuple[str, str]:
+    id_, _, subject = name.partition(".")
+    return id_, subject
+
+
+def _known(names: Iterable[str], known: Iterable[str], what: str) -> None:
+    known = list(known)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"'{name}' is no known {what}{nearest(str(name), known)}")

@@ -1,0 +1,89 @@
+"""Judges of saves that are not alone: a second job saves meanwhile, samples are read meanwhile. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.restore_patterns import without_pattern
+from pytest_ckpt.support.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.verdict import Outcome
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+MOST_NEIGHBOUR = 1.25
+MOST_READ_DELAY = 2.0
+MOST_MIXED_SAVE = 1.25
+# Of fewer reads, the 99th percentile is the slowest one.
+_LEAST_READS = 100
+
+
+def judge_neighbour(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_NEIGHBOUR) -> Decision:
+    """A save grows little when a second job saves in bursts."""
+    found = measurement.patterns.neighbour if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("neighbour",))
+    detail = (
+        f"{found.ranks} ranks saved {format_bytes(found.bytes)}; {found.neighbour_ranks} more were the second job",
+        f"alone: {_times(found.alone_seconds)}",
+        f"beside it: {_times(found.beside_seconds)}",
+        f"the second job completed {found.bursts} bursts, {format_bytes(found.neighbour_bytes)}",
+    )
+    if not found.bursts:
+        because = "The second job completed no burst, so nothing was beside the saves."
+        return Decision(outcome="not run", because=because, detail=detail)
+    alone, beside = statistics.median(found.alone_seconds), statistics.median(found.beside_seconds)
+    because = (
+        f"Beside a second job that saves in bursts, the median save took {format_seconds(beside)}, alone "
+        f"{format_seconds(alone)}: {beside / alone:.2f} x (at most {most:g})."
+    )
+    outcome: Outcome = "failed" if beside / alone > most else "met"
+    return measured_as(outcome, beside / alone, most, "beside / alone", because, detail)
+
+
+def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float = MOST_READ_DELAY) -> Decision:
+    """Reads of samples are delayed little by a save, and the save by them."""
+    found = measurement.patterns.mixed if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("mixed",))
+    share = measurement.bytes / measurement.full_bytes
+    limit = limits.save_limit_seconds * MOST_MIXED_SAVE * share
+    detail = (
+        found.reads,
+        f"99th percentile alone: {_times(found.alone_p99_seconds)}, of {_counts(found.alone_reads)} reads",
+        f"during saves: {_times(found.beside_p99_seconds)}, of {_counts(found.beside_reads)} reads",
+        f"{len(found.save_seconds)} saves beside the reads, the slowest {format_seconds(max(found.save_seconds))}; "
+        f"{MOST_MIXED_SAVE:g} x the save limit is {format_seconds(limit)}",
+    )
+    least = min(*found.alone_reads, *found.beside_reads)
+    if least < _LEAST_READS:
+        because = f"In one turn only {least} samples were read; a 99th percentile needs {_LEAST_READS}."
+        return Decision(outcome="not run", because=because, detail=detail)
+    slowest = max(found.save_seconds)
+    if slowest > limit:
+        because = (
+            f"Beside reads of samples the slowest save took {format_seconds(slowest)}, "
+            f"{slowest / limit:.2f} x what is allowed: {format_seconds(limit)}, {MOST_MIXED_SAVE:g} x the save limit."
+        )
+        return measured_as("failed", slowest, limit, "s", because, detail)
+    alone, beside = statistics.median(found.alone_p99_seconds), statistics.median(found.beside_p99_seconds)
+    because = (
+        f"While ranks saved, the 99th percentile of a read of a sample was {format_seconds(beside)}, otherwise "
+        f"{format_seconds(alone)}: {beside / alone:.2f} x (at most {most:g}). The slowest save beside took "
+        f"{format_seconds(slowest)} of {format_seconds(limit)}."
+    )
+    outcome: Outcome = "failed" if beside / alone > most else "met"
+    return measured_as(outcome, beside / alone, most, "during saves / alone", because, detail)
+
+
+def _times(seconds: Sequence[float]) -> str:
+    return ", ".join(format_seconds(s) for s in seconds)
+
+
+def _counts(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts))

@@ -1,0 +1,122 @@
+"""Judges of what makes a time worth anything: right, cold, durable. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.judging.decision import Decision, measured_as, undecided
+from pytest_ckpt.judging.wording import describe_fault
+from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.measurement import Measurement, Operation
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+MOST_RESIDENT = 0.01
+
+
+def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """Every byte that was loaded is the byte that was saved."""
+    integrity = measurement.integrity
+    if integrity is None:
+        return undecided(measurement, "load")
+    if integrity.fault_count:
+        first = integrity.faults[0]
+        return Decision(
+            outcome="failed",
+            measured=float(integrity.fault_count),
+            limit=0.0,
+            unit="faults",
+            because=f"{format_count(integrity.fault_count)} faults in what was loaded; "
+            f"the first: {describe_fault(first)}.",
+            detail=(
+                f"{format_count(integrity.bytes_checked)} of {format_count(integrity.bytes_expected)} bytes compared",
+                *(describe_fault(f) for f in integrity.faults),
+            ),
+        )
+    if len(measurement.of_kind("load")) < measurement.operations_planned:
+        return undecided(measurement, "load")
+    if integrity.bytes_checked != integrity.bytes_expected:
+        return Decision(
+            outcome="failed",
+            measured=float(integrity.bytes_checked),
+            limit=float(integrity.bytes_expected),
+            unit="bytes",
+            because=f"Only {format_count(integrity.bytes_checked)} of {format_count(integrity.bytes_expected)} "
+            "bytes could be compared.",
+        )
+    return Decision(
+        outcome="met",
+        measured=0.0,
+        limit=0.0,
+        unit="faults",
+        because=f"All {format_count(integrity.bytes_checked)} bytes that were loaded are those that were saved.",
+    )
+
+
+def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """No load found its data in a client's page cache."""
+    cache = measurement.cache
+    loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
+    if cache is not None and not cache.gauge:
+        return Decision(outcome="not run", because=f"Coldness cannot be proven: {cache.detail}.")
+    if not loads:
+        return undecided(measurement, "load")
+    warmest = max(loads, key=_resident)
+    fraction = _resident(warmest)
+    method = f" (dropped by: {cache.method}; seen by {cache.gauge})" if cache else ""
+    detail = tuple(
+        f"load {o.index}: {format_percent(_resident(o))} resident, {format_rate(o.bytes_per_second)}" for o in loads
+    ) + tuple(
+        f"{r.host}: {r.rule}: {format_bytes(r.bytes_compared)} against {format_bytes(r.memory_bytes)} of memory, "
+        + ("asks for a drop" if r.asks else "asks for none")
+        for r in (cache.readings if cache else ())
+    )
+    if fraction > MOST_RESIDENT:
+        because = (
+            f"{format_percent(fraction)} of what load {warmest.index} was about to read lay in the client's page cache"
+            f"{method}: its time is not the storage's."
+        )
+        return measured_as("failed", fraction, MOST_RESIDENT, "fraction", because, detail)
+    every = measurement.of_kind("load")
+    if len(every) < measurement.operations_planned:
+        return undecided(measurement, "load")
+    if len(loads) < len(every):
+        unknown = ", ".join(str(o.index) for o in every if o not in loads)
+        return Decision(outcome="not run", because=f"What lay in a page cache before load {unknown} was not counted.")
+    because = f"At most {format_percent(fraction)} of what a load was about to read lay in a page cache{method}."
+    return measured_as("met", fraction, MOST_RESIDENT, "fraction", because, detail)
+
+
+def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """Every file and folder of every save was fsynced, the calls returned, and the checkpoint was committed."""
+    durability = measurement.durability
+    if durability is None:
+        return undecided(measurement, "save")
+    counts = (
+        ("files", durability.files_synced, durability.files),
+        ("folders", durability.directories_synced, durability.directories),
+        ("commits", durability.commits, durability.saves),
+    )
+    detail = tuple(f"{format_count(done)} of {format_count(of)} {name}" for name, done, of in counts)
+    short = next(((n, d, of) for n, d, of in counts if d != of or of == 0), None)
+    if short:
+        name, done, of = short
+        because = f"Of {format_count(of)} {name} only {format_count(done)} were made durable: " + (
+            "a power cut may take acknowledged checkpoints."
+        )
+        return measured_as("failed", float(done), float(of), name, because, detail)
+    return Decision(
+        outcome="met",
+        measured=float(durability.files_synced),
+        limit=float(durability.files),
+        unit="files",
+        because=f"fsync returned for all {format_count(durability.files)} files and "
+        f"{format_count(durability.directories)} folders, and {format_count(durability.commits)} checkpoints were "
+        "committed by rename.",
+        detail=detail,
+    )
+
+
+def _resident(operation: Operation) -> float:
+    return (operation.resident_bytes or 0) / operation.mapped_bytes if operation.mapped_bytes else 0.0

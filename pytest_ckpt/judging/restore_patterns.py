@@ -1,0 +1,170 @@
+"""Judges of loads and saves that are not alone, or not of the ranks that wrote: storm, shifted, reshaped. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.proof import MOST_RESIDENT
+from pytest_ckpt.judging.variability import skew_of
+from pytest_ckpt.judging.wording import describe_failure, describe_fault
+from pytest_ckpt.support.units import format_count, format_percent, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.facts.failure import Failure
+    from pytest_ckpt.facts.measurement import LoadPattern, Measurement
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+MOST_STORM = 1.5
+MOST_STORM_SKEW = 2.0
+# A rank that is late by less than this is late by its client's doing, and nobody's concern.
+_LEAST_LAG_SECONDS = 0.25
+
+
+def judge_storm(measurement: Measurement, limits: ClusterLimits, *, most: float = MOST_STORM) -> Decision:
+    """All replicas restore at once within ``most`` load limits, the slowest rank within twice the median's time."""
+    found = measurement.patterns.storm if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("storm",))
+    if no_time := _no_time(found):
+        return no_time
+    decision = _within(measurement, {"storm": found}, limits, most)
+    if decision.outcome == "failed":
+        return decision
+    late = [o for o in found.operations if o.seconds - o.seconds / skew_of(o, found.rank_bytes)[0] > _LEAST_LAG_SECONDS]
+    worst = max(late, key=lambda o: skew_of(o, found.rank_bytes)[0], default=None)
+    ratio = skew_of(worst, found.rank_bytes)[0] if worst else 0.0
+    if worst is None or ratio <= MOST_STORM_SKEW:
+        return decision
+    because = (
+        f"In load {worst.index} rank {worst.slowest_rank} needed {ratio:.2f} x the median rank's time for a byte "
+        f"(at most {MOST_STORM_SKEW:g}): the storage serves the replicas unevenly."
+    )
+    return measured_as("failed", ratio, MOST_STORM_SKEW, "slowest / median", because, decision.detail)
+
+
+def judge_shifted(measurement: Measurement, limits: ClusterLimits) -> Decision:
+    """Each rank loads what another one wrote, all within the load limit."""
+    found = measurement.patterns.shifted if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("shifted",))
+    if no_time := _no_time(found):
+        return no_time
+    return _within(measurement, {"shifted": found}, limits, 1.0)
+
+
+def judge_reshaped(measurement: Measurement, limits: ClusterLimits) -> Decision:
+    """Half as many readers, and twice as many for each file: both load the whole checkpoint within the load limit."""
+    patterns = measurement.patterns
+    if patterns is None or patterns.joined is None or patterns.split is None:
+        return without_pattern(measurement, ("joined", "split"))
+    both = {"joined": patterns.joined, "split": patterns.split}
+    for found in both.values():
+        if no_time := _no_time(found):
+            return no_time
+    return _within(measurement, both, limits, 1.0)
+
+
+def without_pattern(measurement: Measurement, names: Sequence[str]) -> Decision:
+    """Decide where a pattern was not measured: it failed itself, cannot be with these ranks, or was not reached."""
+    failure = measurement.failure
+    if failure and any(_is_of(failure, name) for name in names):
+        return Decision(outcome="failed", because=describe_failure(failure), detail=tuple(failure.stack.splitlines()))
+    reasons = measurement.patterns.not_run if measurement.patterns else {}
+    for name in names:
+        if name in reasons:
+            return Decision(outcome="not run", because=reasons[name])
+    if failure:
+        because = f"The run ended before this could be decided: {describe_failure(failure)}"
+        return Decision(outcome="not run", because=because)
+    return Decision(outcome="not run", because="It was not measured.")
+
+
+def _is_of(failure: Failure, name: str) -> bool:
+    """Say whether a failure is the storage's, in this pattern: on its clock, or in a system call before it."""
+    if failure.kind not in ("error", "killed", "hung"):
+        return False
+    if re.search(rf" {name} \d+$", failure.operation):
+        return True
+    return bool(failure.errno or failure.kind == "hung") and f" {name} " in f"{failure.operation} ".replace(":", " ")
+
+
+def _no_time(found: LoadPattern) -> Decision | None:
+    """Decide where the times of a pattern say nothing: wrong bytes, or bytes that did not come from the storage."""
+    integrity = found.integrity
+    if integrity.fault_count:
+        because = (
+            f"{format_count(integrity.fault_count)} faults in what was loaded; "
+            f"the first: {describe_fault(integrity.faults[0])}."
+        )
+        return Decision(
+            outcome="failed",
+            measured=float(integrity.fault_count),
+            limit=0.0,
+            unit="faults",
+            because=because,
+            detail=(found.reads, *(describe_fault(fault) for fault in integrity.faults)),
+        )
+    if integrity.bytes_checked != integrity.bytes_expected:
+        because = (
+            f"Only {format_count(integrity.bytes_checked)} of {format_count(integrity.bytes_expected)} bytes could be "
+            "compared."
+        )
+        return Decision(
+            outcome="failed",
+            measured=float(integrity.bytes_checked),
+            limit=float(integrity.bytes_expected),
+            unit="bytes",
+            because=because,
+            detail=(found.reads,),
+        )
+    for operation in found.operations:
+        if operation.resident_bytes is None or not operation.mapped_bytes:
+            because = "That these loads were cold cannot be proven here, so their times say nothing of the storage."
+            return Decision(outcome="not run", because=because, detail=(found.reads,))
+        resident = operation.resident_bytes / operation.mapped_bytes
+        if resident > MOST_RESIDENT:
+            because = (
+                f"{format_percent(resident)} of what load {operation.index} was about to read lay in a page cache "
+                f"(at most {format_percent(MOST_RESIDENT)}): its time is not the storage's."
+            )
+            return Decision(outcome="not run", because=because, detail=(found.reads,))
+    return None
+
+
+def _within(measurement: Measurement, patterns: dict[str, LoadPattern], limits: ClusterLimits, most: float) -> Decision:
+    """Hold the slowest load of the patterns against ``most`` load limits at the size that was run."""
+    share = measurement.bytes / measurement.full_bytes
+    limit = limits.load_limit_seconds * most * share
+    name, slowest = max(
+        ((name, o) for name, found in patterns.items() for o in found.operations), key=lambda pair: pair[1].seconds
+    )
+    times = f"{most:g} x the load limit" if most != 1 else "the load limit"
+    origin = [limits.reason("load_limit_seconds")]
+    if share < 1:
+        origin.append(f"the run was at {share:.4g} of the full size, so the limit is {format_seconds(limit)}")
+    detail = [_describe(each, found) for each, found in patterns.items()]
+    where = f"{name} load {slowest.index}" if len(patterns) > 1 else f"load {slowest.index}"
+    if slowest.seconds > limit:
+        because = (
+            f"The slowest of them, {where}, took {format_seconds(slowest.seconds)}, {slowest.seconds / limit:.2f} x "
+            f"what is allowed: {format_seconds(limit)}, {times}; rank {slowest.slowest_rank} was last."
+        )
+        return measured_as("failed", slowest.seconds, limit, "s", because, (*detail, *origin))
+    because = (
+        f"The slowest of them, {where}, took {format_seconds(slowest.seconds)} of {format_seconds(limit)}, {times}."
+    )
+    return measured_as("met", slowest.seconds, limit, "s", because, (*detail, *origin))
+
+
+def _describe(name: str, found: LoadPattern) -> str:
+    seconds = ", ".join(format_seconds(o.seconds) for o in found.operations)
+    worst = max(skew_of(o, found.rank_bytes)[0] for o in found.operations)
+    slowest_rate = min(o.bytes_per_second for o in found.operations)
+    return (
+        f"{name}: {found.reads}; {seconds}; slowest rank / median {worst:.2f} at most; "
+        f"{format_count(sum(found.rank_bytes))} bytes in each, at least {format_rate(slowest_rate)}"
+    )

@@ -1,0 +1,82 @@
+"""Judges of time: every save and every load within the cluster's limit. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.judging.decision import Decision, is_decided_by, measured_as, undecided
+from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.support.units import format_count, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+
+def judge_save(measurement: Measurement, limits: ClusterLimits) -> Decision:
+    """Every save within the save limit of the cluster, at the size that was run."""
+    return _judge_time(measurement, "save", limits.save_limit_seconds, limits.reason("save_limit_seconds"))
+
+
+def judge_load(measurement: Measurement, limits: ClusterLimits) -> Decision:
+    """Every load within the load limit of the cluster, at the size that was run, and of all bytes."""
+    return _judge_time(measurement, "load", limits.load_limit_seconds, limits.reason("load_limit_seconds"))
+
+
+def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float, reason: str) -> Decision:
+    operations = measurement.of_kind(kind)
+    failure = measurement.failure
+    if failure and is_decided_by(failure, kind):
+        return Decision(outcome="failed", because=describe_failure(failure), detail=tuple(failure.stack.splitlines()))
+    planned = measurement.operations_planned
+    if len(operations) < planned:
+        return undecided(measurement, kind)
+    share = measurement.bytes / measurement.full_bytes
+    limit = full_limit * share
+    slowest = max(operations, key=lambda o: o.seconds)
+    needed = measurement.full_bytes / full_limit
+    origin = [reason]
+    if share < 1:
+        origin.append(
+            f"the run wrote {share:.4g} of the full size, so the limit is {format_seconds(limit)}: the bandwidth, "
+            f"{format_rate(needed)}, is that of the full size"
+        )
+    seconds = [o.seconds for o in operations]
+    rank0 = [o.rank0_seconds for o in operations if o.rank0_seconds is not None]
+    detail = (
+        f"slowest {kind} {slowest.index}: "
+        + ", ".join([_rank(slowest), *(f"{name} {format_seconds(value)}" for name, value in slowest.phases.items())]),
+        f"{kind}s: mean {format_seconds(statistics.fmean(seconds))}, "
+        f"median {format_seconds(statistics.median(seconds))}, maximum {format_seconds(max(seconds))}"
+        + (f"; rank 0 by itself at most {format_seconds(max(rank0))}" if rank0 else ""),
+        f"{format_rate(slowest.bytes_per_second)} where {format_rate(needed)} are needed",
+        *origin,
+    )
+    short = [o for o in operations if o.bytes != measurement.bytes]
+    if short:
+        because = (
+            f"{kind.capitalize()} {short[0].index} brought {format_count(short[0].bytes)} of "
+            f"{format_count(measurement.bytes)} bytes: its time is not that of a whole {kind}."
+        )
+        return Decision(outcome="failed", because=because, limit=limit, unit="s", detail=detail)
+    over = [o for o in operations if o.seconds > limit]
+    if over:
+        because = (
+            f"{len(over)} of {planned} {kind}s took longer than {format_seconds(limit)}; the slowest, {kind} "
+            f"{slowest.index}, took {format_seconds(slowest.seconds)} ({slowest.seconds / limit:.2f} x the limit), "
+            f"{_where(slowest)}."
+        )
+        return measured_as("failed", slowest.seconds, limit, "s", because, detail)
+    because = f"The slowest of {planned} {kind}s took {format_seconds(slowest.seconds)} of {format_seconds(limit)}."
+    return measured_as("met", slowest.seconds, limit, "s", because, detail)
+
+
+def _where(operation: Operation) -> str:
+    if not operation.phases:
+        return f"on {_rank(operation)}"
+    return f"most of it in {max(operation.phases, key=operation.phases.__getitem__)} on {_rank(operation)}"
+
+
+def _rank(operation: Operation) -> str:
+    return "a rank that is not recorded" if operation.slowest_rank is None else f"rank {operation.slowest_rank}"

@@ -1,0 +1,173 @@
+"""Advisory judges: even over the ranks, the same again, not slowed by deletions, not sped up by content. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.judging.decision import Decision, measured_as, undecided
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.support.units import format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
+    from pytest_ckpt.facts.verdict import Outcome
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+MOST_SKEW = 1.5
+MOST_TAIL = 1.3
+MOST_VARIATION = 0.10
+MOST_RETENTION = 1.10
+MOST_DATA_EFFECT = 1.05
+# Loads that become this much faster come from a cache that the earlier ones had not filled yet.
+_CACHED_RATIO = 3.0
+# The fewest loads of which one may be slow without moving their median to it.
+_FEWEST_FIRST = 3
+_RANKS_OF_A_PERCENTILE = 100
+
+_KINDS: tuple[OperationKind, ...] = ("save", "load")
+
+
+def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_SKEW) -> Decision:
+    """No rank is far behind the others: slowest / median and 99th / 50th percentile of the time for each byte."""
+    if not measurement.operations:
+        return undecided(measurement, "save")
+    if measurement.processes < 3:
+        return Decision(outcome="not run", because=f"Too few ranks to tell a straggler: {measurement.processes}.")
+    worst = max(measurement.operations, key=lambda o: skew_of(o, measurement.rank_bytes)[0])
+    skew, tail = skew_of(worst, measurement.rank_bytes)
+    host = next((r.host for r in measurement.ranks if r.rank == worst.slowest_rank), "")
+    where = f"{worst.kind} {worst.index}, rank {worst.slowest_rank}{' on ' + host if host else ''}"
+    ratios = [("slowest / median", skew, most)]
+    if tail is not None:
+        ratios.append(("p99 / p50", tail, MOST_TAIL))
+    numbers = ", ".join(f"{name} {value:.2f} (at most {limit})" for name, value, limit in ratios)
+    failed = any(value > limit for _, value, limit in ratios)
+    because = f"{numbers}, in {where}." if failed else f"At worst {numbers}, in {where}."
+    detail = (
+        *_files_of(measurement, worst.slowest_rank),
+        *(
+            f"{o.kind} {o.index}: slowest / median {skew_of(o, measurement.rank_bytes)[0]:.2f}"
+            for o in measurement.operations
+        ),
+    )
+    # The value shown is the one that is nearest to its limit, or farthest beyond it.
+    unit, measured, limit = max(ratios, key=lambda r: r[1] / r[2])
+    return measured_as("failed" if failed else "met", measured, limit, unit, because, detail)
+
+
+def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
+    """Say which files a rank has; of many, the first two and how many there are."""
+    processes = measurement.processes if measurement.mode == "open" else None
+    shards = layout(measurement.model, mode=measurement.mode, processes=processes, scale=measurement.scale)
+    if rank is None or rank >= shards.processes:
+        return []
+    names = [file.name for file in shards.rank(rank).files]
+    shown = names if len(names) <= 3 else [*names[:2], f"… ({len(names)} files)"]
+    return [f"rank {rank} has {', '.join(shown)}"]
+
+
+def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_VARIATION) -> Decision:
+    """The same operation takes the same time again: coefficient of variation of the saves, and of the loads."""
+    variations = {k: _variation(measurement.of_kind(k)) for k in _KINDS}
+    known = {k: v for k, v in variations.items() if v is not None}
+    if len(known) < len(_KINDS):
+        if measurement.failure:
+            return undecided(measurement, "load")
+        return Decision(outcome="not run", because="One operation of a kind cannot vary; two are needed.")
+    worst = max(known, key=known.__getitem__)
+    value = known[worst]
+    because = (
+        f"The coefficient of variation is {format_percent(variations['save'] or 0)} over the saves and "
+        f"{format_percent(variations['load'] or 0)} over the loads (at most {format_percent(most)})."
+    )
+    detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in measurement.of_kind(k)) for k in _KINDS)
+    warm = _much_faster(measurement.of_kind("load"))
+    if warm:
+        because = f"{warm} {because}"
+    failed = value > most or bool(warm)
+    return measured_as("failed" if failed else "met", value, most, "fraction", because, detail)
+
+
+def judge_retention(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_RETENTION) -> Decision:
+    """Deleting the oldest checkpoint in the middle of a save makes the save hardly longer."""
+    found = measurement.retention
+    if found is None:
+        return undecided(measurement, "load")
+    ratio = found.save_while_deleting_seconds / found.save_seconds
+    deletes = ", ".join(format_seconds(s) for s in found.delete_seconds) or "none"
+    because = (
+        f"A save with a deletion beside it took {format_seconds(found.save_while_deleting_seconds)}, the median of "
+        f"those without {format_seconds(found.save_seconds)}: {ratio:.2f} x (at most {most})."
+    )
+    detail = (f"deletions between saves, each alone: {deletes}", f"the newest {found.kept} checkpoints were kept")
+    outcome: Outcome = "failed" if ratio > most else "met"
+    return measured_as(outcome, ratio, most, "with / without deletion", because, detail)
+
+
+def judge_data(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_DATA_EFFECT) -> Decision:
+    """Unique data are as fast as constant data: the storage gains nothing by what it stores."""
+    found = measurement.data
+    if found is None:
+        return undecided(measurement, "load")
+    pairs = {
+        "save": (found.unique_save_seconds, found.constant_save_seconds),
+        "load": (found.unique_load_seconds, found.constant_load_seconds),
+    }
+    ratios = {kind: statistics.median(u) / statistics.median(c) for kind, (u, c) in pairs.items()}
+    worst = max(ratios, key=ratios.__getitem__)
+    because = (
+        f"Unique data took {ratios['save']:.2f} x the time of constant data to save and {ratios['load']:.2f} x to load "
+        f"(at most {most}). The result is that of unique data in any case."
+    )
+    detail = tuple(
+        f"{kind}s: unique {', '.join(map(format_seconds, u))}; constant {', '.join(map(format_seconds, c))}"
+        for kind, (u, c) in pairs.items()
+    )
+    if found.fault_count:
+        because = f"{found.fault_count} faults in what was loaded for this comparison: its times say nothing. {because}"
+    outcome: Outcome = "failed" if ratios[worst] > most or found.fault_count else "met"
+    return measured_as(outcome, ratios[worst], most, "unique / constant", because, detail)
+
+
+def _much_faster(loads: Sequence[Operation]) -> str:
+    """Say which loads were much faster than the cold reads of the same run; empty when none was.
+
+    The cold reads are known by the median of all loads, or by that of the first ones where it is larger: a cache that
+    fills on the way makes all but the first loads fast. A median, since one slow load says nothing of the others.
+    """
+    first = loads[: max(_FEWEST_FIRST, len(loads) // 3)]
+    middles = {f"the first {len(first)} loads": first, "all loads": loads}
+    which, seconds = max(
+        ((name, statistics.median_low(o.seconds for o in some)) for name, some in middles.items()), key=lambda m: m[1]
+    )
+    fast = [o for o in loads if o.seconds * _CACHED_RATIO <= seconds]
+    if not fast:
+        return ""
+    names = ", ".join(str(o.index) for o in fast)
+    plural = "s" if len(fast) > 1 else ""
+    return (
+        f"Load{plural} {names} took a third or less of the median of {which}, {format_seconds(seconds)}: a cache "
+        "behind the client may have held what they read."
+    )
+
+
+def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, float | None]:
+    """Return (slowest / median, p99 / p50) of the ranks' seconds for each byte; no p99 of fewer than 100 ranks.
+
+    Layouts give ranks different amounts to write; a rank that has more to do is no straggler.
+    """
+    rates = sorted(s / b for s, b in zip(operation.rank_seconds, rank_bytes, strict=True) if b)
+    middle = statistics.median(rates)
+    p99 = rates[math.ceil(0.99 * len(rates)) - 1] / middle if len(rates) >= _RANKS_OF_A_PERCENTILE else None
+    return rates[-1] / middle, p99
+
+
+def _variation(operations: Sequence[Operation]) -> float | None:
+    if len(operations) < 2:
+        return None
+    seconds = [o.seconds for o in operations]
+    return statistics.stdev(seconds) / statistics.fmean(seconds)

@@ -1,0 +1,109 @@
+"""Waivers: what a buyer has agreed to do without, for which subject, why, and until when. Pure.
+
+A waived requirement is told as such everywhere. It stops the exit code, never the grade: what is required and waived is
+not certified.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.support.errors import nearest
+
+_KEYS = ("requirement", "subject", "reason", "expires")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiver:
+    """One entry. ``subject`` is ``*`` for all; ``expires`` is the last day on which it counts, as YYYY-MM-DD."""
+
+    requirement: str
+    subject: str
+    reason: str
+    expires: str
+
+    def covers(self, verdict: Verdict) -> bool:
+        """Whether the entry speaks of this requirement and subject."""
+        return self.requirement == verdict.id and self.subject in ("*", verdict.subject)
+
+    def is_over(self, day: str) -> bool:
+        """Whether the entry no longer counts on a day, as YYYY-MM-DD or a moment that begins with it."""
+        return day[:10] > self.expires
+
+
+def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
+    """Return the entries of a TOML text of ``[[waive]]`` tables. Raises ValueError that says what is wrong.
+
+    ``known`` goes from every requirement of the run to its subjects: an entry that matches nothing is an error.
+    """
+    table = tomllib.loads(text)
+    for name in table:
+        if name != "waive":
+            raise ValueError(f"'{name}' is no known key{nearest(name, ['waive'])}; entries begin with [[waive]]")
+    entries = table.get("waive", [])
+    if not isinstance(entries, list) or not entries:
+        raise ValueError("it holds no entry; each begins with [[waive]]")
+    return tuple(_entry(number, entry, known) for number, entry in enumerate(entries, start=1))
+
+
+def waive(verdicts: Iterable[Verdict], waivers: Sequence[Waiver], day: str) -> list[Verdict]:
+    """Return the verdicts; those that were not met and are covered on that day are waived, with what they were."""
+    return [_waived(v, waivers, day) if v.outcome in ("failed", "not run") else v for v in verdicts]
+
+
+def expired(waivers: Iterable[Waiver], day: str) -> list[str]:
+    """Return a sentence for every entry that no longer counts."""
+    return [
+        f"The waiver of {w.requirement} for {_all(w.subject)} ended on {w.expires} and does not count."
+        for w in waivers
+        if w.is_over(day)
+    ]
+
+
+def _waived(verdict: Verdict, waivers: Sequence[Waiver], day: str) -> Verdict:
+    for waiver in waivers:
+        if waiver.covers(verdict) and not waiver.is_over(day):
+            because = (
+                f"Waived until {waiver.expires}: {waiver.reason.rstrip('.')}. It {_was(verdict)}: {verdict.because}"
+            )
+            return dataclasses.replace(verdict, outcome="waived", because=because)
+    return verdict
+
+
+def _was(verdict: Verdict) -> str:
+    return "failed" if verdict.outcome == "failed" else "was not run"
+
+
+def _all(subject: str) -> str:
+    return "all subjects" if subject == "*" else subject
+
+
+def _entry(number: int, entry: Any, known: Mapping[str, Collection[str]]) -> Waiver:
+    where = f"entry {number}"
+    if not isinstance(entry, dict):
+        raise ValueError(f"{where} is no table")
+    for name in entry:
+        if name not in _KEYS:
+            raise ValueError(f"{where}: '{name}' is no known key{nearest(name, _KEYS)}")
+    for name in _KEYS:
+        if not str(entry.get(name, "")).strip():
+            raise ValueError(f"{where} has no {name}; each needs {', '.join(_KEYS)}")
+    requirement, subject, expires = str(entry["requirement"]), str(entry["subject"]), str(entry["expires"])
+    if requirement not in known:
+        raise ValueError(f"{where}: '{requirement}' is no requirement of this run{nearest(requirement, known)}")
+    if subject != "*" and subject not in known[requirement]:
+        there = known[requirement]
+        raise ValueError(
+            f"{where}: {requirement} has no subject '{subject}' in this run{nearest(subject, there)}; "
+            f"it has {', '.join(there)}, and * stands for all"
+        )
+    if not _DATE.fullmatch(expires):
+        raise ValueError(f"{where}: expires is '{expires}'; a day such as 2027-03-31 is expected")
+    return Waiver(requirement=requirement, subject=subject, reason=str(entry["reason"]), expires=expires)

@@ -1,0 +1,37 @@
+"""What went wrong, in a sentence for a storage engineer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.support.units import format_count
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.failure import Failure
+    from pytest_ckpt.facts.proofs import Fault
+
+
+def describe_failure(failure: Failure) -> str:
+    """Return one sentence: who failed, where, in what, and how."""
+    if failure.kind == "hook":
+        return f"{failure.message.rstrip('.')}."
+    who = "" if failure.rank is None else f"Rank {failure.rank}"
+    if who and failure.host:
+        who += f" on {failure.host}"
+    doing = " ".join(filter(None, [failure.operation, failure.phase]))
+    where = f" in {doing}" if doing else ""
+    file = f" of {failure.file}" if failure.file else ""
+    error = f"{failure.errno}: {failure.message}" if failure.errno else failure.message
+    verb = {"error": "failed", "killed": "was killed", "hung": "hung", "launch": "did not start"}.get(
+        failure.kind, "was interrupted"
+    )
+    return f"{who or 'The launch'} {verb}{where}{file}: {error}."
+
+
+def describe_fault(fault: Fault) -> str:
+    """Return one line: the kind of fault, where it is, and what was seen."""
+    tensor = f", tensor {fault.tensor}, offset {format_count(fault.offset)}" if fault.tensor else ""
+    return (
+        f"{fault.kind}: checkpoint {fault.checkpoint}, rank {fault.rank} on {fault.host}, {fault.file}{tensor}, "
+        f"{format_count(fault.bytes)} bytes: {fault.detail}"
+    )

@@ -1,0 +1,233 @@
+"""One check of a target's behaviour in a process of its own: started, listened to, left behind if it never ends."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import selectors
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.ranks.process.activity import EVENT_MARK
+from pytest_ckpt.support.die_with_parent import tied_to_this_process
+from pytest_ckpt.support.kernel_state import tasks_blocked_in
+from pytest_ckpt.support.processes import MARK, end_session, processes_of_session
+from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.support.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TextIO
+
+    from pytest_ckpt.facts.checks import Check
+
+    Tell = Callable[[str, str], None]
+
+_TICK_SECONDS = 0.25
+_READ_BYTES = 1 << 16
+# What a broken check is told by: the end of what it said.
+_LAST_WORDS = 1500
+
+
+def run_check(
+    check: Check,
+    *,
+    folder: Path,
+    second_folder: str | None = None,
+    second_command: Sequence[str] = (),
+    small_folder: Path | None = None,
+    power_cut: Sequence[str] = (),
+    power_cuts: int = 3,
+    witness: Path,
+    share: float,
+    seed: int,
+    deadline_seconds: float,
+    log_folder: Path,
+    tell: Tell | None = None,
+    within: str = "",
+    run_id: str = "",
+) -> Observation:
+    """Make one check and return what it saw; a check that breaks or never ends gives an observation that says so.
+
+    ``folder`` lies on the target, ``second_folder`` is what the second client calls it. ``within`` names the run's own
+    folder below these and ``small_folder``, where the check works; ``reproduce`` leaves it out, since it goes with the
+    run. A check that makes no call for ``deadline_seconds`` is reported as blocked within ten seconds more, and killed;
+    if the kernel does not let go of it, it is left and named. All that the check says is kept in ``log_folder``;
+    ``tell`` hears each (call, path) that it is about to make. ``run_id`` marks its processes as a run's.
+    """
+    options = _options(
+        second_command=second_command, power_cut=power_cut, power_cuts=power_cuts, share=share, seed=seed
+    )
+    places = {"folder": str(folder), "second-folder": second_folder, "small-folder": small_folder and str(small_folder)}
+    named = [f"--{name}={path}" for name, path in places.items() if path]
+    used = [f"--{name}={Path(path) / within}" for name, path in places.items() if path]
+    command = [sys.executable, "-m", "pytest_ckpt.conformance", check.name]
+    began = time.monotonic()
+    with (log_folder / f"{check.name}.log").open("w") as log:
+        words = [*command, *used, *options, f"--witness={witness}", "--json"]
+        log.write(shlex.join(words) + "\n")
+        process = subprocess.Popen(
+            tied_to_this_process(words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment(run_id),
+            start_new_session=True,
+        )
+        heard = _Heard(process, log, tell)
+        stuck: list[int] = []
+        blocked: Failure | None = None
+        try:
+            if heard.follow(deadline_seconds):
+                blocked = heard.blocked(check, deadline_seconds)
+        finally:
+            stuck = end_session(process.pid)
+            heard.close()
+            if process.pid in stuck:
+                # Whenever the kernel lets go of it, it must not stay as a zombie.
+                threading.Thread(target=process.wait, daemon=True).start()
+            else:
+                process.wait()
+        log.write(f"exit code {process.returncode}\n")
+    seen = Observation(requirement=check.requirement, subject=check.subject, seconds=time.monotonic() - began)
+    if blocked and stuck:
+        pids = ", ".join(map(str, stuck))
+        said = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
+        blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{said}")
+    if blocked:
+        # A check may have told what it saw and hang in removing its folder.
+        seen = dataclasses.replace(heard.observation() or seen, blocked=blocked)
+    else:
+        seen = heard.observation() or dataclasses.replace(seen, not_run=heard.how_it_broke())
+    return dataclasses.replace(seen, reproduce=shlex.join([*command, *named, *options]))
+
+
+class _Heard:
+    """What a check has said so far: the call it is about to make, its result, and everything else."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: TextIO, tell: Tell | None) -> None:
+        assert process.stdout
+        assert process.stderr
+        self._process = process
+        self._streams = (process.stdout, process.stderr)
+        self._log = log
+        self._tell = tell
+        self._began = self._moved = time.monotonic()
+        self._call, self._path = "start", ""
+        self._result = b""
+        self._rest = b""
+        self._says: list[str] = []
+
+    def follow(self, deadline_seconds: float) -> bool:
+        """Listen until the check has ended; return whether it has made no call for the deadline instead."""
+        with selectors.DefaultSelector() as selector:
+            for stream in self._streams:
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+            # Not until the pipes are closed: what the check has started may hold them.
+            while self._process.poll() is None:
+                for key, _ in selector.select(_TICK_SECONDS):
+                    if self._read(key.fileobj is self._process.stdout, key.fd) == b"":
+                        selector.unregister(key.fileobj)
+                if time.monotonic() - self._moved > deadline_seconds:
+                    return True
+        return False
+
+    def blocked(self, check: Check, deadline_seconds: float) -> Failure:
+        """Return the failure of a check that does not go on, with what the kernel says of each of its tasks."""
+        silent = format_seconds(time.monotonic() - self._moved)
+        return Failure(
+            kind="hung",
+            message=f"no progress for {silent} (--ckpt-deadline {format_seconds(deadline_seconds)})",
+            host=socket.gethostname(),
+            operation=check.name,
+            phase=self._call,
+            file=self._path,
+            stack=tasks_blocked_in(processes_of_session(self._process.pid)),
+        )
+
+    def observation(self) -> Observation | None:
+        """Return what the check saw, or None when it did not come so far."""
+        try:
+            return from_plain(Observation, json.loads(self._result))
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+    def how_it_broke(self) -> str:
+        """Return how the check's process ended without having said what it saw."""
+        code = self._process.returncode
+        said = "\n".join(self._says).strip()[-_LAST_WORDS:]
+        # The last line of a traceback is the error; the lines above it show where.
+        last = said.rpartition("\n")[2] or "it said nothing"
+        if code < 0:
+            how = f"killed by signal {-code} ({signal.Signals(-code).name}) in {self._call} of {self._path}: {last}"
+        else:
+            how = f"exit code {code}: {last}"
+        return f"the check itself broke: {how}" + (f"\n{said}" if "\n" in said else "")
+
+    def close(self) -> None:
+        """Take in the last words and let go of the pipes."""
+        for stream in self._streams:
+            while self._read(stream is self._process.stdout, stream.fileno()):
+                pass
+            stream.close()
+
+    def _read(self, is_result: bool, descriptor: int) -> bytes | None:
+        """Take in and return what has arrived: None when nothing has, nothing at the end."""
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return None
+        if is_result:
+            self._result += data
+        else:
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if not data and self._rest:
+                lines, self._rest = [self._rest], b""
+            for line in lines:
+                self._take(line.decode(errors="replace"))
+        return data
+
+    def _take(self, line: str) -> None:
+        self._log.write(f"+{time.monotonic() - self._began:.3f} s {line}\n")
+        # A child of the check may have written into the same line.
+        before, mark, event = line.partition(EVENT_MARK)
+        if mark:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                told = json.loads(event)
+                self._call, self._path = str(told["call"]), str(told["path"])
+                self._moved = time.monotonic()
+                if self._tell:
+                    self._tell(self._call, self._path)
+                line = before
+        if line:
+            self._says.append(line)
+
+
+def _options(
+    *, second_command: Sequence[str], power_cut: Sequence[str], power_cuts: int, share: float, seed: int
+) -> list[str]:
+    options = [f"--share={share:g}", f"--seed={seed}"]
+    if second_command:
+        options.append(f"--second-command={shlex.join(second_command)}")
+    if power_cut:
+        options += [f"--power-cut={shlex.join(power_cut)}", f"--power-cuts={power_cuts}"]
+    return options
+
+
+def _environment(run_id: str) -> dict[str, str]:
+    paths = [str(PACKAGE_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+    added = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **added, **({MARK: run_id} if run_id else {})}

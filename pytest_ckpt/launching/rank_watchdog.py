@@ -1,0 +1,123 @@
+"""What the controller knows of every rank while a launch runs: who failed, who is silent, and in what."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.support.kernel_state import blocked_in
+from pytest_ckpt.support.units import format_seconds
+
+# What the launchers print when a rank is killed: Open MPI, MPICH, Slurm.
+_KILLED = (
+    re.compile(
+        r"process rank (?P<rank>\d+).{0,80}?on node (?P<host>\S+) exited on\s+signal (?P<signal>\d+)", re.DOTALL
+    ),
+    re.compile(r"BAD TERMINATION.*?RANK (?P<rank>\d+).*?EXIT CODE: (?P<signal>\d+)", re.DOTALL),
+    re.compile(r"error: (?P<host>\S+): task (?P<rank>\d+): (?P<signal>\w+)"),
+)
+_START_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _RankState:
+    host: str = ""
+    pid: int = 0
+    doing: dict[str, Any] = field(default_factory=dict)
+    heard: float = 0.0
+    moved: float = 0.0
+    progress: Any = None
+
+
+class Watch:
+    """Follows the ranks of one launch. ``deadline_seconds`` is how long a rank may be silent or not move."""
+
+    def __init__(self, processes: int, deadline_seconds: float, local_host: str) -> None:
+        self._processes = processes
+        self._deadline = deadline_seconds
+        self._local_host = local_host
+        self._ranks: dict[int, _RankState] = {}
+        self._began = time.monotonic()
+        self._failures: list[Failure] = []
+
+    def heard(self, event: dict[str, Any]) -> None:
+        """Take in an event that a rank told of itself."""
+        now = time.monotonic()
+        if event["event"] == "failed":
+            names = ("host", "operation", "phase", "file", "errno", "message")
+            self._failures.append(
+                Failure(kind="error", rank=event.get("rank"), **{n: str(event.get(n, "")) for n in names})
+            )
+            return
+        if event.get("rank") is None:
+            return
+        rank = self._ranks.setdefault(event["rank"], _RankState(moved=now))
+        rank.heard = now
+        if event["event"] == "hello":
+            rank.host, rank.pid, rank.moved = event["host"], event["pid"], now
+            return
+        doing = {name: event.get(name, "") for name in ("operation", "phase", "file")}
+        if event.get("waiting") or (doing, event.get("progress")) != (rank.doing, rank.progress):
+            rank.moved = now
+        rank.doing, rank.progress = doing, event.get("progress")
+
+    def hung(self) -> Failure | None:
+        """Return the failure of a rank that has been silent or blocked for longer than the deadline."""
+        now = time.monotonic()
+        allowed = max(self._deadline, _START_SECONDS)
+        if len(self._ranks) < self._processes:
+            if now - self._began < allowed:
+                return None
+            missing = sorted(set(range(self._processes)) - set(self._ranks))
+            return Failure(
+                kind="launch",
+                message=f"{len(missing)} of {self._processes} ranks had not started after {format_seconds(allowed)}",
+                rank=missing[0],
+            )
+        late = [
+            (min(state.heard, state.moved), number)
+            for number, state in self._ranks.items()
+            if now - min(state.heard, state.moved) > self._deadline
+        ]
+        if not late:
+            return None
+        since, number = min(late)
+        state = self._ranks[number]
+        others = f", and {len(late) - 1} other ranks" if len(late) > 1 else ""
+        return Failure(
+            kind="hung",
+            message=f"no progress for {format_seconds(now - since)} (--ckpt-deadline {format_seconds(self._deadline)})"
+            + others,
+            rank=number,
+            host=state.host,
+            stack=blocked_in(state.pid) if state.host == self._local_host else "",
+            **state.doing,
+        )
+
+    def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
+        """Return why the launch ended, or None when it ended well."""
+        if self._failures:
+            first = self._failures[0]
+            others = len({f.rank for f in self._failures}) - 1
+            message = f"{first.message} (and {others} other ranks)" if others else first.message
+            return dataclasses.replace(first, message=message)
+        if exit_code == 0:
+            return None
+        for pattern in _KILLED:
+            if found := pattern.search(launcher_says):
+                number = int(found["rank"])
+                state = self._ranks.get(number, _RankState())
+                return Failure(
+                    kind="killed",
+                    message=f"the process was killed by signal {found['signal']}",
+                    rank=number,
+                    host=state.host or found.groupdict().get("host", ""),
+                    **state.doing,
+                )
+        says = launcher_says.strip()[-1000:] or "it said nothing"
+        started = len(self._ranks) == self._processes
+        return Failure(kind="killed" if started else "launch", message=f"exit code {exit_code}: {says}")

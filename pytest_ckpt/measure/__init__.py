@@ -1,1 +1,0 @@
-"""The controller's part of a measurement: checks, launches, caches, progress, evidence."""

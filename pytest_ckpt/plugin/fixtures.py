@@ -1,0 +1,177 @@
+"""What a suite may ask for: settings, target, limits, the bench, and the judge of its requirement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ckpt.config.options import command_words
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.judging.behaviour import missing_need
+from pytest_ckpt.judging.catalogue import Requirement, decide, decide_observed, not_run
+from pytest_ckpt.judging.grading import is_given
+from pytest_ckpt.launching.measurements import Bench
+from pytest_ckpt.launching.observations import Checks
+from pytest_ckpt.launching.observer import Observer
+from pytest_ckpt.launching.progress import Progress
+from pytest_ckpt.plugin.vendor_hooks import Plugins
+from pytest_ckpt.plugin.verdict_collector import CARRIED
+from pytest_ckpt.report.text import failure_text
+from pytest_ckpt.run.session import Session
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.sizing.limits import ClusterLimits
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
+
+SESSION = pytest.StashKey[Session]()
+PLUGINS = pytest.StashKey[Plugins]()
+_CARRIED = pytest.StashKey[dict[str, Any]]()
+
+# The requirements whose seconds pytest-benchmark follows.
+_TIMED = {"SAVE": "save", "LOAD": "load"}
+
+
+class TerminalObserver(Observer):
+    """Shows the progress of a launch through pytest's terminal; silent where there is none (workers of xdist)."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._capture = config.pluginmanager.getplugin("capturemanager")
+        self._reporter = None if hasattr(config, "workerinput") else config.pluginmanager.getplugin("terminalreporter")
+        self._progress: Progress | None = None
+
+    def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
+        """Start a new set of lines."""
+        if self._reporter is not None:
+            self._write("\n")
+            self._progress = Progress(checkpoints, self._write, live=self._reporter.isatty)
+
+    def heard(self, event: dict[str, Any]) -> None:
+        """Show an event."""
+        if self._progress:
+            self._progress.heard(event)
+
+    def tick(self) -> None:
+        """Bring the live line up to date."""
+        if self._progress:
+            self._progress.tick()
+
+    def end(self) -> None:
+        """Remove the live line."""
+        if self._progress:
+            self._progress.end()
+            self._progress = None
+
+    def _write(self, text: str) -> None:
+        assert self._reporter is not None
+        with self._capture.global_and_fixture_disabled():
+            self._reporter.write(text)
+            self._reporter.flush()
+
+
+@pytest.fixture(scope="session")
+def ckpt_settings(pytestconfig: pytest.Config) -> Settings:
+    """What the user decided about the run."""
+    return pytestconfig.stash[SESSION].settings
+
+
+@pytest.fixture(scope="session")
+def ckpt_limits(pytestconfig: pytest.Config) -> ClusterLimits:
+    """The limits of the cluster that the storage is meant for."""
+    return pytestconfig.stash[SESSION].plan.limits
+
+
+@pytest.fixture(scope="session")
+def ckpt_target(pytestconfig: pytest.Config) -> Path:
+    """The run's own folder on the target."""
+    return Path(pytestconfig.stash[SESSION].facts.target_folder)
+
+
+@pytest.fixture(scope="session")
+def bench(request: pytest.FixtureRequest) -> Bench:
+    """Hands out measurements: the first to ask launches the ranks, for all subjects that the session will ask for."""
+    stash = request.config.stash
+    bench = stash[SESSION].bench(TerminalObserver(request.config), stash[PLUGINS])
+    asked = {item.callspec.params["subject"] for item in request.session.items if _has_subject(item)}  # type: ignore[attr-defined]
+    bench.want(asked)
+    return bench
+
+
+@pytest.fixture(scope="session")
+def checks(pytestconfig: pytest.Config) -> Checks:
+    """Hands out what checks of the target's behaviour saw; each is made once."""
+    return pytestconfig.stash[SESSION].checks()
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Return a function that measures a subject and judges the requirement of this test on it.
+
+    It fails the test when a required requirement is not met and skips it when it could not be decided; a
+    failed advisory requirement is reported as such and fails nothing.
+    """
+    mark = request.node.get_closest_marker("requirement")
+    session = request.config.stash[SESSION]
+    requirement = session.catalogue[mark.args[0]]
+
+    def decide_and_tell(subject: str) -> None:
+        if subject not in (known := session.subjects(requirement.id)):
+            pytest.fail(f"'{subject}' is no subject of {requirement.id}; it has {', '.join(known)}", pytrace=False)
+        if requirement.suite == "conformance":
+            verdict = _judge_behaviour(requirement, subject, session, request.getfixturevalue("checks"))
+            carried: dict[str, Any] = {}
+            raw = f"observations/{requirement.id}.{subject}.json"
+        else:
+            verdict, carried = _judge(requirement, subject, session, request.getfixturevalue("bench"))
+            raw = f"measurements/{subject}.json"
+        verdict = session.waived(verdict)
+        request.node.stash[_CARRIED] = {"verdict": json.dumps(to_plain(verdict)), **carried}
+        names = ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
+        properties = [("requirement", verdict.id), *((name, getattr(verdict, name)) for name in names)]
+        request.node.user_properties.extend((name, value) for name, value in properties if value is not None)
+        if verdict.outcome in ("not run", "waived"):
+            pytest.skip(verdict.because)
+        if verdict.outcome == "failed" and verdict.severity == "required":
+            explain = ""
+            if requirement.suite != "conformance":
+                explain = f"pytest-ckpt plan {command_words(session.settings, ('--ckpt-report', '--ckpt-config'))}"
+            text = failure_text(to_plain(verdict), explain)
+            pytest.fail(f"{text}\nraw data: {session.folder / raw}", pytrace=False)
+
+    return decide_and_tell
+
+
+def carry(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Hang what a test decided on its report."""
+    if report.when == "call" and _CARRIED in item.stash:
+        setattr(report, CARRIED, item.stash[_CARRIED])
+
+
+def _judge(requirement: Requirement, subject: str, session: Session, bench: Bench) -> tuple[Verdict, dict[str, Any]]:
+    planned = session.plan.of(subject)
+    if planned.not_run:
+        return not_run(requirement, subject, f"{planned.not_run}.", session.gates), {}
+    measurement = bench.measurement(subject)
+    verdict = decide(requirement, measurement, session.plan.limits, session.gates)
+    kind = _TIMED.get(requirement.id)
+    if kind is None:
+        return verdict, {}
+    seconds = [float(o.seconds) for o in measurement.operations if o.kind == kind]
+    return verdict, {"subject": subject, "kind": kind, "seconds": seconds, "bytes": int(measurement.bytes)}
+
+
+def _judge_behaviour(requirement: Requirement, subject: str, session: Session, checks: Checks) -> Verdict:
+    (check,) = (c for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject))
+    if not is_given(check, session.settings):
+        return not_run(requirement, subject, missing_need(check), session.gates)
+    return decide_observed(requirement, checks.observation(check), session.gates)
+
+
+def _has_subject(item: pytest.Item) -> bool:
+    return "subject" in getattr(getattr(item, "callspec", None), "params", {})

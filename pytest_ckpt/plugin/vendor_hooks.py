@@ -1,0 +1,296 @@
+"""Asks plugins what our hooks ask for: one by one, so that every answer and every error has a name.
+
+What is wrong before anything is written is a UsageError; what goes wrong around a launch fails the measurement; what
+goes wrong at the end costs a plugin its sections of the report, and nobody else anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, row
+from pytest_ckpt.launching.launch_hooks import Around, HookBroke
+from pytest_ckpt.plugin import hookspecs
+from pytest_ckpt.support.errors import UsageError, nearest
+from pytest_ckpt.support.redaction import HIDDEN, is_telling
+from pytest_ckpt.vendors import PluginFacts, in_words, read_facts, read_requirement, read_section
+
+PREFIX = "pytest_ckpt_"
+HOOKS = tuple(name for name in vars(hookspecs) if name.startswith(PREFIX))
+TWINS = {
+    "pytest_ckpt_drop_caches": "ckpt_drop_caches",
+    "pytest_ckpt_power_cut": "ckpt_power_cut",
+    "pytest_ckpt_launch_command": "ckpt_launcher",
+}
+"""Hooks that decide what an option decides too, with the option's name in ini files."""
+
+_BEFORE, _AFTER, _SECTIONS = "pytest_ckpt_before_measure", "pytest_ckpt_after_measure", "pytest_ckpt_report_sections"
+# Called in workers of xdist too; what only the controller asks, a plugin may have there alone.
+_EVERYWHERE = (_BEFORE, _AFTER, "pytest_ckpt_requirements", "pytest_ckpt_suites")
+_NO_COMMANDS = ("auto", "never")
+_MEND = "Mend the plugin, or run without it."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Plugin:
+    """A plugin by name; ``implements`` goes from hooks to what pluggy knows of its functions."""
+
+    name: str
+    version: str
+    implements: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.version}".rstrip()
+
+
+class Plugins(Around):
+    """The plugins of a pytest that implement our hooks, in the order in which pytest calls them."""
+
+    def __init__(self, config: pytest.Config, found: Sequence[_Plugin]) -> None:
+        self._config = config
+        self._found = tuple(found)
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Plugins:
+        """Return the plugins that are loaded now. Raises UsageError where one implements what is no hook."""
+        manager = config.pluginmanager
+        found: dict[int, _Plugin] = {}
+        for name in HOOKS:
+            for implementation in reversed(getattr(manager.hook, name).get_hookimpls()):
+                plugin = implementation.plugin
+                mine = found.setdefault(id(plugin), _identify(config, plugin, implementation.plugin_name))
+                if implementation.wrapper or implementation.hookwrapper:
+                    raise UsageError(
+                        f"Plugin {mine.label} wraps {name}, and plugins are asked one by one.",
+                        "Implement the hook without wrapper=True.",
+                    )
+                mine.implements[name] = implementation
+        for plugin in manager.get_plugins():
+            for hook in own_hooks(manager, plugin):
+                if hook.name not in HOOKS and not all(i.optionalhook for i in hook.get_hookimpls()):
+                    name = _identify(config, plugin, manager.get_name(plugin) or "").name
+                    raise UsageError(
+                        f"Plugin {name} implements {hook.name}, which is no hook{nearest(hook.name, HOOKS)}.",
+                        f"Known are {', '.join(HOOKS)}.",
+                    )
+        return cls(config, _told_apart(found.values()))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return name, version and hooks of every plugin, in plain types."""
+        return [
+            to_plain(PluginFacts(name=p.name, version=p.version, hooks=tuple(h for h in HOOKS if h in p.implements)))
+            for p in self._found
+        ]
+
+    def told(self, settings: Settings) -> list[dict[str, Any]]:
+        """Return the records with what every plugin tells of the environment. Raises UsageError."""
+        records = {record["name"]: record for record in self.records()}
+        for plugin, said in self._ask("pytest_ckpt_environment_facts", settings=settings):
+            with _checks(plugin, "pytest_ckpt_environment_facts"):
+                facts = read_facts(said)
+            records[plugin.name]["facts"] = {n: HIDDEN if is_telling(n) else value for n, value in facts.items()}
+        return list(records.values())
+
+    def settings(self, settings: Settings) -> dict[str, tuple[str, str]]:
+        """Return (source, text), by the option's name in ini files, of what plugins decide. Raises UsageError.
+
+        Plugins are asked only for what was said nowhere else in ``settings``.
+        """
+        decided = {}
+        for hook, ini_name in TWINS.items():
+            option = "--" + ini_name.replace("_", "-")
+            if any(o.option == option and o.source != "default" for o in settings.origins):
+                continue
+            answers = [(p, said) for p, said in self._ask(hook, settings=settings) if said is not None]
+            for plugin, said in answers:
+                with _checks(plugin, hook):
+                    if not isinstance(said, str) or not said.strip():
+                        raise ValueError(f"{said!r} is no command; a text, or None, is expected")
+                    if said.strip() in _NO_COMMANDS:
+                        raise ValueError(f"'{said}' is no command: only who runs the acceptance says so, with {option}")
+            if len(answers) > 1:
+                names = " and ".join(plugin.label for plugin, _ in answers)
+                raise UsageError(
+                    f"Plugins {names} both answer {hook}, and one command is needed.",
+                    f"Say which: {option}={answers[0][1]!r} wins over plugins.",
+                )
+            for plugin, said in answers:
+                decided[ini_name] = (f"hook of {plugin.name}", said)
+        return decided
+
+    def requirements(self, settings: Settings) -> tuple[Requirement, ...]:
+        """Return the requirements of all plugins. Raises UsageError."""
+        hook = "pytest_ckpt_requirements"
+        rows: dict[str, Requirement] = {}
+        for plugin, said in self._ask(hook, settings=settings):
+            with _checks(plugin, hook):
+                for one in _listed(said, "requirements"):
+                    requirement = read_requirement(one, plugin.name)
+                    other = "pytest-ckpt" if requirement.id in REQUIREMENTS else None
+                    if requirement.id in rows:
+                        other = f"plugin {rows[requirement.id].plugin}"
+                    if other:
+                        raise ValueError(f"the id {requirement.id} is that of a requirement of {other}; choose another")
+                    rows[requirement.id] = requirement
+        return tuple(rows.values())
+
+    def suites(self, settings: Settings) -> list[str]:
+        """Return the folders and files of tests that plugins want to be run. Raises UsageError."""
+        hook = "pytest_ckpt_suites"
+        places = []
+        for plugin, said in self._ask(hook, settings=settings):
+            with _checks(plugin, hook):
+                for place in _listed(said, "folders or files"):
+                    if not isinstance(place, str | Path) or not Path(place).exists():
+                        raise ValueError(f"{place!r} is no folder or file")
+                    places.append(str(Path(place).absolute()))
+        return list(dict.fromkeys(places))
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a plugin wants to be called around a launch."""
+        return any(_BEFORE in p.implements or _AFTER in p.implements for p in self._found)
+
+    def before(self, subjects: tuple[str, ...]) -> None:
+        """Call every plugin, up to the first that fails. Raises HookBroke."""
+        for _ in self._call(_BEFORE, subjects=subjects):
+            pass
+
+    def after(self, measurement: Measurement) -> None:
+        """Call every plugin, each with a copy and also when one before it failed. Raises HookBroke for the first."""
+        broke: list[HookBroke] = []
+        for plugin in self._found:
+            copied = json.loads(json.dumps(to_plain(measurement)))
+            try:
+                for _ in self._call(_AFTER, only=plugin, measurement=from_plain(Measurement, copied)):
+                    pass
+            except HookBroke as error:
+                broke.append(error)
+        if broke:
+            raise HookBroke(str(broke[0]), "\n".join(error.trace for error in broke))
+
+    def sections(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return what plugins write into the report, each shown a copy; a plugin that fails is named in its place."""
+        found = []
+        for plugin in self._found:
+            try:
+                for _, said in self._call(_SECTIONS, only=plugin, document=json.loads(json.dumps(document))):
+                    with _checks(plugin, _SECTIONS):
+                        found += [{"plugin": plugin.name} | read_section(one) for one in _listed(said, "sections")]
+            except (HookBroke, UsageError, KeyboardInterrupt) as error:
+                # Hours of measuring must not be lost for a page of text, nor may it be missing without a word.
+                text = error.what if isinstance(error, UsageError) else str(error) or in_words(error)
+                failed = {"title": "This plugin's sections could not be written", "paragraphs": [text]}
+                found.append({"plugin": plugin.name, **failed, "head": [], "rows": []})
+        return found
+
+    def differs(
+        self, told: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], extras: Sequence[Requirement]
+    ) -> str:
+        """Say in what the plugins here, with ``extras``, are not those of a controller; empty where they are alike."""
+        if odd := sorted(_everywhere(told) ^ _everywhere(self.records())):
+            names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
+            return (
+                f"A worker of pytest-xdist has not the plugins of the run: {names} is not on both sides. Load plugins "
+                "so that workers have them too: with -p, an entry point, or a conftest.py."
+            )
+        if [row(r) for r in extras] != list(rows):
+            return "A worker of pytest-xdist has other requirements of plugins than the run."
+        return ""
+
+    def _ask(self, hook: str, **given: Any) -> Iterator[tuple[_Plugin, Any]]:
+        """Yield (plugin, answer). Raises UsageError where a plugin fails."""
+        try:
+            yield from self._call(hook, **given)
+        except HookBroke as error:
+            raise UsageError(str(error), _MEND) from None
+
+    def _call(self, hook: str, *, only: _Plugin | None = None, **given: Any) -> Iterator[tuple[_Plugin, Any]]:
+        """Yield (plugin, answer) of every plugin, or of one. Raises HookBroke where one fails."""
+        for plugin in self._found if only is None else (only,):
+            implementation = plugin.implements.get(hook)
+            if implementation is None:
+                continue
+            arguments = given | {"config": self._config}
+            try:
+                answer = implementation.function(**{name: arguments[name] for name in implementation.argnames})
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # also what pytest's own skip and fail raise
+                raise _broken(plugin, hook, implementation.function, error) from None
+            yield plugin, answer
+
+
+def own_hooks(manager: pytest.PytestPluginManager, plugin: object) -> list[Any]:
+    """Return the hooks with our prefix that a plugin implements, known or not."""
+    return [h for h in manager.get_hookcallers(plugin) or () if h.name.startswith(PREFIX)]
+
+
+def plugin_name(config: pytest.Config, plugin: object, registered: str) -> str:
+    """Return the name by which reports and errors call a plugin."""
+    if registered.isdigit():
+        return type(plugin).__qualname__
+    place = Path(registered)
+    return str(place.relative_to(config.rootpath)) if place.is_relative_to(config.rootpath) else registered
+
+
+def _identify(config: pytest.Config, plugin: object, registered: str) -> _Plugin:
+    distributions = config.pluginmanager.list_plugin_distinfo()
+    versions = [str(d.version) for known, d in distributions if known is plugin]
+    version = versions[0] if versions else str(getattr(plugin, "__version__", ""))
+    return _Plugin(name=plugin_name(config, plugin, registered), version=version, implements={})
+
+
+def _everywhere(records: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, tuple[str, ...]]]:
+    """Return (name, version, hooks) of the plugins that every process of a run must have."""
+    found = ((p["name"], p["version"], tuple(h for h in p["hooks"] if h in _EVERYWHERE)) for p in records)
+    return {plugin for plugin in found if plugin[2]}
+
+
+def _told_apart(plugins: Iterable[_Plugin]) -> tuple[_Plugin, ...]:
+    """Return the plugins with names that no two share."""
+    named: dict[str, _Plugin] = {}
+    for plugin in plugins:
+        name, number = plugin.name, 1
+        while name in named:
+            number += 1
+            name = f"{plugin.name} ({number})"
+        named[name] = dataclasses.replace(plugin, name=name)
+    return tuple(named.values())
+
+
+@contextlib.contextmanager
+def _checks(plugin: _Plugin, hook: str) -> Iterator[None]:
+    """Turn the ValueError of what reads an answer into a UsageError that names plugin and hook."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"{hook} of plugin {plugin.label}: {error}.", _MEND) from None
+
+
+def _listed(said: object, what: str) -> Iterable[Any]:
+    if not isinstance(said, list | tuple):
+        raise ValueError(f"{said!r} was returned, and a list of {what} is expected")
+    return said
+
+
+def _broken(plugin: _Plugin, hook: str, function: Any, error: BaseException) -> HookBroke:
+    file = function.__code__.co_filename
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
+    said = str(error) if isinstance(error, UsageError | pytest.UsageError) else in_words(error)
+    trace = "".join(traceback.format_exception(error))
+    return HookBroke(f"Plugin {plugin.label} failed in {hook}: {said}{where}", trace)

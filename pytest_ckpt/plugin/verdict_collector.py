@@ -1,0 +1,75 @@
+"""The controller's book: verdicts as tests report them, also over xdist; it writes the report, once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, quieten_benchmark
+from pytest_ckpt.plugin.vendor_hooks import Plugins
+from pytest_ckpt.report.text import summary_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_ckpt.run.session import Session
+
+# The attribute with which a test's report carries what was decided; plain types only, so that it survives xdist.
+CARRIED = "pytest_ckpt"
+
+
+class Ledger:
+    """Collects the verdicts of a run; registered on the controller only."""
+
+    def __init__(self, config: pytest.Config, session: Session, plugins: Plugins) -> None:
+        self._config = config
+        self._session = session
+        self._plugins = plugins
+        self._verdicts: list[Verdict] = []
+        self._document: dict[str, Any] | None = None
+        self._is_closed = False
+
+    def pytest_sessionstart(self) -> None:
+        """Leave the last word to the verdict."""
+        quieten_benchmark(self._config)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take a verdict out of a test's report, and its seconds into pytest-benchmark."""
+        carried = getattr(report, CARRIED, None)
+        if carried is None or report.when != "call":
+            return
+        self._verdicts.append(from_plain(Verdict, json.loads(carried["verdict"])))
+        add_benchmark(self._config, carried)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the report with what there is and set the exit code of the contract."""
+        undecided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        self._is_closed = True
+        self._document = self._close(int(exitstatus), final=exitstatus not in undecided)
+        session.exitstatus = self._document["exit_code"]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+        """Print the verdict last, also when a comparison of pytest-benchmark ends the summary with an error."""
+        try:
+            return (yield)
+        finally:
+            if self._document is not None:
+                terminalreporter.section("storage acceptance for AI checkpoints")
+                for line, markup in summary_lines(self._document):
+                    terminalreporter.write_line(line, **markup)
+                for words in self._session.last_words:
+                    terminalreporter.write_line(words)
+
+    def pytest_unconfigure(self) -> None:
+        """Clean the target when pytest ended before its session did."""
+        if not self._is_closed:
+            self._close(int(pytest.ExitCode.INTERNAL_ERROR), final=True)
+
+    def _close(self, exit_code: int, *, final: bool) -> dict[str, Any]:
+        return self._session.close(self._verdicts, exit_code, final=final, sections=self._plugins.sections)

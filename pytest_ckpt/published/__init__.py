@@ -1,0 +1,1 @@
+"""Results of DLIO and mlpstorage, read from their files and judged by the same limits."""

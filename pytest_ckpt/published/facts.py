@@ -1,0 +1,245 @@
+"""What a result folder says about its run: model, processes, pauses, hosts, and the figures that were published. Pure.
+
+Sources, best first: mlpstorage's metadata, DLIO's composed configuration (``dlio_config/config.yaml``), its overrides,
+the summary. All are optional: published folders lack one or the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_ckpt.facts.measurement import OperationKind
+from pytest_ckpt.sizing.architectures import MODELS, Model
+
+_GIB = 2**30
+# Names of one figure in the summaries of different versions; all of them are GiB.
+_GIGABYTES = ("GB", "GiB")
+_PREFIX = "workload."
+_ENDLESS = 1e15
+
+# More than any run has: larger counts are mistakes in a file.
+_MOST_PROCESSES, _MOST_CHECKPOINTS = 16_384, 4_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """What a summary says of the saves or of the loads: means over rank 0's own times. GiB, whatever letters it has."""
+
+    seconds: float | None
+    gib_per_second: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What the files beside the statistics say. Everything that no file says is None or empty.
+
+    ``planned`` is how many saves and loads were asked for. ``pause_varies``: each pause was drawn at random.
+    ``rank_sync``: every rank waited for the slowest before it stopped its clock. ``cached_bytes`` is what the page
+    caches of all hosts held when the run began. ``contradictions`` are sentences about files that disagree.
+    """
+
+    model: str = ""
+    architecture: Mapping[str, Any] = field(default_factory=dict)
+    processes: int | None = None
+    mode: str = ""
+    seconds_between: float | None = None
+    pause_varies: bool = False
+    rank_sync: bool = False
+    planned: Mapping[OperationKind, int] = field(default_factory=dict)
+    fsync: bool | None = None
+    checkpoint_folder: str = ""
+    bytes: int | None = None
+    hosts: tuple[str, ...] = ()
+    host_count: int | None = None
+    host_memory_bytes: tuple[int, ...] = ()
+    cached_bytes: int | None = None
+    published: Mapping[OperationKind, Published] = field(default_factory=dict)
+    kind_of_benchmark: str = ""
+    contradictions: tuple[str, ...] = ()
+
+
+def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
+    """Put together what the files say; each is its parsed content, None where it is missing."""
+    meta, about = _table(metadata), _table(summary)
+    workload = _table(_table(config).get("workload"))
+    said = _overridden(overrides)
+    parts = [_table(meta.get("parameters")), workload]
+    checkpoint: dict[str, Any] = {}
+    for part in (said, *(_table(p.get("checkpoint")) for p in reversed(parts))):
+        checkpoint |= part
+    architecture = next((m for p in parts if (m := _table(p.get("model")))), {})
+    counts = {
+        "mlpstorage's metadata": _count(meta.get("num_processes")),
+        "summary.json": _count(about.get("num_accelerators")),
+    }
+    known = {name: count for name, count in counts.items() if count}
+    contradictions = []
+    if len(set(known.values())) > 1:
+        contradictions.append(
+            "The files disagree on the processes: " + ", ".join(f"{n} says {c:,}" for n, c in known.items()) + "."
+        )
+    pauses = {
+        name: _between(_table(part.get("checkpoint")).get("time_between_checkpoints"))
+        for name, part in zip(("mlpstorage's metadata", "config.yaml"), parts, strict=True)
+    }
+    recorded = {name: pause for name, pause in pauses.items() if pause is not None}
+    if len(set(recorded.values())) > 1:
+        contradictions.append(
+            "The files disagree on the time between checkpoints: "
+            + ", ".join(f"{n} says {p:g} s" for n, p in recorded.items())
+            + "."
+        )
+    metric = _table(about.get("metric"))
+    machines = [_table(h) for h in _list(_table(meta.get("system_info")).get("hosts"))]
+    memory = [_number(_table(m.get("memory")).get("total")) for m in machines]
+    if not any(memory):
+        memory = [None if (gib := _number(g)) is None else gib * _GIB for g in _list(about.get("host_memory_GB"))]
+    size = next((n for g in _GIGABYTES if (n := _number(metric.get(f"checkpoint_size_{g}")))), None)
+    hosts = tuple(str(m["hostname"]) for m in machines if m.get("hostname"))
+    return Facts(
+        model=_text(meta.get("model")) or _text(said.get("workload")) or _text(architecture.get("name")),
+        architecture=architecture,
+        processes=next(iter(known.values()), None),
+        mode=_text(checkpoint.get("mode")),
+        seconds_between=_between(checkpoint.get("time_between_checkpoints")),
+        pause_varies=_varies(checkpoint.get("time_between_checkpoints")),
+        rank_sync=checkpoint.get("rank_sync") is True,
+        planned=_planned(checkpoint),
+        fsync=checkpoint["fsync"] if isinstance(checkpoint.get("fsync"), bool) else None,
+        checkpoint_folder=_text(checkpoint.get("checkpoint_folder")),
+        bytes=None if not size else round(size * _GIB),
+        hosts=hosts or tuple(filter(None, [_text(about.get("hostname"))])),
+        host_count=_count(about.get("num_hosts")) or len(machines) or None,
+        host_memory_bytes=tuple(int(m) for m in memory if m),
+        cached_bytes=_cached(meta),
+        published={kind: found for kind in ("save", "load") if (found := _published(metric, kind))},
+        kind_of_benchmark=_text(meta.get("benchmark_type")),
+        contradictions=tuple(contradictions),
+    )
+
+
+def model_by_name(name: str) -> Model | None:
+    """Return the model that ``llama3-405b``, ``llama_405b`` or ``llama3_405b`` means."""
+    size = name.lower().replace("_", "-").rsplit("-", 1)[-1]
+    return MODELS.get(f"llama3-{size}") if name.lower().startswith("llama") else None
+
+
+def model_by_architecture(architecture: Mapping[str, Any]) -> Model | None:
+    """Return the model of the workload with just this architecture."""
+    shape, cut = _table(architecture.get("transformer")), _table(architecture.get("parallelism"))
+    asked = (
+        architecture.get("num_layers"),
+        shape.get("hidden_size"),
+        shape.get("ffn_hidden_size"),
+        shape.get("vocab_size"),
+        shape.get("num_attention_heads"),
+        shape.get("num_kv_heads"),
+        cut.get("tensor"),
+        cut.get("pipeline"),
+        cut.get("zero_stage"),
+    )
+    for model in MODELS.values():
+        ours = (
+            model.layers,
+            model.hidden,
+            model.feed_forward,
+            model.vocabulary,
+            model.heads,
+            model.key_value_heads,
+            model.tensor_parallel,
+            model.pipeline_parallel,
+            model.zero_stage,
+        )
+        if asked == ours:
+            return model
+    return None
+
+
+def _published(metric: Mapping[str, Any], kind: str) -> Published | None:
+    seconds = _number(metric.get(f"{kind}_checkpoint_duration_mean_seconds"))
+    rate = next(
+        (n for g in _GIGABYTES if (n := _number(metric.get(f"{kind}_checkpoint_io_mean_{g}_per_second")))), None
+    )
+    return Published(seconds=seconds, gib_per_second=rate) if seconds or rate else None
+
+
+def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
+    """Return how many of each kind were asked for; 0 and -1 both mean none."""
+    found: dict[OperationKind, int] = {}
+    if (writes := _whole(checkpoint.get("num_checkpoints_write"))) is not None and writes <= _MOST_CHECKPOINTS:
+        found["save"] = max(0, writes)
+    if (reads := _whole(checkpoint.get("num_checkpoints_read"))) is not None and reads <= _MOST_CHECKPOINTS:
+        found["load"] = max(0, reads)
+    return found
+
+
+def _overridden(overrides: Any) -> dict[str, Any]:
+    """Return the checkpoint settings of Hydra's override lines, such as ``++workload.checkpoint.fsync=True``."""
+    found: dict[str, Any] = {}
+    for line in _list(overrides):
+        name, _, value = str(line).lstrip("+").partition("=")
+        if name == "workload":
+            found["workload"] = value
+        elif name.startswith(f"{_PREFIX}checkpoint."):
+            found[name.removeprefix(f"{_PREFIX}checkpoint.")] = _as_number(value)
+    return found
+
+
+def _as_number(text: str) -> Any:
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def _between(value: Any) -> float | None:
+    """Return the pause that a configuration asks for; DLIO takes the amount of a negative one."""
+    if isinstance(value, dict) and not _varies(value):
+        value = value.get("mean")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(abs(value)) if abs(value) < _ENDLESS else None
+
+
+def _varies(value: Any) -> bool:
+    """Whether a pause is described by a distribution, from which every rank draws."""
+    return isinstance(value, dict) and bool(value) and ("type" in value or "stdev" in value or "mean" not in value)
+
+
+def _cached(meta: Mapping[str, Any]) -> int | None:
+    """Return what the hosts' page caches held when mlpstorage began, None where it does not say so of each."""
+    began = _table(_table(meta.get("cluster_snapshots")).get("start"))
+    hosts = _list(began.get("hosts")) or _list(_table(meta.get("system_info")).get("hosts"))
+    held = [_whole(_table(_table(host).get("memory")).get("cached")) for host in hosts]
+    known = [amount for amount in held if amount is not None and amount >= 0]
+    return sum(known) if known and len(known) == len(held) else None
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _ENDLESS else None
+
+
+def _count(value: Any) -> int | None:
+    whole = _whole(value)
+    return whole if whole is not None and 0 < whole <= _MOST_PROCESSES else None
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number above 0; a mean over nothing is NaN there."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < _ENDLESS else None

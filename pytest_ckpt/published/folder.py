@@ -1,0 +1,221 @@
+"""Reads result folders: finds the runs below a folder, and reads each one's files as far as they can be believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.published.facts import Facts, facts_of
+from pytest_ckpt.published.times import RankTimes, logged_times, rank_times
+
+STATISTICS = "_per_epoch_stats.json"
+LOG, SUMMARY, CONFIGURATION = "dlio.log", "summary.json", "dlio_config"
+
+_STATISTICS = re.compile(r"(0|[1-9]\d{0,6})_per_epoch_stats\.json", re.ASCII)
+_METADATA = re.compile(r".+_metadata(?:\.\w+)?\.json")
+# A rank's file of 20 operations has 5 kB; what is larger than this is not one.
+_MOST_BYTES = 32 << 20
+# Rank 0's log of 20 operations has some 20 kB; with everything that libraries may say, it stays below this.
+_MOST_LOG_BYTES = 256 << 20
+# More ranks than any layout has.
+_MOST_RANKS = 16_384
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """Something about one file, or folder, that the reader of the result should know."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a run lies: its folder, and who published which system, as far as the tree of folders says so."""
+
+    folder: Path
+    submitter: str
+    system: str
+    model_folder: str
+
+    @property
+    def is_published_tree(self) -> bool:
+        """Whether the folders have the order of published results."""
+        return bool(self.system)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFiles:
+    """What could be read of one run. ``is_training`` is True for a run of another benchmark."""
+
+    place: Place
+    facts: Facts
+    ranks: dict[int, RankTimes]
+    rank0_from_log: bool
+    messages: tuple[Message, ...]
+    is_training: bool = False
+
+
+def find_runs(folder: Path, overlooked: Callable[[Message], None] = lambda _message: None) -> list[Path]:
+    """Return the run folders at and below ``folder``, in the order of their names.
+
+    ``overlooked`` is told of folders that cannot be read, and of links to folders, which are not followed.
+    """
+    found = []
+
+    def closed(error: OSError) -> None:
+        overlooked(Message(path=str(error.filename), text=f"it cannot be read: {error.strerror}."))
+
+    for here, folders, files in os.walk(folder, onerror=closed):
+        folders.sort()
+        statistics = any(map(_STATISTICS.fullmatch, files))
+        if statistics or LOG in files or SUMMARY in files or any(map(_METADATA.fullmatch, files)):
+            found.append(Path(here))
+        for name in folders:
+            if _is_link(Path(here, name)):
+                overlooked(Message(path=str(Path(here, name)), text="it is a link to a folder, and was not followed."))
+        if statistics:
+            folders.clear()
+        elif CONFIGURATION in folders:
+            folders.remove(CONFIGURATION)
+    return found
+
+
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except OSError:
+        # Walking into it will fail in the same way, and be told.
+        return False
+
+
+def place_of(folder: Path) -> Place:
+    """Say who published which system, from ``SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME``."""
+    parts = folder.absolute().parts
+    for kind in ("checkpointing", "training"):
+        if kind in parts[1:-1]:
+            at = len(parts) - 2 - parts[-2::-1].index(kind)
+            published = at >= 3 and parts[at - 2] == "results"
+            return Place(
+                folder=folder,
+                submitter=parts[at - 3] if published else "",
+                system=parts[at - 1] if published else "",
+                model_folder=parts[at + 1],
+            )
+    return Place(folder=folder, submitter="", system="", model_folder=folder.parent.name)
+
+
+def read_run(folder: Path, heard: Callable[[], None] = lambda: None) -> RunFiles:
+    """Read one run folder; ``heard`` is called for every rank's file. Raises OSError for a folder that is gone."""
+    messages: list[Message] = []
+    names = sorted(entry.name for entry in os.scandir(folder) if not entry.is_dir())
+    place = place_of(folder)
+    facts = _facts(folder, names, messages)
+    nothing = RunFiles(place=place, facts=facts, ranks={}, rank0_from_log=False, messages=())
+    if facts.kind_of_benchmark not in ("", "checkpointing"):
+        return replace(nothing, is_training=True)
+    ranks: dict[int, RankTimes] = {}
+    for name in names:
+        if name.endswith(STATISTICS) and not _STATISTICS.fullmatch(name):
+            messages.append(Message(path=str(folder / name), text="left out: DLIO names no rank's file like this."))
+    for rank, name in sorted((int(m[1]), m[0]) for m in map(_STATISTICS.fullmatch, names) if m):
+        if rank >= _MOST_RANKS:
+            messages.append(Message(path=str(folder / name), text="left out: no run has so many ranks."))
+            continue
+        heard()
+        content, fault = read_json(folder / name)
+        if fault:
+            messages.append(Message(path=str(folder / name), text=fault))
+            continue
+        times = rank_times(content)
+        if times.is_training or (not times.timings and not times.faults and place.model_folder and _trains(folder)):
+            return replace(nothing, is_training=True)
+        messages += [Message(path=str(folder / name), text=f"{text}.") for text in times.faults]
+        if not times.timings and not times.faults:
+            messages.append(Message(path=str(folder / name), text="it holds no operation."))
+        if times.timings:
+            ranks[rank] = times
+    rank0_from_log = False
+    if 0 not in ranks and (folder / LOG).is_file():
+        times = _logged(folder / LOG, messages)
+        if times.timings:
+            ranks[0], rank0_from_log = times, True
+            messages.append(Message(path=str(folder / LOG), text="rank 0's times were read from this log."))
+    messages += [Message(path=str(folder), text=text) for text in facts.contradictions]
+    return RunFiles(place=place, facts=facts, ranks=ranks, rank0_from_log=rank0_from_log, messages=tuple(messages))
+
+
+def read_json(path: Path) -> tuple[Any, str]:
+    """Return (content, "") or (None, what is wrong with the file)."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return None, "it is no file."
+        if found.st_size > _MOST_BYTES:
+            return None, "it is far too large for what it should be."
+        data = path.read_bytes()
+    except OSError as error:
+        return None, f"it cannot be read: {error.strerror}."
+    if not data.strip():
+        return None, "it is empty."
+    try:
+        return json.loads(data), ""
+    except (ValueError, RecursionError) as error:
+        return None, f"it is not JSON, or cut off: {error}."
+
+
+def _facts(folder: Path, names: list[str], messages: list[Message]) -> Facts:
+    def content(name: str) -> Any:
+        found, fault = read_json(folder / name)
+        if fault:
+            messages.append(Message(path=str(folder / name), text=fault))
+        return found
+
+    metadata = next((content(name) for name in names if _METADATA.fullmatch(name)), None)
+    return facts_of(
+        metadata,
+        _yaml(folder / CONFIGURATION / "config.yaml", messages),
+        _yaml(folder / CONFIGURATION / "overrides.yaml", messages),
+        content(SUMMARY) if SUMMARY in names else None,
+    )
+
+
+def _yaml(path: Path, messages: list[Message]) -> Any:
+    if not path.is_file():
+        return None
+    import yaml  # noqa: PLC0415 - many folders have none
+
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError("it is far too large for what it should be")
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        messages.append(Message(path=str(path), text=f"it cannot be read: {error.strerror}."))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        messages.append(Message(path=str(path), text=f"it is not YAML: {' '.join(str(error).split())}."))
+    return None
+
+
+def _logged(path: Path, messages: list[Message]) -> RankTimes:
+    def lines() -> Iterator[str]:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            yield from file
+
+    try:
+        if path.stat().st_size > _MOST_LOG_BYTES:
+            messages.append(Message(path=str(path), text="it is far too large for what it should be."))
+            return logged_times(())
+        return logged_times(lines())
+    except OSError as error:
+        messages.append(Message(path=str(path), text=f"it cannot be read: {error.strerror}."))
+        return logged_times(())
+
+
+def _trains(folder: Path) -> bool:
+    return "training" in folder.absolute().parts

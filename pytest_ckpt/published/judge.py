@@ -1,0 +1,260 @@
+"""Decide about published results of DLIO or mlpstorage from their files: no target, no MPI, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt import __version__
+from pytest_ckpt.config.gate_files import built_in, load_gates
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.judging.catalogue import not_run
+from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.grading import (
+    EXIT_FAILED,
+    EXIT_INCOMPLETE,
+    asked_checks,
+    asked_requirements,
+    judge_run,
+    make_document,
+)
+from pytest_ckpt.published.folder import Message, find_runs, read_run
+from pytest_ckpt.published.results import Result, put_together
+from pytest_ckpt.published.runs import KINDS, Run, examine
+from pytest_ckpt.published.verdicts import NOT_TESTED, bases_text, judge_result
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.support.errors import UsageError
+
+SCHEMA = "pytest-ckpt/published/1"
+NEVER_CERTIFIED = (
+    "A published result certifies nothing: it shows neither that saves are durable, nor that loads are cold, nor that "
+    "bytes are right."
+)
+
+_MOST_TOLD = 20
+_MOST_OPERATIONS = 4_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """Everything below a folder: results, what there is to say about files that belong to none, and other runs."""
+
+    results: tuple[Result, ...]
+    messages: tuple[Message, ...]
+    run_count: int
+    training_count: int
+
+
+def find_results(folder: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
+    """Return the folders of runs at and below a folder, and what was overlooked.
+
+    Limits that cannot be derived are refused first.
+    """
+    overlooked: list[Message] = []
+    places = find_runs(folder, overlooked.append)
+    if places:
+        plan_run(resolve(command_line, {}), file_system=None, is_local=None)
+    return places, overlooked
+
+
+def read_results(
+    folder: Path,
+    places: Sequence[Path],
+    progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
+    overlooked: Iterable[Message] = (),
+) -> Found:
+    """Read the runs in ``places`` below a folder. ``progress`` is told runs done, of how many, and files read."""
+    runs: list[tuple[Run, list[Message]]] = []
+    loose = list(overlooked)
+    files = training = 0
+
+    def heard() -> None:
+        nonlocal files
+        files += 1
+        if files % 256 == 0:
+            progress(done, len(places), files)
+
+    done = 0
+    for done, place in enumerate(places):
+        progress(done, len(places), files)
+        try:
+            read = read_run(place, heard)
+        except OSError as error:
+            loose.append(Message(path=str(place), text=f"it cannot be read: {error.strerror}."))
+            continue
+        if read.is_training:
+            training += 1
+            continue
+        run, messages = examine(read)
+        if run is None:
+            loose += messages
+        else:
+            runs.append((run, messages))
+    progress(len(places), len(places), files)
+    return Found(
+        results=tuple(put_together(runs, folder)),
+        messages=tuple(loose),
+        run_count=len(places),
+        training_count=training,
+    )
+
+
+def judge_results(folder: Path, found: Found, command_line: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the report of the one result of a folder, or the table of many.
+
+    ``command_line`` holds the limits that were given. Raises UsageError when there is nothing to judge.
+    """
+    if not found.results:
+        told = [f"  {m.path}: {m.text}" for m in found.messages[:_MOST_TOLD]]
+        if found.training_count:
+            told.append(f"  {found.training_count} runs of other benchmarks, such as training, were passed over.")
+        raise UsageError(
+            f"{folder} holds no result that can be judged." + "".join(f"\n{line}" for line in told),
+            "Name a folder with <rank>_per_epoch_stats.json of a checkpointing run, or a tree of such folders.",
+        )
+    reports = [judge_one(result, folder, command_line) for result in found.results]
+    messages = [_plain_message(m, folder) for m in found.messages]
+    if len(reports) == 1:
+        reports[0]["published"]["messages"] += messages
+        return reports[0]
+    rows = [_row(report) for report in reports]
+    failed = any(report["exit_code"] == EXIT_FAILED for report in reports)
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "tree": str(folder),
+        "cluster": reports[0]["cluster"],
+        "results": rows,
+        "messages": [m for report in reports for m in report["published"]["messages"]] + messages,
+        "runs": found.run_count,
+        "passed_over": found.training_count,
+        "exit_code": EXIT_FAILED if failed else EXIT_INCOMPLETE,
+    }
+
+
+def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the report of one result: the document of a run, with what was published beside it.
+
+    Its paths are from ``folder``.
+    """
+    shards, measurement = result.layout, result.measurement
+    operations = min(n for kind in KINDS if (n := len(measurement.of_kind(kind))))
+    said = {
+        "ckpt_model": shards.model.name,
+        "ckpt_mode": shards.mode,
+        "ckpt_processes": str(shards.processes),
+        # Pooled runs may have more than any single one can be asked for.
+        "ckpt_operations": str(min(operations, _MOST_OPERATIONS)),
+    }
+    settings = resolve(command_line, said, ini_source="the published result")
+    plan = plan_run(settings, file_system=None, is_local=None)
+    gates = _gates(settings.gates)
+    verdicts = []
+    for requirement in asked_requirements(settings, gates):
+        if requirement.suite == "performance":
+            verdicts.append(judge_result(result, requirement, plan.limits, gates))
+        else:
+            checks = asked_checks(requirement, settings, gates)
+            verdicts += [not_run(requirement, check.subject, NOT_TESTED, gates) for check in checks]
+    judgement = judge_run(plan, settings, gates, verdicts, [measurement])
+    if judgement.grade == "certified":
+        # Gates that ask for no proof cannot make one.
+        judgement = replace(judgement, grade="incomplete", reasons=(NEVER_CERTIFIED,), exit_code=EXIT_INCOMPLETE)
+    folders = (run.files.facts.checkpoint_folder for run in result.runs)
+    document = make_document(
+        run={
+            "id": f"{result.system} {shards.subject}",
+            "version": __version__,
+            "started": result.runs[0].started or "1970-01-01T00:00:00",
+            "finished": result.runs[-1].ended or None,
+            "command": [],
+            "folder": "",
+        },
+        plan=plan,
+        settings=settings,
+        gates=replace(gates, certifies=False),
+        waivers=(),
+        judgement=judgement,
+        exit_code=judgement.exit_code,
+        measurements=[measurement],
+        observations=[],
+        environment={
+            "hosts": [{"host": name, "ranks": []} for name in measurement.hosts],
+            "target": {"path": next(filter(None, folders), ""), "file_system": None, "local": None},
+            "versions": {},
+            "launcher": "",
+        },
+        stages={},
+        left_behind=[],
+    )
+    document["published"] = {
+        "tool": "DLIO",
+        "system": result.system,
+        "runs": [_inside(run.folder, folder) for run in result.runs],
+        "figures": [
+            {**to_plain(result.figures[kind]), "basis": bases_text(result, kind) if result.figures[kind].bases else ""}
+            for kind in KINDS
+        ],
+        "signs": list(result.signs),
+        "messages": [_plain_message(m, folder) for m in result.messages],
+    }
+    return document
+
+
+def _gates(word: str) -> Gates:
+    """Return the table that was asked for; else speed and its proofs, for nothing else can be in the files."""
+    if word != "auto":
+        return load_gates(word, "", is_local=False)
+    return replace(
+        built_in("speed-only"),
+        name="published result",
+        text="Speed and its proofs: of how the storage behaves a published result says nothing.",
+        # Whatever is missing is named, one by one.
+        certifies=True,
+    )
+
+
+def _row(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one row of the table of a tree."""
+    (measurement,), published = report["measurements"], report["published"]
+    outcomes = {v["id"]: v["outcome"] for v in report["requirements"]}
+    return {
+        "system": published["system"],
+        "subject": measurement["subject"],
+        "model": measurement["model"],
+        "mode": measurement["mode"],
+        "processes": measurement["processes"],
+        "basis": measurement["basis"],
+        "runs": published["runs"],
+        "figures": published["figures"],
+        "signs": published["signs"],
+        "outcomes": outcomes,
+        "verdict": verdict_text(outcomes),
+        "grade": report["grade"],
+        "grade_reasons": report["grade_reasons"],
+        "certified_cluster": report["certified_cluster"][0],
+        "exit_code": report["exit_code"],
+    }
+
+
+def verdict_text(outcomes: Mapping[str, str]) -> str:
+    """Return the verdict on both times in a few words."""
+    save, load = outcomes.get("SAVE"), outcomes.get("LOAD")
+    late = [kind for kind, outcome in (("save", save), ("load", load)) if outcome == "failed"]
+    if late:
+        return f"{' and '.join(late)} too slow"
+    met = [kind for kind, outcome in (("save", save), ("load", load)) if outcome == "met"]
+    if len(met) == len(KINDS):
+        return "both in time"
+    return f"{met[0]} in time, the rest not known" if met else "not known"
+
+
+def _inside(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def _plain_message(message: Message, folder: Path) -> dict[str, str]:
+    return {"path": _inside(Path(message.path), folder), "text": message.text}

@@ -1,0 +1,251 @@
+"""Puts runs together to results: one system and layout, what was published of it and what was found. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
+from pytest_ckpt.published.cached import signs_of_cached_reads
+from pytest_ckpt.published.folder import Message
+from pytest_ckpt.published.runs import KINDS, Run
+from pytest_ckpt.published.slowest import ALL_RANKS, INFERRED, RANK_0, Slowest
+from pytest_ckpt.sizing.models import Layout
+from pytest_ckpt.support.units import format_seconds
+
+AT_MOST = "at most"
+"""The word for an operation of which only an upper bound is known, where bases are counted."""
+
+_WORDS = (ALL_RANKS, INFERRED, AT_MOST, RANK_0)
+
+# So many operations that agree to the microsecond are one run twice.
+_MOST_ALIKE = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """The saves, or the loads, of a result: as published, and as found. Seconds; rates in GiB/s.
+
+    ``published_seconds`` is the mean of rank 0's own times. ``slowest_mean_seconds`` is the same mean with the slowest
+    process in its place, over the operations of which it is known; ``overstatement`` is by how much longer that is
+    than the mean of rank 0's over just these. ``judged_seconds`` is the slowest operation: what a cluster waits for.
+    """
+
+    kind: OperationKind
+    operations: int
+    planned: int
+    bases: Mapping[str, int]
+    published_seconds: float | None
+    published_gib_per_second: float | None
+    published_in: str
+    slowest_mean_seconds: float | None
+    overstatement: float | None
+    judged_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """All runs of one system and layout."""
+
+    system: str
+    layout: Layout
+    runs: tuple[Run, ...]
+    measurement: Measurement
+    figures: Mapping[OperationKind, Figures]
+    planned: Mapping[OperationKind, int]
+    signs: tuple[str, ...]
+    messages: tuple[Message, ...]
+
+
+def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
+    """Return one result for each system and layout; runs that saved and runs that loaded belong together."""
+    groups: dict[tuple[str, str, str], list[tuple[Run, list[Message]]]] = {}
+    seen: dict[tuple[str, tuple[float, ...]], Run] = {}
+    for run, messages in runs:
+        group = groups.setdefault((*_origin(run), run.layout.subject), [])
+        times = tuple(o.seconds for o in run.operations)
+        first = seen.setdefault((run.started, times), run)
+        if first is not run and len(times) >= _MOST_ALIKE:
+            is_counted = any(other is first for other, _ in group)
+            once = ", and counts once" if is_counted else ""
+            text = f"it is the run of {_below(first.folder, top)}, to the microsecond: one of them is a copy{once}."
+            messages.append(Message(path=str(run.folder), text=text))
+            if is_counted:
+                group[0][1].extend(messages)
+                continue
+        group.append((run, messages))
+    results = []
+    for group in groups.values():
+        ordered = sorted((run for run, _ in group), key=lambda r: (r.started, str(r.folder)))
+        results.append(_result(ordered, tuple(m for _, messages in group for m in messages), top))
+    return sorted(results, key=lambda r: (r.system, r.layout.full_bytes, r.layout.subject))
+
+
+def _origin(run: Run) -> tuple[str, str]:
+    """Return what two runs share when they are the phases of one result."""
+    place, checkpoints = run.files.place, run.files.facts.checkpoint_folder
+    if place.is_published_tree:
+        return place.submitter, place.system
+    return ("checkpoints", checkpoints) if checkpoints else ("folder", str(run.folder.parent))
+
+
+def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Result:
+    shards = runs[0].layout
+    operations: list[Operation] = []
+    figures: dict[OperationKind, Figures] = {}
+    planned: dict[OperationKind, int] = {}
+    for kind in KINDS:
+        slowest = [o for run in runs for o in run.of_kind(kind)]
+        planned[kind] = sum(run.planned(kind) for run in runs)
+        figures[kind] = _figures(kind, runs, slowest, planned[kind])
+        operations += [_operation(o, index, shards) for index, o in enumerate(slowest, start=1)]
+    done = {kind: sum(o.kind == kind for o in operations) for kind in KINDS}
+    whole = [done[kind] for kind in KINDS if done[kind] and done[kind] == planned[kind]]
+    cut_off = any(done[kind] < planned[kind] for kind in KINDS)
+    hosts = max((run.files.facts.hosts for run in runs), key=len)
+    count = max(run.files.facts.host_count or 0 for run in runs)
+    measurement = Measurement(
+        subject=shards.subject,
+        model=shards.model.name,
+        mode=shards.mode,
+        processes=shards.processes,
+        hosts=hosts if len(hosts) >= count else (*hosts, *(f"host {n + 1}" for n in range(len(hosts), count))),
+        engine="DLIO",
+        scale=1.0,
+        seed=0,
+        bytes=shards.bytes,
+        full_bytes=shards.full_bytes,
+        rank_bytes=tuple(rank.bytes for rank in shards.ranks()),
+        basis=_weakest(operations),
+        operations_planned=max(planned.values()) if cut_off else min(whole),
+        operations=tuple(operations),
+        cache=None,
+        integrity=None,
+        durability=None,
+        engine_facts=_engine_facts(runs),
+    )
+    loads = [(o.index, o.seconds) for o in comparable(measurement.of_kind("load"))]
+    return Result(
+        system=_system(runs, top),
+        layout=shards,
+        runs=tuple(runs),
+        measurement=measurement,
+        figures=figures,
+        planned=planned,
+        signs=signs_of_cached_reads(loads),
+        messages=messages,
+    )
+
+
+def comparable(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Return the operations whose times say the same: those of the slowest process, where any is known."""
+    return tuple(o for o in operations if o.basis != RANK_0 and o.at_least_seconds is None) or tuple(operations)
+
+
+def _operation(found: Slowest, index: int, shards: Layout) -> Operation:
+    everyone = found.basis == ALL_RANKS
+    return Operation(
+        kind=found.kind,
+        index=index,
+        seconds=found.seconds,
+        slowest_rank=found.slowest_rank,
+        rank0_seconds=found.rank0_seconds,
+        rank_seconds=tuple(found.rank_seconds[rank] for rank in range(shards.processes)) if everyone else (),
+        phases={},
+        bytes=shards.bytes,
+        checkpoint=found.number,
+        basis=found.basis,
+        at_least_seconds=found.at_least_seconds,
+    )
+
+
+def _figures(kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest], planned: int) -> Figures:
+    known = [o for o in slowest if o.basis != RANK_0 and o.at_least_seconds is None and o.rank0_seconds is not None]
+    mean = statistics.fmean(o.seconds for o in known) if known else None
+    own = statistics.fmean(o.rank0_seconds or 0.0 for o in known) if known else None
+    published_seconds, rate, where = _as_published(kind, runs, slowest)
+    return Figures(
+        kind=kind,
+        operations=len(slowest),
+        planned=planned,
+        bases={word: n for word in _WORDS if (n := sum(_word(o) == word for o in slowest))},
+        published_seconds=published_seconds,
+        published_gib_per_second=rate,
+        published_in=where,
+        slowest_mean_seconds=mean,
+        overstatement=mean / own - 1 if mean and own else None,
+        judged_seconds=max((o.seconds for o in slowest), default=None),
+    )
+
+
+def _word(operation: Slowest) -> str:
+    return operation.basis if operation.at_least_seconds is None else AT_MOST
+
+
+def _as_published(
+    kind: OperationKind, runs: Sequence[Run], slowest: Sequence[Slowest]
+) -> tuple[float | None, float | None, str]:
+    """Return the published seconds and GiB/s: from the summaries, or computed as a summary is, from rank 0's times."""
+    ran = [run for run in runs if run.of_kind(kind)]
+    summaries = [(run.files.facts.published.get(kind), len(run.of_kind(kind))) for run in ran]
+    seconds = [(p.seconds, n) for p, n in summaries if p and p.seconds]
+    rates = [(p.gib_per_second, n) for p, n in summaries if p and p.gib_per_second]
+    if ran and len(seconds) == len(rates) == len(ran):
+        count = sum(n for _, n in seconds)
+        return sum(s * n for s, n in seconds) / count, sum(r * n for r, n in rates) / count, "summary.json"
+    own = [o.rank0_seconds for o in slowest if o.rank0_seconds is not None]
+    if not own:
+        return None, None, ""
+    gib = runs[0].layout.bytes / 2**30
+    return statistics.fmean(own), statistics.fmean(gib / s for s in own), "rank 0's times, no summary.json"
+
+
+def _weakest(operations: Sequence[Operation]) -> str:
+    """Return the basis of the whole: all ranks only where that is true of every operation."""
+    bases = {o.basis for o in operations}
+    if bases == {ALL_RANKS}:
+        return ALL_RANKS
+    return RANK_0 if bases == {RANK_0} else INFERRED
+
+
+def _engine_facts(runs: Sequence[Run]) -> dict[str, str]:
+    every = [run.files.facts for run in runs]
+    pauses = list(dict.fromkeys(run.seconds_between for run in runs if run.seconds_between is not None))
+    is_recorded = any(f.seconds_between is not None for f in every)
+    errors = [run.inference_error_seconds for run in runs if run.inference_error_seconds is not None]
+    found = {
+        "runs": ", ".join(run.folder.name for run in runs),
+        "checkpoint folder": next((f.checkpoint_folder for f in every if f.checkpoint_folder), ""),
+        "between checkpoints": ", ".join(map(format_seconds, pauses)) + ("" if is_recorded else " (not recorded)"),
+    }
+    if errors:
+        found["inference from rank 0, held against all ranks"] = f"at most {format_seconds(max(errors))} off"
+    return {name: value for name, value in found.items() if value}
+
+
+def _below(folder: Path, top: Path) -> Path:
+    return folder.relative_to(top) if folder.is_relative_to(top) else folder
+
+
+def _system(runs: Sequence[Run], top: Path) -> str:
+    place = runs[0].files.place
+    if place.is_published_tree:
+        return f"{place.submitter} {place.system}".strip()
+    folders = {run.folder.absolute() for run in runs}
+    shared = folders.pop() if len(folders) == 1 else Path(*_common(folders))
+    try:
+        inside = shared.relative_to(top.absolute())
+    except ValueError:
+        return shared.name
+    return str(inside) if inside.parts else shared.name
+
+
+def _common(folders: Iterable[Path]) -> list[str]:
+    shared: list[str] = []
+    for parts in zip(*(folder.parts for folder in folders), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return shared

@@ -1,0 +1,203 @@
+"""What a result of DLIO proves of each requirement, and what it cannot. Pure.
+
+Sources: DLIO's code for what it does, the rules of MLPerf Storage (Rules.md, 4.3.1 and 4.7.1, and
+checkpointing/README.md) for when caches have to be cleared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
+from pytest_ckpt.facts.proofs import CacheReading
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.judging.catalogue import Requirement, decide, not_run
+from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.published.results import Result, comparable
+from pytest_ckpt.published.runs import KINDS
+from pytest_ckpt.published.slowest import ALL_RANKS
+from pytest_ckpt.sizing.caches import cache_readings
+from pytest_ckpt.sizing.limits import ClusterLimits
+from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_seconds
+
+NOT_TESTED = "DLIO does not test this."
+
+_KIND_OF: dict[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
+_MAY_BE_CACHED = "Part of what they read may have come from a cache."
+
+
+def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
+    """Judge one requirement on a published result; what its files do not show is "not run", with the reason."""
+    if kind := _KIND_OF.get(requirement.id):
+        return _time(result, requirement, limits, gates, kind)
+    if requirement.id == "STRAGGLER":
+        return _straggler(result, requirement, limits, gates)
+    if requirement.id == "REPEAT":
+        return _repeat(result, requirement, limits, gates)
+    because = {
+        "INTEGRITY": "DLIO compares nothing that it loads with what it saved.",
+        "COLD": _cold(result),
+        "DURABLE-CALLS": _durable(result),
+    }.get(requirement.id, NOT_TESTED)
+    verdict = not_run(requirement, result.measurement.subject, because, gates)
+    return replace(verdict, detail="\n".join(_readings_text(result))) if requirement.id == "COLD" else verdict
+
+
+def _time(
+    result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates, kind: OperationKind
+) -> Verdict:
+    measurement, figures = result.measurement, result.figures[kind]
+    if not figures.operations and not figures.planned:
+        because = f"The result holds no {kind}: those are another run's."
+        return not_run(requirement, measurement.subject, because, gates)
+    if figures.operations == figures.planned:
+        measurement = replace(measurement, operations_planned=figures.operations)
+    verdict = decide(requirement, measurement, limits, gates)
+    bounded = [o for o in measurement.of_kind(kind) if o.at_least_seconds is not None]
+    if verdict.limit is not None and (between := _only_perhaps_late(measurement, kind, verdict.limit)):
+        verdict = replace(verdict, outcome="not run", measured=None, margin=None, because=between)
+    elif verdict.outcome == "failed":
+        # The count holds those that are late at most.
+        perhaps = [_perhaps(o) for o in bounded if (o.at_least_seconds or 0.0) <= (verdict.limit or 0.0) < o.seconds]
+        verdict = replace(verdict, because=" ".join([verdict.because, *perhaps]))
+    lines = [verdict.detail, f"basis: {bases_text(result, kind)}"]
+    lines += [f"{_perhaps(o)} The former is the longest time that is recorded." for o in bounded]
+    if figures.published_seconds is not None:
+        lines.append(f"published (mean of rank 0's own times): {format_seconds(figures.published_seconds)}")
+    if figures.overstatement is not None and figures.slowest_mean_seconds is not None:
+        lines.append(
+            f"the same mean by the slowest process: {format_seconds(figures.slowest_mean_seconds)}, "
+            f"{format_percent(figures.overstatement)} longer"
+        )
+    return replace(verdict, detail="\n".join(filter(None, lines)))
+
+
+def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: float) -> str:
+    """Say that only an operation which is not known exactly may have missed the limit; empty when that is not so."""
+    late = [o for o in measurement.of_kind(kind) if o.seconds > limit]
+    if not late or any(o.at_least_seconds is None or o.at_least_seconds > limit for o in late):
+        return ""
+    return f"All others met {format_seconds(limit)}. {' '.join(map(_perhaps, late))}"
+
+
+def _perhaps(operation: Operation) -> str:
+    return (
+        f"{operation.kind.capitalize()} {operation.index}, the last, took at least "
+        f"{format_seconds(operation.at_least_seconds or 0.0)} and, by when the first load started, at most "
+        f"{format_seconds(operation.seconds)}."
+    )
+
+
+def bases_text(result: Result, kind: OperationKind) -> str:
+    """Return ``9 inferred from rank 0, 1 rank 0 only``, or one word for all."""
+    bases = result.figures[kind].bases
+    if len(bases) == 1:
+        return next(iter(bases))
+    return ", ".join(f"{count} {basis}" for basis, count in bases.items())
+
+
+def _straggler(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
+    measurement = result.measurement
+    if any(run.files.facts.rank_sync for run in result.runs):
+        because = (
+            "With checkpoint.rank_sync every rank waits for the slowest before it stops its clock: none has its own."
+        )
+        return not_run(requirement, measurement.subject, because, gates)
+    complete = tuple(o for o in measurement.operations if o.basis == ALL_RANKS)
+    if not complete:
+        held = max(run.rank_count for run in result.runs)
+        because = f"Only {format_count(held)} of {format_count(measurement.processes)} ranks recorded their times."
+        return not_run(requirement, measurement.subject, because, gates)
+    verdict = decide(requirement, replace(measurement, operations=complete), limits, gates)
+    left_out = len(measurement.operations) - len(complete)
+    if not left_out:
+        return verdict
+    because = f"{verdict.because} Of {left_out} other operations not every rank is recorded."
+    return replace(verdict, because=because)
+
+
+def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
+    measurement = result.measurement
+    kept = tuple(o for kind in KINDS for o in comparable(measurement.of_kind(kind)))
+    verdict = decide(requirement, replace(measurement, operations=kept), limits, gates)
+    if left_out := len(measurement.operations) - len(kept):
+        because = f"{verdict.because} {left_out} operations were left out: their slowest process is not known."
+        verdict = replace(verdict, because=because)
+    if not result.signs:
+        return verdict
+    return replace(verdict, outcome="failed", because=" ".join([*result.signs, _MAY_BE_CACHED, verdict.because]))
+
+
+def _cold(result: Result) -> str:
+    """Say what the files show of the clients' caches: what the rule asks for, and what may have been done."""
+    said = ["DLIO neither drops caches nor looks what they hold."]
+    readings = _readings(result)
+    asking = sorted({r.rule for r in readings if r.asks})
+    if not readings:
+        said.append(
+            "Whether MLPerf Storage's rule asks for clearing them cannot be told: the clients' number "
+            "and memory are not recorded."
+        )
+    elif asking:
+        said.append(f"MLPerf Storage's rule asks for clearing them between saves and loads ({asking[0]}).")
+    else:
+        said.append("MLPerf Storage's rule asks for no clearing: the checkpoints are large enough beside the memory.")
+    if not any(run.of_kind("load") for run in result.runs):
+        return said[0]
+    if any(run.of_kind("save") and run.of_kind("load") for run in result.runs):
+        said.append("Saves and loads are of one run, in which nothing clears them in between.")
+    elif not any(run.of_kind("save") for run in result.runs):
+        said.append("The saves are another run's, and no file says whether they were cleared in between.")
+    else:
+        said.append("Saves and loads are of different runs; no file says whether they were cleared in between.")
+    said += [_held(result), *([*result.signs, _MAY_BE_CACHED] if result.signs else [])]
+    return " ".join(filter(None, said))
+
+
+def _held(result: Result) -> str:
+    """Say how much the page caches held as the runs began that only load; empty when no file says it."""
+    loading = [run.files.facts.cached_bytes for run in result.runs if run.of_kind("load") and not run.of_kind("save")]
+    known = [amount for amount in loading if amount is not None]
+    if not known or len(known) < len(loading):
+        return ""
+    of_one = format_percent(max(known) / result.measurement.bytes, digits=2)
+    return (
+        f"By mlpstorage's metadata the clients' page caches held {format_bytes(max(known))} as the loads' run began, "
+        f"{of_one} of one checkpoint."
+    )
+
+
+def _readings(result: Result) -> list[CacheReading]:
+    """Apply both readings of the cache rule to every client; ranks fill one host after the other."""
+    facts = [run.files.facts for run in result.runs]
+    memory = max((f.host_memory_bytes for f in facts), key=len)
+    count = max(f.host_count or 0 for f in facts)
+    measurement, saves = result.measurement, result.figures["save"].operations
+    if not memory or len(memory) != count or measurement.processes % count:
+        return []
+    ranks = measurement.processes // count
+    return [
+        reading
+        for host, amount in enumerate(memory)
+        for reading in cache_readings(
+            measurement.hosts[host] if host < len(measurement.hosts) else f"host {host + 1}",
+            amount,
+            sum(measurement.rank_bytes[host * ranks : (host + 1) * ranks]),
+            saves or result.figures["load"].operations,
+        )
+    ]
+
+
+def _readings_text(result: Result) -> list[str]:
+    return [
+        f"{r.host}: {r.rule}: {format_bytes(r.bytes_compared)} against {format_bytes(r.memory_bytes)} of memory, "
+        + ("asks for a drop" if r.asks else "asks for none")
+        for r in _readings(result)
+    ]
+
+
+def _durable(result: Result) -> str:
+    because = "DLIO records no fsync of a file or folder, and commits by no rename."
+    if any(run.files.facts.fsync for run in result.runs):
+        because += " Its setting checkpoint.fsync is on here, but is stored under a name that its save never reads."
+    return because

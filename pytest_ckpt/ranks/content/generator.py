@@ -1,0 +1,210 @@
+"""The bytes of a checkpoint: unique, incompressible, computed at memory speed, recomputable at any place.
+
+A page of 4 KiB is a row of a random block XORed with one 64-bit word. The word is a bijection of where the page
+belongs: (checkpoint, rank, tensor, page). So no two pages of a run are equal, no page compresses, nothing has to be
+remembered to check what is read, and a page that turns up in the wrong place says where it came from.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_ckpt.ranks.engines.stream.checksums import PageChecksums, join, linear, of_zeros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Words = NDArray[np.uint64]
+
+PAGE_BYTES = 4096
+BLOCK_PAGES = 256
+_LANES = PAGE_BYTES // 8
+_CHECKSUM_PAGES = 1 << 15  # what a checksum holds at a time stays in the processor's cache
+
+# How a place is packed into 64 bits; together they fill the word, so the packing can be undone.
+_PAGE_BITS, _TENSOR_BITS, _RANK_BITS, _CHECKPOINT_BITS = 28, 10, 14, 12
+
+# The finalizer of SplitMix64 (Steele, Lea, Flood 2014) and the inverses of its two odd factors modulo 2^64.
+_FACTOR_1, _FACTOR_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_INVERSE_1, _INVERSE_2 = pow(_FACTOR_1, -1, 1 << 64), pow(_FACTOR_2, -1, 1 << 64)
+
+_libc = ctypes.CDLL(None)
+_libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a tensor stands: checkpoint (from 1), rank, and the tensor's number on that rank (from 0)."""
+
+    checkpoint: int
+    rank: int
+    tensor: int
+
+    def __post_init__(self) -> None:
+        """Refuse a place that the word could not tell from another."""
+        limits = (
+            ("checkpoint", self.checkpoint, _CHECKPOINT_BITS),
+            ("rank", self.rank, _RANK_BITS),
+            ("tensor", self.tensor, _TENSOR_BITS),
+        )
+        for name, value, bits in limits:
+            if not 0 <= value < 1 << bits:
+                raise ValueError(f"{name} {value} is outside 0..{(1 << bits) - 1}")
+
+
+def content_seed(seed: int, subject: str) -> int:
+    """Return the 64-bit seed of one subject's content, so that two subjects of one run share no page."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{subject}".encode()).digest()[:8], "little")
+
+
+class Content:
+    """The content of all checkpoints of one subject. Holds 2 MiB; calls are independent of each other.
+
+    ``compressible`` is the share of every page that is zeros, for arrays whose buyers want to see their data
+    reduction. With ``constant`` every page of every checkpoint is the same: what an array makes of that, beside what it
+    makes of unique pages, shows whether content changes its speed.
+    """
+
+    def __init__(self, seed: int, *, compressible: float = 0.0, constant: bool = False) -> None:
+        generator = np.random.Generator(np.random.SFC64(seed))
+        self._block: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _LANES), dtype=np.uint64)
+        self._key = int(generator.integers(0, 1 << 64, dtype=np.uint64))
+        self._lanes = _LANES - round(compressible * _LANES)
+        self._block[:, self._lanes :] = 0
+        self._constant = constant
+        if constant:
+            self._block[:, : self._lanes] = self._block[0, 0]
+        self._scratch: Words = np.empty_like(self._block)
+        self._checksums: PageChecksums | None = None
+
+    def fill(self, out: Bytes, place: Place, offset: int = 0) -> None:
+        """Write the tensor's bytes ``offset`` .. ``offset + len(out)`` into ``out``, a contiguous array of bytes."""
+        for start, stop, page, head in _stretches(offset, len(out)):
+            self._make(out[start:stop], place, page, head)
+
+    def differing_pages(self, data: Bytes, place: Place, offset: int = 0) -> list[tuple[int, int]]:
+        """Compare ``data`` with the tensor's bytes from ``offset`` on.
+
+        Return (start, stop) positions in ``data`` of every page that differs, in order.
+        """
+        bad: list[tuple[int, int]] = []
+        scratch = self._scratch.reshape(-1).view(np.uint8)
+        for start, stop, page, head in _stretches(offset, len(data)):
+            expected, seen = scratch[: stop - start], data[start:stop]
+            self._make(expected, place, page, head)
+            if _libc.memcmp(expected.ctypes.data, seen.ctypes.data, stop - start) != 0:
+                bad.extend((start + a, start + b) for a, b in _differing(expected, seen, head))
+        return bad
+
+    def expected(self, place: Place, offset: int, length: int) -> Bytes:
+        """Return a new array with the tensor's bytes ``offset`` .. ``offset + length``."""
+        out = np.empty(length, dtype=np.uint8)
+        self.fill(out, place, offset)
+        return out
+
+    def crc32(self, place: Place, length: int) -> int:
+        """Return the CRC-32 of the tensor's first ``length`` bytes, without making them."""
+        if self._checksums is None:
+            self._checksums = PageChecksums(self._block, self._lanes)
+        whole, rest = divmod(length, PAGE_BYTES)
+        total = 0
+        for page in range(0, whole, _CHECKSUM_PAGES):
+            pages = min(_CHECKSUM_PAGES, whole - page)
+            part = self._checksums.of_pages(page % BLOCK_PAGES, self._words(place, page, pages))
+            total = join(total, part, pages * PAGE_BYTES)
+        if rest:
+            total = join(total, linear(self.expected(place, whole * PAGE_BYTES, rest).tobytes()), rest)
+        return total ^ of_zeros(length)
+
+    def origin(self, page: Bytes) -> tuple[Place, int] | None:
+        """Say where a whole page of ours belongs: its place and page number, or None when it is not a page of ours."""
+        lanes = page.view(np.uint64)[: self._lanes]
+        if self._constant or len(lanes) < 2:
+            return None
+        for row in range(BLOCK_PAGES):
+            word = lanes[0] ^ self._block[row, 0]
+            if lanes[1] ^ self._block[row, 1] == word and bool(np.all(lanes ^ self._block[row, : self._lanes] == word)):
+                packed = _unmix(int(word)) ^ self._key
+                number = packed & ((1 << _PAGE_BITS) - 1)
+                packed >>= _PAGE_BITS
+                tensor = packed & ((1 << _TENSOR_BITS) - 1)
+                packed >>= _TENSOR_BITS
+                rank = packed & ((1 << _RANK_BITS) - 1)
+                if number % BLOCK_PAGES == row:
+                    return Place(checkpoint=packed >> _RANK_BITS, rank=rank, tensor=tensor), number
+        return None
+
+    def _make(self, out: Bytes, place: Place, page: int, head: int) -> None:
+        """Fill ``out`` from byte ``head`` of ``page`` on; whole pages must not run over the end of the block."""
+        row = page % BLOCK_PAGES
+        if head or len(out) % PAGE_BYTES:
+            pages = -(-(head + len(out)) // PAGE_BYTES)
+            whole = self._block[row : row + pages].copy()
+            whole[:, : self._lanes] ^= self._words(place, page, pages)[:, None]
+            out[:] = whole.reshape(-1).view(np.uint8)[head : head + len(out)]
+            return
+        pages = len(out) // PAGE_BYTES
+        words = self._words(place, page, pages)[:, None]
+        lanes = out.view(np.uint64).reshape(pages, _LANES)
+        # With a buffer of its usual size, numpy copies each word before it spreads it over a page: half the speed.
+        usual = np.setbufsize(_LANES)
+        try:
+            np.bitwise_xor(self._block[row : row + pages, : self._lanes], words, out=lanes[:, : self._lanes])
+        finally:
+            np.setbufsize(usual)
+        lanes[:, self._lanes :] = 0
+
+    def _words(self, place: Place, page: int, pages: int) -> Words:
+        if (page + pages) >> _PAGE_BITS:
+            raise ValueError(f"a tensor has at most {1 << _PAGE_BITS} pages")
+        if self._constant:
+            return np.zeros(pages, dtype=np.uint64)
+        base = ((place.checkpoint << _RANK_BITS | place.rank) << _TENSOR_BITS | place.tensor) << _PAGE_BITS
+        word = np.arange(base + page, base + page + pages, dtype=np.uint64) ^ np.uint64(self._key)
+        word = (word ^ (word >> np.uint64(30))) * np.uint64(_FACTOR_1)
+        word = (word ^ (word >> np.uint64(27))) * np.uint64(_FACTOR_2)
+        return word ^ (word >> np.uint64(31))
+
+
+def _unmix(word: int) -> int:
+    mask = (1 << 64) - 1
+    word = (word ^ (word >> 31) ^ (word >> 62)) * _INVERSE_2 & mask
+    word = (word ^ (word >> 27) ^ (word >> 54)) * _INVERSE_1 & mask
+    return word ^ (word >> 30) ^ (word >> 60)
+
+
+def _stretches(offset: int, length: int) -> Iterator[tuple[int, int, int, int]]:
+    """Cut bytes ``offset`` .. ``offset + length`` where the block starts again and where whole pages begin and end.
+
+    Yield (start, stop, page, head): positions in the data, the page of the tensor and the byte in it at ``start``.
+    """
+    done = 0
+    while done < length:
+        page, head = divmod(offset + done, PAGE_BYTES)
+        left = length - done
+        if head:
+            step = min(left, PAGE_BYTES - head)
+        elif left >= PAGE_BYTES:
+            step = min(left // PAGE_BYTES, BLOCK_PAGES - page % BLOCK_PAGES) * PAGE_BYTES
+        else:
+            step = left
+        yield done, done + step, page, head
+        done += step
+
+
+def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of the pages in which the two differ; the first page starts at its byte ``head``."""
+    start = 0
+    while start < len(seen):
+        stop = min(len(seen), start + PAGE_BYTES - (head if start == 0 else 0))
+        if not np.array_equal(expected[start:stop], seen[start:stop]):
+            yield start, stop
+        start = stop

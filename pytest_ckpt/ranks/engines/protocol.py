@@ -1,0 +1,103 @@
+"""How bytes get to storage and back: one engine a file behind one protocol."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_ckpt.ranks.process.job import EngineOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_ckpt.facts.proofs import FaultKind
+    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.sizing.models import RankLayout
+
+
+@dataclass(kw_only=True, slots=True)
+class Clock:
+    """Times the phases of one operation on one rank and counts the durable calls that returned."""
+
+    activity: Activity
+    phases: dict[str, float] = field(default_factory=dict)
+    files: int = 0
+    files_synced: int = 0
+
+    @contextmanager
+    def phase(self, name: str, file: str = "") -> Iterator[None]:
+        """Add the seconds spent inside to the phase ``name``."""
+        with self.activity.in_phase(name, file):
+            start = time.perf_counter()
+            yield
+            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalFault:
+    """A fault as an engine finds it, before rank, host and checkpoint are known."""
+
+    kind: FaultKind
+    file: str
+    tensor: str
+    offset: int
+    bytes: int
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """What comparing one loaded checkpoint gave: tensor bytes compared, faults counted, the first of them."""
+
+    bytes_checked: int
+    fault_count: int
+    faults: tuple[LocalFault, ...]
+
+
+class Loader(Protocol):
+    """Loads files, in steps. Any OSError of the storage is let through."""
+
+    def load_steps(self) -> int:
+        """Return in how many steps this rank loads a checkpoint; between steps the clock stops, on all ranks."""
+
+    def load(self, folder: Path, step: int, clock: Clock) -> int:
+        """Read what belongs to ``step`` (from 0) from ``folder``; return how many tensor bytes arrived."""
+
+    def verify(self, checkpoint: int) -> Check:
+        """Compare what the last step of a load brought with what was made for it; outside the clock."""
+
+    def release(self) -> None:
+        """Give back the memory of the content and of what was loaded."""
+
+
+class Engine(Loader, Protocol):
+    """Saves and loads the files of one rank. Any OSError of the storage is let through."""
+
+    def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
+        """Take hold of what is needed; no bytes are made yet."""
+
+    def facts(self) -> dict[str, str]:
+        """Return what the report should say of this engine (versions, ways chosen)."""
+
+    def fill(self, checkpoint: int) -> None:
+        """Make the content of checkpoint ``checkpoint`` ready; outside the clock."""
+
+    def save(self, folder: Path, clock: Clock) -> None:
+        """Write and fsync every file of this rank into ``folder``."""
+
+
+def engine_class(name: str) -> type[Engine]:
+    """Return the engine of that name; its libraries are imported only now."""
+    if name == "torch":
+        from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415
+
+        return TorchEngine
+    if name == "stream":
+        from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
+
+        return StreamEngine
+    raise ValueError(f"no engine is called {name}")

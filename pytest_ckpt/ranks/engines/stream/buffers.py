@@ -1,0 +1,42 @@
+"""Memory for direct requests: aligned, touched once, used again, in huge pages where the kernel gives them."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.content.generator import Bytes
+
+_HUGE_PAGE_BYTES = 2 << 20
+
+
+class Buffers:
+    """``count`` buffers of ``size`` bytes each, aligned to a huge page or, where they are smaller, to their size."""
+
+    def __init__(self, count: int, size: int) -> None:
+        whole = -(-count * size // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
+        self._map = mmap.mmap(-1, whole + _HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = np.frombuffer(self._map, dtype=np.uint8)
+        skip = -memory.ctypes.data % _HUGE_PAGE_BYTES
+        self._address = memory.ctypes.data + skip
+        self._bytes = whole
+        # The advice is for the kernel to take or leave; what it gave is counted below.
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(self._address), ctypes.c_size_t(whole), mmap.MADV_HUGEPAGE)
+        memory[skip : skip + whole] = 0
+        self.slots: list[Bytes] = [memory[skip + n * size : skip + (n + 1) * size] for n in range(count)]
+
+    def huge_bytes(self) -> int:
+        """Return how many bytes of the buffers are in huge pages."""
+        found, inside = 0, False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if span := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+                inside = int(span[1], 16) < self._address + self._bytes and int(span[2], 16) > self._address
+            elif inside and line.startswith("AnonHugePages:"):
+                found += int(line.split()[1]) * 1024
+        return min(found, self._bytes)

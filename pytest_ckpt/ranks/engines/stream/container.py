@@ -1,0 +1,115 @@
+"""The bytes of a container of torch.save, made and compared by a rank without torch."""
+
+from __future__ import annotations
+
+import bisect
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_ckpt.ranks.content.generator import Place
+from pytest_ckpt.ranks.engines.stream.container_layout import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.engines.stream.container_layout import Container
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Bytes ``start`` .. ``stop`` of the file: a tensor's (``number`` in the file) or a piece's (-1)."""
+
+    start: int
+    stop: int
+    number: int
+
+
+class FileImage:
+    """The bytes of one file of one rank: any stretch can be made, or compared with what was read."""
+
+    def __init__(self, container: Container, content: Content, rank: int, first_tensor: int) -> None:
+        self._container = container
+        self._content = content
+        self._rank = rank
+        self._first_tensor = first_tensor
+        self._checkpoint = 0
+        self._pieces: dict[int, Bytes] = {
+            p.offset: np.frombuffer(bytearray(unpack(p.data)), dtype=np.uint8) for p in container.pieces
+        }
+        self._checksum_places = [self._places_of(r.checksum_offsets) for r in container.records]
+        # Of every checkpoint that this image was turned to: a load needs again what its save computed.
+        self._checksums: dict[int, array[int]] = {}
+        self._stretches = self._cut()
+
+    @property
+    def bytes(self) -> int:
+        """The size of the file."""
+        return self._container.bytes
+
+    def become(self, checkpoint: int) -> None:
+        """Turn to the content of a checkpoint: the checksums of its tensors go into the pieces."""
+        if checkpoint == self._checkpoint:
+            return
+        self._checkpoint = checkpoint
+        if checkpoint not in self._checksums:
+            records = self._container.records
+            made = (self._content.crc32(self._place(number), r.bytes) for number, r in enumerate(records))
+            self._checksums[checkpoint] = array("I", made)
+        for places, checksum in zip(self._checksum_places, self._checksums[checkpoint], strict=True):
+            for piece in places:
+                piece[:] = np.frombuffer(checksum.to_bytes(4, "little"), dtype=np.uint8)
+
+    def make(self, out: Bytes, offset: int) -> None:
+        """Write the file's bytes from ``offset`` on into ``out``; behind the end of the file come zeros."""
+        for part, stretch, inside in self._parts(out, offset):
+            if stretch.number < 0:
+                part[:] = self._pieces[stretch.start][inside : inside + len(part)]
+            else:
+                self._content.fill(part, self._place(stretch.number), inside)
+        if offset + len(out) > self.bytes:
+            out[max(0, self.bytes - offset) :] = 0
+
+    def tensor_bytes(self, start: int, stop: int) -> int:
+        """Return how many of the file's bytes ``start`` .. ``stop`` are a tensor's."""
+        spans = ((max(start, s.start), min(stop, s.stop)) for s in self._stretches if s.number >= 0)
+        return sum(last - first for first, last in spans if first < last)
+
+    def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, Place | None, int, Bytes | None]]:
+        """Cut what was read from ``offset`` on where tensors begin and end.
+
+        Yield (bytes, number of the tensor in the file or -1, its place, offset in it, expected bytes of a piece).
+        """
+        for part, stretch, inside in self._parts(data, offset):
+            if stretch.number < 0:
+                yield part, -1, None, inside, self._pieces[stretch.start][inside : inside + len(part)]
+            else:
+                yield part, stretch.number, self._place(stretch.number), inside, None
+
+    def _places_of(self, offsets: Sequence[int]) -> list[Bytes]:
+        """Return the four bytes of the pieces at each of these offsets of the file."""
+        starts = sorted(self._pieces)
+        found = []
+        for offset in offsets:
+            start = starts[bisect.bisect_right(starts, offset) - 1]
+            found.append(self._pieces[start][offset - start : offset - start + 4])
+        return found
+
+    def _place(self, number: int) -> Place:
+        return Place(checkpoint=self._checkpoint, rank=self._rank, tensor=self._first_tensor + number)
+
+    def _cut(self) -> list[_Stretch]:
+        stretches = [_Stretch(r.offset, r.offset + r.bytes, number) for number, r in enumerate(self._container.records)]
+        for piece in self._container.pieces:
+            stretches.append(_Stretch(piece.offset, piece.offset + len(self._pieces[piece.offset]), -1))
+        return sorted((s for s in stretches if s.stop > s.start), key=lambda s: s.start)
+
+    def _parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, _Stretch, int]]:
+        end = offset + len(data)
+        for stretch in self._stretches:
+            start, stop = max(offset, stretch.start), min(end, stretch.stop)
+            if start < stop:
+                yield data[start - offset : stop - offset], stretch, start - stretch.start

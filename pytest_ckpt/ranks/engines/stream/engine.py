@@ -1,0 +1,332 @@
+"""Engine ``stream``: the files of the torch engine with memory that does not depend on the model, and without torch.
+
+A rank knows its files as containers that were laid out before. It makes their bytes in small buffers just before they
+are written, several requests in flight, around the page cache where the target takes that; it reads them into the
+same buffers, a window at a time, and between windows, when the clocks of all ranks stand, compares every byte.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_ckpt.facts.proofs import FaultKind
+from pytest_ckpt.ranks.content.faults import compare
+from pytest_ckpt.ranks.engines.protocol import Check, Clock, LocalFault
+from pytest_ckpt.ranks.engines.stream.buffers import Buffers
+from pytest_ckpt.ranks.engines.stream.container import FileImage
+from pytest_ckpt.ranks.engines.stream.container_layout import container_key
+from pytest_ckpt.ranks.engines.stream.thread_pool import Crew
+from pytest_ckpt.support.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.job import EngineOptions
+    from pytest_ckpt.sizing.models import RankLayout, ShardFile
+
+_WINDOW_BYTES = 32 << 20
+_BLOCK_BYTES = 4096
+_MOST_FAULTS = 20
+
+# What file systems answer to a direct open, or to a direct request that is not aligned as they want it.
+_NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is open: direct, or not since the target refused it."""
+
+    descriptor: int
+    path: Path
+    direct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """``bytes`` of file number ``file`` from ``offset`` on."""
+
+    file: int
+    offset: int
+    bytes: int
+
+
+class StreamEngine:
+    """Holds the window's buffers and nothing that grows with the model."""
+
+    def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
+        containers = {c.key: c for c in options.containers}
+        self._files = shard.files
+        self._images: list[FileImage] = []
+        first = 0
+        for file in shard.files:
+            self._images.append(FileImage(containers[container_key(file.tensors)], content, shard.rank, first))
+            first += len(file.tensors)
+        self._content = content
+        self._activity = activity
+        self._options = options
+        self._request_bytes = options.request_bytes
+        self._buffers = Buffers(max(_WINDOW_BYTES // options.request_bytes, 1), options.request_bytes)
+        # Every request in flight has a buffer of its own.
+        self._depth = min(options.depth, len(self._buffers.slots))
+        self._crew = Crew()
+        self._flights = threading.Semaphore(self._depth)
+        self._windows = self._cut_windows()
+        self._open: dict[int, _Open] = {}
+        self._sizes: dict[int, int] = {}
+        self._loaded: list[tuple[_Request, int]] = []
+        self._refused = ""
+
+    def facts(self) -> dict[str, str]:
+        """Return how requests are made and which memory they use."""
+        slots = self._buffers.slots
+        huge = self._buffers.huge_bytes() / (len(slots) * self._request_bytes)
+        return {
+            "requests": f"{self._request_bytes >> 10} KiB, {self._depth} in flight for each rank",
+            "bytes in flight": f"{format_bytes(self._request_bytes * self._depth)} for each rank",
+            "buffers": f"{len(slots) * self._request_bytes >> 20} MiB a rank, {huge:.0%} in huge pages",
+            "direct": f"no: {self._refused}" if self._refused else "O_DIRECT, around the client's page cache",
+            "save": "content is made while it is written, on the clock",
+            "load": f"in windows of {_WINDOW_BYTES >> 20} MiB a rank; between windows all clocks stop and every byte "
+            "is compared; in each window the slowest rank counts",
+        }
+
+    def fill(self, checkpoint: int) -> None:
+        """Turn the files to a checkpoint: only their checksums are computed, the bytes when they are written."""
+        for image in self._images:
+            image.become(checkpoint)
+
+    def save(self, folder: Path, clock: Clock) -> None:
+        """Write the files one after the other, each followed by its fsync."""
+        for file, image in zip(self._files, self._images, strict=True):
+            clock.files += 1
+            with clock.phase("open", file.name):
+                out = self._open_file(folder / file.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                with clock.phase("open", file.name):
+                    _allocate(out.descriptor, image.bytes)
+                with clock.phase("write", file.name):
+                    # One thread more than requests in flight: it makes the next bytes meanwhile.
+                    self._in_flight(self._cut_file(0, image), _Writer(self, image, out), self._depth + 1)
+                    # A direct request is a whole number of blocks.
+                    os.ftruncate(out.descriptor, image.bytes)
+                with clock.phase("fsync", file.name):
+                    os.fsync(out.descriptor)
+                    clock.files_synced += 1
+            finally:
+                with clock.phase("close", file.name):
+                    os.close(out.descriptor)
+
+    def load_steps(self) -> int:
+        """One step a window."""
+        return len(self._windows)
+
+    def load(self, folder: Path, step: int, clock: Clock) -> int:
+        """Read the requests of one window; a rank with fewer windows has nothing to do in the last ones."""
+        window = self._windows[step] if step < len(self._windows) else ()
+        for number in sorted({r.file for r in window} - set(self._open)):
+            with clock.phase("open", self._files[number].name):
+                self._open[number] = self._open_file(folder / self._files[number].name, os.O_RDONLY)
+                self._sizes[number] = os.fstat(self._open[number].descriptor).st_size
+        self._loaded = []
+        if not window:
+            return 0
+        with clock.phase("read", self._files[window[0].file].name):
+            self._in_flight(window, self._read, self._depth)
+        loaded = sum(self._tensor_bytes(request, count) for request, count in self._loaded)
+        for number in self._ended(step):
+            with clock.phase("close", self._files[number].name):
+                os.close(self._open.pop(number).descriptor)
+        return loaded
+
+    def verify(self, checkpoint: int) -> Check:
+        """Compare what the last window brought."""
+        checked, count = 0, 0
+        faults: list[LocalFault] = []
+        for image in self._images:
+            image.become(checkpoint)
+        for slot, (request, got) in enumerate(sorted(self._loaded, key=lambda pair: (pair[0].file, pair[0].offset))):
+            file, image, size = self._files[request.file], self._images[request.file], self._sizes[request.file]
+            # The requests of a window stand in the buffers in their own order.
+            data = self._buffers.slots[slot][:got]
+            wanted = min(request.bytes, image.bytes - request.offset)
+            if request.offset == 0 and size > image.bytes:
+                count += 1
+                detail = f"the file has {size} bytes, {image.bytes} were written"
+                faults.append(_fault("foreign", file, "", image.bytes, size - image.bytes, detail))
+            # A file is short once, however many requests lie behind its end.
+            if got < wanted and request.offset <= size:
+                count += 1
+                end = request.offset + got
+                detail = f"the file ends at byte {end} of {image.bytes}"
+                faults.append(_fault("short", file, "", end, image.bytes - end, detail))
+            at = request.offset
+            for part, number, place, offset, piece in image.parts(data[:wanted], request.offset):
+                at += len(part)
+                if place is None:
+                    if piece is not None and not np.array_equal(part, piece):
+                        count += 1
+                        detail = "the container around the tensors is not what was written"
+                        faults.append(_fault("unreadable", file, "", at - len(part), len(part), detail))
+                    continue
+                pages, findings = compare(self._content, part, place, offset)
+                checked += len(part)
+                count += pages
+                name = file.tensors[number].name
+                faults.extend(_fault(f.kind, file, name, f.offset, f.bytes, f.detail) for f in findings)
+        return Check(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+
+    def release(self) -> None:
+        """Close what is open and let the threads end; the buffers stay, they are touched."""
+        self._crew.dismiss()
+        for opened in self._open.values():
+            os.close(opened.descriptor)
+        self._open, self._loaded = {}, []
+
+    def _cut_file(self, number: int, image: FileImage) -> list[_Request]:
+        step = self._request_bytes
+        start, stop = (block * _BLOCK_BYTES for block in self._options.span(_blocks(image.bytes) // _BLOCK_BYTES))
+        return [_Request(number, offset, min(step, stop - offset)) for offset in range(start, stop, step)]
+
+    def _cut_windows(self) -> list[tuple[_Request, ...]]:
+        requests = [r for number, image in enumerate(self._images) for r in self._cut_file(number, image)]
+        size = len(self._buffers.slots)
+        return [tuple(requests[start : start + size]) for start in range(0, len(requests), size)]
+
+    def _ended(self, step: int) -> list[int]:
+        """Return the open files of which no later window has a request."""
+        later = {r.file for window in self._windows[step + 1 : step + 2] for r in window}
+        return [number for number in self._open if number not in later]
+
+    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int, int], None], most: int) -> None:
+        """Let at most ``most`` threads, each of which can have a buffer, work through the requests.
+
+        ``act`` gets a request, its number, and the thread's. The first error stops all and is raised here.
+        """
+        waiting: Iterator[tuple[int, _Request]] = iter(enumerate(requests))
+        lock = threading.Lock()
+
+        def work(thread: int) -> None:
+            nonlocal waiting
+            while True:
+                with lock:
+                    number, request = next(waiting, (0, None))
+                if request is None:
+                    return
+                try:
+                    act(request, number, thread)
+                except BaseException:
+                    # Nobody begins another one.
+                    waiting = iter(())
+                    raise
+
+        self._crew.work(work, min(most, len(self._buffers.slots), len(requests)))
+
+    def write(self, image: FileImage, out: _Open, request: _Request, slot: int) -> None:
+        """Make the bytes of one request in a buffer and write them."""
+        data = self._buffers.slots[slot][: request.bytes]
+        image.make(data, request.offset)
+        with self._flights:
+            written = self._transfer(out, os.pwrite, data, request.offset, len(data))
+        if written < len(data):
+            raise OSError(errno.EIO, "the target takes no more bytes and says no error")
+
+    def _read(self, request: _Request, number: int, _thread: int) -> None:
+        data = self._buffers.slots[number][: request.bytes]
+        source = self._open[request.file]
+        # The last request of a file asks for whole blocks and gets what the file has.
+        end = min(self._images[request.file].bytes, self._sizes[request.file])
+        wanted = max(0, min(request.bytes, end - request.offset))
+        count = self._transfer(source, lambda fd, part, at: os.preadv(fd, [part], at), data, request.offset, wanted)
+        self._loaded.append((request, count))
+
+    def _transfer(
+        self, file: _Open, call: Callable[[int, memoryview, int], int], data: Bytes, offset: int, wanted: int
+    ) -> int:
+        """Go on until ``wanted`` bytes are written or read, or the file ends.
+
+        Leave the direct way where the target refuses it.
+        """
+        view, done = memoryview(data.data), 0
+        while done < wanted:
+            # Another thread's request may leave the direct way while this one is refused.
+            was_direct = file.direct
+            try:
+                step = call(file.descriptor, view[done:], offset + done)
+            except OSError as error:
+                if error.errno not in _NOT_DIRECT or not was_direct:
+                    raise
+                self._leave_direct(file, f"the target refuses a direct request: {error.strerror}")
+                continue
+            if not step:
+                break
+            done += step
+            self._activity.bytes_done += step
+            if done % _BLOCK_BYTES and file.direct and done < wanted:
+                # The rest is no longer aligned.
+                self._leave_direct(file, "the target ended a direct request inside a block")
+        return done
+
+    def _open_file(self, path: Path, flags: int) -> _Open:
+        if not self._refused:
+            try:
+                return _Open(os.open(path, flags | os.O_DIRECT, 0o600), path, direct=True)
+            except OSError as error:
+                if error.errno not in _NOT_DIRECT:
+                    raise
+                self._refused = f"the target refuses O_DIRECT: {error.strerror}"
+                # Some file systems have made the file before they refuse.
+                flags &= ~os.O_EXCL
+        return _Open(os.open(path, flags, 0o600), path, direct=False)
+
+    def _leave_direct(self, file: _Open, why: str) -> None:
+        import fcntl  # noqa: PLC0415 - rare
+
+        self._refused = why
+        flags = fcntl.fcntl(file.descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(file.descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+        file.direct = False
+
+    def _tensor_bytes(self, request: _Request, count: int) -> int:
+        image = self._images[request.file]
+        return image.tensor_bytes(request.offset, request.offset + count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes the requests of one file; each thread has a buffer of its own, which so stays in the cache."""
+
+    engine: StreamEngine
+    image: FileImage
+    out: _Open
+
+    def __call__(self, request: _Request, _number: int, thread: int) -> None:
+        self.engine.write(self.image, self.out, request, thread)
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    """Take the file's space at once, so that requests side by side need not wait for each other to extend it."""
+    if _libc.fallocate(descriptor, 0, 0, size) != 0:
+        number = ctypes.get_errno()
+        if number not in (*_NOT_DIRECT, errno.ENOSYS):
+            raise OSError(number, os.strerror(number))
+
+
+def _blocks(count: int) -> int:
+    return -(-count // _BLOCK_BYTES) * _BLOCK_BYTES
+
+
+def _fault(kind: FaultKind, file: ShardFile, tensor: str, offset: int, count: int, detail: str) -> LocalFault:
+    return LocalFault(kind=kind, file=file.name, tensor=tensor, offset=offset, bytes=count, detail=detail)

@@ -1,0 +1,1 @@
+"""Engine ``torch``: torch.save and torch.load, the state in memory."""

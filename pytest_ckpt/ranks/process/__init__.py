@@ -1,0 +1,1 @@
+"""The process on each rank: start, group, activity, host probe, job."""

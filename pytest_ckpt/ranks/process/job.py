@@ -1,0 +1,80 @@
+"""What the controller asks of the ranks: plain records that both sides import and that cross as one line of JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_ckpt.ranks.engines.stream.container_layout import Container
+
+# Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
+# compares kinds of data, one that is saved beside other work, what a second job saves, and three that endurance takes
+# in turns.
+BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE = 1, 2, 3, 4, 5
+EXTRA_CHECKPOINTS = 7
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineOptions:
+    """What a user may set of an engine, and what was prepared for it. Bytes.
+
+    ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank; ``containers`` the layouts
+    of its files, for engines whose ranks do not import torch. A reader takes part ``part`` of ``parts`` of every file.
+    """
+
+    request_bytes: int = 4 << 20
+    depth: int = 2
+    containers: tuple[Container, ...] = ()
+    part: int = 0
+    parts: int = 1
+
+    def span(self, count: int) -> tuple[int, int]:
+        """Return where the reader's part of ``count`` things begins and ends."""
+        return count * self.part // self.parts, count * (self.part + 1) // self.parts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
+
+    With ``contention`` and ``endurance`` the patterns of records.Patterns are measured too; the volume is filled where
+    ``near_full_bytes`` says what a checkpoint needs of it.
+    """
+
+    subject: str
+    model: str
+    mode: str
+    processes: int
+    scale: float
+    operations: int
+    engine: str
+    seed: int
+    drop_caches: str
+    keep: bool
+    retain: int = 0
+    data_pairs: int = 0
+    compressible: float = 0.0
+    contention: bool = False
+    endurance: bool = False
+    duration_seconds: float = 0.0
+    near_full_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What one launch does: its tasks in order, in folders of their own below ``folder`` on the target."""
+
+    processes: int
+    folder: str
+    deadline_seconds: float
+    tasks: tuple[Task, ...]
+    options: EngineOptions = EngineOptions()
+
+
+def checkpoint_name(index: int) -> str:
+    """Return the name of the folder of checkpoint ``index`` (from 1)."""
+    return f"checkpoint-{index:04d}"
+
+
+def partial_name(index: int) -> str:
+    """Return the name that the folder has until the checkpoint is committed."""
+    return f"{checkpoint_name(index)}.partial"

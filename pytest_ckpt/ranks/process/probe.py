@@ -1,0 +1,71 @@
+"""What the ranks' hosts are: asked once before a run, so that what cannot work is found before a byte is written."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.ranks.process.activity import write_event
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.process.group import Group
+
+
+def probe(group: Group, target: Path) -> None:
+    """Tell the controller, from rank 0, the facts of every host and which ranks are on it."""
+    answers = group.gather((group.host, host_facts(target)))
+    if group.rank != 0:
+        return
+    hosts: dict[str, dict[str, Any]] = {}
+    for rank, (host, facts) in enumerate(answers):
+        hosts.setdefault(host, {"host": host, "ranks": [], **facts})["ranks"].append(rank)
+    write_event(1, {"event": "hosts", "hosts": list(hosts.values())})
+
+
+def host_facts(target: Path) -> dict[str, Any]:
+    """Return what this host is; memory in bytes."""
+    memory = _memory()
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count() or 0,
+        "memory_bytes": memory.get("MemTotal", 0),
+        "memory_available_bytes": min(memory.get("MemAvailable", 0), _cgroup_left()),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "os": _os_name(),
+        "python": platform.python_version(),
+        "target_is_folder": target.is_dir(),
+    }
+
+
+def _memory() -> dict[str, int]:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
+
+
+def _cgroup_left() -> int:
+    """Return what the memory cgroup of this process still allows; without a limit, more than any machine has."""
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            return max(0, int(Path(limit).read_text()) - int(Path(used).read_text()))
+        except (OSError, ValueError):
+            continue
+    return 1 << 63
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        return "Linux"

@@ -1,0 +1,167 @@
+"""Saves for hours, and saves on a volume that is nearly full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS, steady_round
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
+from pytest_ckpt.ranks.process.job import OF_ENDURANCE
+from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
+from pytest_ckpt.targets.posix.volume import volume_of
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+
+_KEPT = 2
+_SAVES_OF_A_LEVEL = 5
+# What the content of a checkpoint can be numbered by; and a tensor has so many pages at most.
+_CONTENTS, _TENSOR_BYTES = 4095, 1 << 40
+_PIECE_BYTES, _SYNC_BYTES = 4 << 20, 256 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LongRun:
+    """Measures both on a folder that holds nothing else of the run; rank 0 tells each as soon as it is known.
+
+    ``engine`` has content of its own, another one for every save; checkpoints are numbered behind ``after``.
+    """
+
+    def __init__(
+        self, group: Group, activity: Activity, do: Operations, *, engine: Engine, folder: Path, after: int
+    ) -> None:
+        self._group = group
+        self._activity = activity
+        self._do = do
+        self._engine = engine
+        self._folder = folder
+        self._numbers = [after + OF_ENDURANCE + n for n in range(_KEPT + 1)]
+        self._content = 0
+
+    def endure(self, asked_seconds: float) -> None:
+        """Save in a cycle for so long, and keep the newest two; for 0 s until they are steady, or never will be."""
+        began = time.perf_counter()
+        at: list[float] = []
+        seconds: list[float] = []
+        kept: list[int] = []
+        goes_on = True
+        while goes_on:
+            number = self._numbers[len(at) % len(self._numbers)]
+            at.append(time.perf_counter() - began)
+            seconds.append(self._save(f"endurance {len(at)}", number))
+            kept.append(number)
+            if len(kept) > _KEPT:
+                self._delete(kept.pop(0))
+            elapsed = time.perf_counter() - began
+            goes_on = self._group.share(self._group.rank == 0 and _goes_on(seconds, elapsed, asked_seconds))
+        whole = time.perf_counter() - began
+        for number in kept:
+            self._delete(number)
+        if self._group.rank == 0:
+            found = Endurance(
+                asked_seconds=asked_seconds,
+                seconds=whole,
+                kept=_KEPT,
+                began_seconds=tuple(at),
+                save_seconds=tuple(seconds),
+            )
+            self._do.tell("pattern", name="endurance", found=to_plain(found))
+
+    def near_full(self, content: Content, one_checkpoint_bytes: int) -> None:
+        """Save on the volume as it is, and with ballast at each level; whatever happens, the ballast is removed."""
+        volume = self._group.share(volume_of(self._folder))
+        if reason := why_not(volume, one_checkpoint_bytes):
+            self._do.tell("pattern", name="near_full", not_run=f"The volume was not filled: {reason}.")
+            return
+        levels = [self._level(0.0, 0)]
+        try:
+            for level in LEVELS:
+                written = self._fill(content, level)
+                if written is None:
+                    refusal = f"The volume took no more bytes before {level:.0%} of it were in use: a quota, perhaps."
+                    self._do.tell("pattern", name="near_full", not_run=refusal)
+                    return
+                levels.append(self._level(level, written))
+        finally:
+            for level in LEVELS:
+                (self._folder / ballast_name(level, self._group.rank)).unlink(missing_ok=True)
+        self._group.wait()
+        found = NearFull(capacity_bytes=volume.capacity_bytes, levels=tuple(levels))
+        self._do.tell("pattern", name="near_full", found=to_plain(found))
+
+    def _level(self, level: float, ballast_bytes: int) -> FillLevel:
+        used = self._group.share(volume_of(self._folder)).used
+        seconds = []
+        for number in range(1, _SAVES_OF_A_LEVEL + 1):
+            seconds.append(self._save(f"near_full {level * 100:.0f}{number}", self._numbers[0]))
+            self._delete(self._numbers[0])
+        return FillLevel(asked=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
+
+    def _fill(self, content: Content, level: float) -> int | None:
+        """Write ballast until the volume is at a level; return its bytes on all ranks, None where it took no more.
+
+        It is written, with content that can be neither packed nor shared: space that was only promised fills nothing.
+        """
+        wanted = self._group.share(volume_of(self._folder).ballast_bytes(level))
+        share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
+        path = self._folder / ballast_name(level, self._group.rank)
+        with self._do.stage("ballast", f"near_full: ballast to {level:.0%}"):
+            with self._activity.in_phase("write", path.name):
+                is_whole = self._write(path, content, share, int(level * 100))
+            refused = self._group.any_of(not is_whole)
+        return None if refused else share * self._group.size
+
+    def _write(self, path: Path, content: Content, size: int, mark: int) -> bool:
+        piece = np.empty(_PIECE_BYTES, dtype=np.uint8)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            done = 0
+            while done < size:
+                part = piece[: min(_PIECE_BYTES, size - done)]
+                place = Place(checkpoint=mark, rank=self._group.rank, tensor=done // _TENSOR_BYTES)
+                content.fill(part, place, done % _TENSOR_BYTES)
+                view = memoryview(part.data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                done += len(part)
+                self._activity.bytes_done += len(part)
+                if done % _SYNC_BYTES == 0 or done >= size:
+                    os.fsync(descriptor)
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError as error:
+            if error.errno in _FULL:
+                return False
+            raise
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _save(self, name: str, number: int) -> float:
+        self._content = self._content % _CONTENTS + 1
+        operation = self._do.save(
+            self._engine, number, counted=False, name=name, content=self._content, stage="endurance"
+        )
+        return operation.seconds if operation else 0.0
+
+    def _delete(self, number: int) -> None:
+        with self._do.stage("remove", "endurance: remove"):
+            self._do.unlink(number)
+            self._do.remove_folders([number], also_own=False)
+
+
+def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
+    """Whether another save follows; rank 0 decides, which knows the seconds."""
+    if len(seconds) < WINDOW_ROUNDS or elapsed < asked:
+        return True
+    return not asked and steady_round(seconds) is None and len(seconds) < MOST_ROUNDS

@@ -1,0 +1,84 @@
+"""Loads by other ranks than those that wrote: all replicas at once, shifted by a host, by fewer and by more readers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.measurement import LoadPattern, Operation
+from pytest_ckpt.facts.proofs import Fault, Integrity
+from pytest_ckpt.ranks.engines.shards import ShardsInTurn
+from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.sizing.reading import Reading, joined, shifted, split, storm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pytest_ckpt.ranks.engines.protocol import Loader
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import HostCache
+    from pytest_ckpt.sizing.models import Layout, RankLayout
+
+LOADS_OF_A_PATTERN = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadPatterns:
+    """Measures all patterns on a checkpoint that is on the target; rank 0 tells each as soon as it is known.
+
+    ``loader`` makes what loads a shard, ``drop`` empties the caches of what this rank is about to read.
+    """
+
+    group: Group
+    do: Operations
+    cache: HostCache
+    layout: Layout
+    options: EngineOptions
+    loader: Callable[[RankLayout, EngineOptions], Loader]
+    drop: Callable[[Sequence[Path]], None]
+
+    def measure(self, checkpoint: int) -> None:
+        """Load the checkpoint in every pattern, `LOADS_OF_A_PATTERN` times, cold each time."""
+        hosts = self.group.share(self.group.gather(self.group.host))
+        for reading in (storm(self.layout), shifted(self.layout, hosts), joined(self.layout), split(self.layout)):
+            if reading.not_run:
+                self.do.tell("pattern", name=reading.name, not_run=reading.not_run)
+            else:
+                self._measure(reading, checkpoint)
+
+    def _measure(self, reading: Reading, checkpoint: int) -> None:
+        mine = reading.of(self.group.rank)
+        options = [replace(self.options, part=piece.part, parts=piece.parts) for piece in mine]
+        makers = [partial(self.loader, piece.shard, of) for piece, of in zip(mine, options, strict=True)]
+        files = [file for piece in mine for file in piece.shard.files]
+        operations: list[Operation] = []
+        checked, fault_count = 0, 0
+        faults: list[Fault] = []
+        rank_bytes: tuple[int, ...] = ()
+        with self.do.stage("content", f"{reading.name}: content"):
+            loader = ShardsInTurn(makers)
+        for number in range(1, LOADS_OF_A_PATTERN + 1):
+            self.drop(self.do.paths(checkpoint, files))
+            loaded = self.do.load(loader, self.cache, number, checkpoint, counted=False, name=reading.name, files=files)
+            checked, fault_count = checked + loaded.bytes_checked, fault_count + loaded.fault_count
+            faults += loaded.faults
+            if loaded.operation:
+                operations.append(loaded.operation)
+                rank_bytes = loaded.rank_bytes
+        loader.release()
+        found = LoadPattern(
+            reads=reading.says,
+            rank_bytes=rank_bytes,
+            operations=tuple(operations),
+            integrity=Integrity(
+                bytes_expected=reading.bytes * LOADS_OF_A_PATTERN,
+                bytes_checked=checked,
+                fault_count=fault_count,
+                faults=tuple(faults),
+            ),
+        )
+        self.do.tell("pattern", name=reading.name, found=to_plain(found))

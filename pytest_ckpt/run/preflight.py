@@ -1,0 +1,243 @@
+"""All that can be known to be wrong before a byte is written, each with its remedy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.config.gate_files import load_waivers, settle
+from pytest_ckpt.facts.settings import PROFILES
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
+from pytest_ckpt.judging.grading import known_subjects
+from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.launching.launch import Launch
+from pytest_ckpt.launching.launcher import Launcher, find_launcher
+from pytest_ckpt.launching.second_client import check_second_mount
+from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.run.environment import target_facts
+from pytest_ckpt.sizing.near_full import Volume, why_not
+from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.redaction import Redactor
+from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.targets.posix.mounts import Mount, mount_of
+from pytest_ckpt.targets.posix.run_folder import check_small_folder, check_target
+from pytest_ckpt.targets.posix.volume import volume_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.judging.gates import Gates
+    from pytest_ckpt.judging.waivers import Waiver
+
+# Rounding must not make a proposed scale too large.
+_SLACK = 0.99
+_SMALLEST_SCALE = 1e-6
+_OURS = ("session.json", "report.json")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preflight:
+    """What was found to be in order. ``probe`` is the folder with the evidence of the first launch.
+
+    ``settings`` are the run's, with the suites that the gates choose.
+    """
+
+    settings: Settings
+    gates: Gates
+    waivers: tuple[Waiver, ...]
+    target: Path
+    mount: Mount
+    plan: Plan
+    launcher: Launcher
+    hosts: tuple[dict[str, Any], ...]
+    target_facts: dict[str, Any]
+    probe: Path | None
+
+
+def check(
+    settings: Settings, run_id: str, *, launch: bool = True, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> Preflight:
+    """Check settings, target, space, launcher, hosts and memory; raise UsageError at the first that is wrong.
+
+    With ``launch`` the ranks are started once, without torch, to see their hosts.
+    """
+    if not settings.target:
+        raise UsageError(
+            "--ckpt-target is missing: where is the storage mounted?", "Say --ckpt-target=/mnt/array, for example."
+        )
+    target = Path(settings.target).expanduser().absolute()
+    check_target(target)
+    check_report_place(Path(settings.report), target)
+    if settings.second_mount:
+        check_second_mount(Path(settings.second_mount).expanduser().absolute(), target)
+    if settings.full_target:
+        check_small_folder(Path(settings.full_target).expanduser().absolute())
+    mount = mount_of(target.resolve())
+    settings, gates = settle(settings, mount.file_system, is_local=mount.is_local, catalogue=catalogue)
+    plan = plan_run(settings, file_system=mount.file_system, is_local=mount.is_local)
+    waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
+    if mount.is_local and len({h.name for h in settings.hosts}) > 1:
+        raise UsageError(
+            f"--ckpt-target {target} is on {mount.file_system}, which only this host can see, and several hosts are "
+            "named.",
+            "Name a folder on shared storage, or one host.",
+        )
+    facts = target_facts(target, mount)
+    check_endurance(settings, plan, volume_of(target))
+    if settings.measures:
+        check_space(plan, settings, facts["free_bytes"])
+    launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
+    hosts: tuple[dict[str, Any], ...] = ()
+    probe = None
+    if launch and plan.runnable and settings.measures:
+        probe = Path(tempfile.mkdtemp(prefix="pytest-ckpt-probe-")) / "probe"
+        try:
+            hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)
+            check_memory(plan, hosts)
+        except BaseException:
+            shutil.rmtree(probe.parent, ignore_errors=True)
+            raise
+    return Preflight(
+        settings=settings,
+        gates=gates,
+        waivers=waivers,
+        target=target,
+        mount=mount,
+        plan=plan,
+        launcher=launcher,
+        hosts=hosts,
+        target_facts=facts,
+        probe=probe,
+    )
+
+
+def check_endurance(settings: Settings, plan: Plan, volume: Volume) -> None:
+    """Refuse options of a suite that is not run, and to fill a volume that others use or that is too small for it."""
+    for option, said in (("--ckpt-duration", settings.duration_seconds), ("--ckpt-near-full", settings.near_full)):
+        if said and not settings.asks_endurance:
+            raise UsageError(
+                f"{option} belongs to the suite endurance, which is not chosen.",
+                f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, 'endurance'))}.",
+            )
+    if not settings.near_full:
+        return
+    for planned in plan.runnable:
+        if reason := why_not(volume, planned.checkpoint_bytes):
+            raise UsageError(
+                f"--ckpt-near-full cannot be done on {settings.target} for {planned.subject}: {reason}.",
+                "Name a folder on an empty volume that is large enough, choose a smaller --ckpt-scale, or do without.",
+            )
+
+
+def check_report_place(report: Path, target: Path) -> None:
+    """Refuse a report folder on the target, where it would be measured, or around it."""
+    place, folder = report.expanduser().resolve(), target.resolve()
+    if place == folder or folder in place.parents or place in folder.parents:
+        raise UsageError(
+            f"--ckpt-report {report} and --ckpt-target {target} lie in each other.",
+            "Name a report folder elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example.",
+        )
+    if place.exists() and not place.is_dir():
+        raise UsageError(f"--ckpt-report {report} is a file.", "Name a folder.")
+    if place.is_dir() and any(place.iterdir()) and not any((place / name).exists() for name in _OURS):
+        raise UsageError(
+            f"--ckpt-report {report} holds files that are not of an earlier run.", "Name an empty or a new folder."
+        )
+
+
+def set_aside(report: Path) -> Path | None:
+    """Give the report folder of an earlier run another name; return that name, or None where there was none."""
+    if not report.is_dir() or not any(report.iterdir()):
+        return None
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(report.stat().st_mtime))
+    aside = report.with_name(f"{report.name}-{stamp}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = report.with_name(f"{report.name}-{stamp}-{number}")
+    report.rename(aside)
+    return aside
+
+
+def check_space(plan: Plan, settings: Settings, free: int) -> None:
+    """Refuse a plan whose checkpoints do not fit the free space of the target."""
+    tight = [c for c in plan.runnable if c.space_bytes > free]
+    if not tight:
+        return
+    largest = max(tight, key=lambda c: c.space_bytes)
+    count = checkpoints_at_once(settings)
+    scale = min(_scale_that_fits(settings.scale, c.space_bytes, c.layout.bytes * count, free) for c in plan.runnable)
+    models = ",".join(c.layout.model.name for c in plan.runnable if c.space_bytes <= free)
+    ways = (f"choose --ckpt-model={models}" if models else "", _rehearse(scale))
+    raise UsageError(
+        f"Too little space on the target: {count} checkpoints of {largest.subject} need "
+        f"{format_bytes(largest.space_bytes)}, and {format_bytes(free)} are free.",
+        ", or ".join(filter(None, ("Give the target more space", *ways))) + ".",
+    )
+
+
+def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
+    """Refuse a plan whose ranks do not fit the memory of their hosts."""
+    for planned in plan.runnable:
+        ranks = planned.rank_memory_bytes
+        for host in hosts:
+            need = sum(ranks[r] for r in host["ranks"] if r < len(ranks))
+            there = host["memory_available_bytes"]
+            if need > there:
+                state = sum(planned.state_bytes[r] for r in host["ranks"] if r < len(ranks))
+                rehearse = _rehearse(_scale_that_fits(planned.layout.scale, need, state, there))
+                ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model", rehearse)
+                raise UsageError(
+                    f"Too little memory on {host['host']}: {planned.layout.processes} ranks for "
+                    f"{planned.subject} need {format_bytes(need)} there, and {format_bytes(there)} are available.",
+                    ", or ".join(filter(None, ways)) + ".",
+                )
+
+
+def _see_hosts(
+    settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Path, folder: Path
+) -> tuple[dict[str, Any], ...]:
+    processes = max(c.layout.processes for c in plan.runnable)
+    hosts: list[dict[str, Any]] = []
+
+    def heard(event: dict[str, Any]) -> None:
+        if event["event"] == "hosts":
+            hosts.extend(event["hosts"])
+
+    job = Job(processes=processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())
+    redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
+    failure = Launch(launcher, run_id, folder, redactor).run(job, heard)
+    if failure or not hosts:
+        command = " ".join(launcher.command(processes))
+        says = describe_failure(failure) if failure else "no rank answered"
+        raise UsageError(
+            f"MPI cannot start {processes} ranks: {says}",
+            f"Try it by hand: {command} </dev/null - or name another launcher with --ckpt-launcher.",
+        )
+    blind = [h["host"] for h in hosts if not h["target_is_folder"]]
+    if blind:
+        raise UsageError(
+            f"--ckpt-target {target} is no folder on {', '.join(blind)}.", "Mount the storage on every host alike."
+        )
+    return tuple(hosts)
+
+
+def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
+    """Return the largest scale at which a need fits, of which only the part ``scaled`` shrinks; 0 if there is none."""
+    return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK)
+
+
+def _rehearse(scale: float) -> str:
+    """Say how to run at a scale or below it, as a person would write it: rounded down."""
+    if scale < _SMALLEST_SCALE:
+        return ""
+    profiles = [name for name, profile in PROFILES.items() if profile.scale <= scale]
+    ways = [f"--ckpt-scale=1/{int(1 / scale) + 1}", *(f"--ckpt-profile={name}" for name in profiles)]
+    return f"rehearse with {' or '.join(ways)}"

@@ -1,0 +1,37 @@
+"""A process that ends when its parent does: a killed controller must leave nobody writing to the target.
+
+As a program, ``python -I -S die_with_parent.py PARENT COMMAND …`` ties itself to its parent and becomes the command.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterable
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when the one that started it is gone."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def tied_to_this_process(command: Iterable[str]) -> list[str]:
+    """Return a command line that runs ``command`` and gets SIGTERM when this process is gone."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
+
+
+def main() -> None:
+    """Tie this process to its parent, then become the command."""
+    parent, *command = sys.argv[1:]
+    die_with_parent(signal.SIGTERM)
+    if os.getppid() != int(parent):
+        sys.exit("the controller is gone")
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Ending what was started: no rank may outlive its run and go on writing to the target."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+MARK = "PYTEST_CKPT_RUN"
+"""The variable in the environment of every process of a run; its value is the run's id."""
+
+_POLL_SECONDS = 0.02
+_TERM_SECONDS = 3.0
+_KILL_SECONDS = 5.0
+
+
+def marked_processes(run_id: str) -> list[int]:
+    """Return the processes of this host, other than this one, that carry the mark of a run in their environment."""
+    wanted = f"{MARK}={run_id}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def end_marked(run_id: str, seconds: float = _KILL_SECONDS) -> list[int]:
+    """Kill every process of a run and return those that were still there after ``seconds``.
+
+    What stays is blocked in the kernel, in a call that the target has not answered.
+    """
+    return _until_gone(lambda: marked_processes(run_id), signal.SIGKILL, seconds)
+
+
+def processes_of_session(leader: int) -> list[int]:
+    """Return the processes of this host whose session ``leader`` began; it outlives its leader."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(session) == leader and state != "Z":
+                    found.append(int(entry.name))
+    return found
+
+
+def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
+    """Kill every process of a session and return those that were still there after ``seconds``."""
+    return _until_gone(lambda: processes_of_session(leader), signal.SIGKILL, seconds)
+
+
+def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
+    """End a launcher and its ranks: first by asking, then by force. Return the processes that could not be ended."""
+
+    def launcher() -> list[int]:
+        return [process.pid] if process.poll() is None else []
+
+    _until_gone(launcher, signal.SIGTERM, _TERM_SECONDS)
+    _until_gone(launcher, signal.SIGKILL, _KILL_SECONDS)
+    return end_marked(run_id)
+
+
+def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds: float) -> list[int]:
+    end = time.monotonic() + seconds
+    signalled: set[int] = set()
+    while left := alive():
+        for pid in left:
+            if pid not in signalled:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+                signalled.add(pid)
+        if time.monotonic() > end:
+            return left
+        time.sleep(_POLL_SECONDS)
+    return []

@@ -1,0 +1,16 @@
+"""Where the suites and templates lie: at the top of a checkout, or inside the installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+PACKAGE_HOME = _PACKAGE.parent
+"""The folder that a process of ours needs on its path to import this copy of the package."""
+
+
+def folder(name: str) -> Path:
+    """Return the folder ``suites`` or ``templates``, wherever this copy of the package keeps it."""
+    inside = _PACKAGE / name
+    return inside if inside.is_dir() else _PACKAGE.parent / name

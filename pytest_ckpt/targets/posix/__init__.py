@@ -1,0 +1,1 @@
+"""A mounted file system as a target."""

@@ -1,0 +1,166 @@
+"""``python -m pytest_ckpt.targets.posix.power_cut MOUNTPOINT``: cut the power of a file system on a loop device.
+
+The file system is shut down without writing anything more (FS_IOC_SHUTDOWN with NOLOGFLUSH: ext4, XFS, F2FS), unmounted
+and mounted again with the options that it had. What was made durable stays, all else is gone, as after a power cut of
+the host. What a cut does to the drive below, which may lose what it has acknowledged, is not part of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.posix.mounts import Mount, all_mounts
+
+_FS_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), include/uapi/linux/fs.h
+_NO_LOG_FLUSH = struct.pack("I", 2)
+_BLKFLSBUF = 0x1261
+_LOOP_DEVICE = re.compile(r"/dev/loop\d+")
+# Shown in the table of mounts, refused by mount(8).
+_ONLY_SHOWN = frozenset(["seclabel"])
+_PATIENCE_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+
+
+def cut_power(point: Path) -> None:
+    """Cut the power of the file system that is mounted here, and bring it back.
+
+    Raises UsageError, with nothing done, when it is not alone on a loop device, and when it could not be brought back.
+    """
+    mount = _loop_mount(point)
+    # Held open, so that a loop device that was made by "mount -o loop" outlives the unmounting.
+    with Path(mount.source).open("rb") as device:
+        _shut_down(point)
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            _unmount(point)
+            # Nothing may be read from the cache of the device that the device itself does not have.
+            fcntl.ioctl(device, _BLKFLSBUF)
+            options = ",".join(o for o in mount.options.split(",") if o not in _ONLY_SHOWN)
+            done = _run("mount", "-t", mount.file_system, "-o", options, mount.source, str(point))
+            if done.returncode or not _is_shut_down(point):
+                break
+            # Somebody in another mount namespace holds the old mount, and the kernel gave it back as it is.
+            if time.monotonic() > end:
+                raise UsageError(
+                    f"{point} is mounted again and still shut down: a process in another mount namespace holds it.",
+                    "End that process (a container, a browser's sandbox), then unmount and mount it again.",
+                )
+            time.sleep(_POLL_SECONDS)
+    if done.returncode:
+        raise UsageError(
+            f"{point} was unmounted after the power cut and cannot be mounted again: {done.stderr.strip()}",
+            f"Repair and mount it: mount -t {mount.file_system} -o {options} {mount.source} {point}",
+        )
+
+
+def _loop_mount(point: Path) -> Mount:
+    mounts = all_mounts()
+    here = [m for m in mounts if m.mount_point == str(point)]
+    if not here:
+        raise UsageError(f"{point} is not a mount point.", "Name the folder that a loop device is mounted on.")
+    mount = here[-1]
+    if not _LOOP_DEVICE.fullmatch(mount.source):
+        raise UsageError(
+            f"{point} is not on a loop device but on {mount.source} ({mount.file_system}).",
+            "Only a loop device's power is cut here; for other storage name a command of your own.",
+        )
+    others = [m.mount_point for m in mounts if m is not mount and m.source == mount.source]
+    below = [m.mount_point for m in mounts if m.mount_point.startswith(f"{point}/")]
+    over = [m.source for m in here[:-1]]
+    if others or below or over:
+        found = [f"{mount.source} is also mounted on {p}" for p in others if p != str(point)]
+        found += [f"{p} is mounted below it" for p in below] + [f"{s} is mounted under it" for s in over]
+        raise UsageError(f"{point} is not alone: {'; '.join(dict.fromkeys(found))}.", "Unmount these first.")
+    return mount
+
+
+def _shut_down(point: Path) -> None:
+    folder = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.ioctl(folder, _FS_IOC_SHUTDOWN, _NO_LOG_FLUSH)
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            raise UsageError(f"The power of {point} cannot be cut: {error.strerror}.", "Run as root.") from error
+        raise UsageError(
+            f"The power of {point} cannot be cut: FS_IOC_SHUTDOWN fails with {error.strerror}.",
+            "Use ext4 or XFS on the loop device.",
+        ) from error
+    finally:
+        os.close(folder)
+
+
+def _is_shut_down(point: Path) -> bool:
+    folder = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return True
+        raise
+    finally:
+        os.close(folder)
+    return False
+
+
+def _unmount(point: Path) -> None:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while (done := _run("umount", str(point))).returncode:
+        # What was killed just now lets go of its files a little later.
+        if time.monotonic() > end:
+            raise UsageError(
+                f"{point} is shut down, but cannot be unmounted: {done.stderr.strip()}. "
+                f"In use by: {', '.join(_users(point)) or 'nobody that can be seen'}.",
+                f"End these, then unmount {point} and mount it again.",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _users(point: Path) -> list[str]:
+    """Return the processes that have a file or folder there open, or work there."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
+            if any(_is_below(link, point) for link in links):
+                found.append(f"process {process.name} ({(process / 'comm').read_text().strip()})")
+    return found
+
+
+def _is_below(link: Path, point: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return link.readlink().is_relative_to(point)
+    return False
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+
+
+def main() -> int:
+    """Cut the power; exit 0 when the file system is back, 4 when it was refused or is not."""
+    parser = argparse.ArgumentParser(prog="python -m pytest_ckpt.targets.posix.power_cut", description=__doc__)
+    parser.add_argument("mountpoint", type=Path, help="where a loop device is mounted")
+    point = parser.parse_args().mountpoint.resolve()
+    try:
+        cut_power(point)
+    except (UsageError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 4
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

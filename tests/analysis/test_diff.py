@@ -1,0 +1,108 @@
+"""``pytest-ckpt diff``: what changed between two runs, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.schemas import faults
+from tests.support import made_up_run
+
+TEN = {"ckpt_operations": "10"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    home = tmp_path_factory.mktemp("runs")
+    made_up_run.make_run(home / "first", seed=1, options=TEN)
+    made_up_run.make_run(home / "again", seed=2, options=TEN)
+    made_up_run.make_run(
+        home / "other", seed=3, save=0.2, options=TEN | {"ckpt_overhead": "3%"}, versions={"torch": "2.14.0"},
+        target={"options": "rw,nconnect=16<script>", "free_bytes": 5},
+    )  # fmt: skip
+    made_up_run.make_run(home / "short", seed=4)
+    made_up_run.make_run(home / "larger", seed=5, save=1.0, load=0.5, options=TEN | {"ckpt_scale": "1/100"})
+    made_up_run.make_run(home / "slow", seed=6, save=1e6, options=TEN)
+    return home
+
+
+def diff(runs, one, other, capsys, *words):
+    assert main(["diff", str(runs / one), str(runs / other), "--json", *words]) == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert not faults(document, "diff")
+    return document
+
+
+def rows(document, name):
+    return {r["name"]: (r["before"], r["after"]) for r in document[name]}
+
+
+def test_two_runs_of_the_same_show_no_change(runs, capsys):
+    document = diff(runs, "first", "again", capsys)
+    for name in ("settings", "cluster", "system", "environment", "versions", "verdicts"):
+        assert document[name] == [], name
+    assert [o["change"] for o in document["operations"]] == ["none", "none"]
+    for o in document["operations"]:
+        assert o["low"] < 1 < o["high"]
+
+
+def test_what_was_changed_is_named_and_what_passes_by_is_not(runs, capsys):
+    document = diff(runs, "first", "other", capsys)
+    assert rows(document, "settings") == {"--ckpt-overhead": ("5%", "3%")}
+    assert rows(document, "versions") == {"torch": ("2.13.0", "2.14.0")}
+    assert list(rows(document, "environment")) == ["target options"]
+    assert {"overhead", "save_limit_seconds"} <= set(rows(document, "cluster"))
+
+
+def test_slower_saves_are_told_with_ratio_and_interval_and_loads_are_not(runs, capsys):
+    save, load = diff(runs, "first", "other", capsys)["operations"]
+    assert (save["kind"], save["change"], load["kind"], load["change"]) == ("save", "slower", "load", "none")
+    assert 1.8 < save["low"] < save["ratio"] < save["high"] < 2.2
+    save, _ = diff(runs, "other", "first", capsys)["operations"]
+    assert save["change"] == "faster"
+
+
+def test_verdicts_that_changed_are_named(runs, capsys):
+    document = diff(runs, "first", "slow", capsys)
+    (save,) = (v for v in document["verdicts"] if v["id"] == "SAVE")
+    assert (save["before"], save["after"]) == ("met", "failed")
+    assert save["because"]
+
+
+def test_too_few_operations_give_a_ratio_and_no_judgement(runs, capsys):
+    save, _ = diff(runs, "first", "short", capsys)["operations"]
+    assert (save["change"], save["low"]) == ("unknown", None)
+    assert save["ratio"] == pytest.approx(1, abs=0.2)
+
+
+def test_checkpoints_of_different_sizes_are_compared_by_the_byte(runs, capsys):
+    save, _ = diff(runs, "first", "larger", capsys)["operations"]
+    assert save["ratio"] == pytest.approx(1, abs=0.1)
+    assert "seconds per byte" in save["note"]
+
+
+def test_the_answer_is_always_the_same(runs, capsys):
+    assert diff(runs, "first", "other", capsys) == diff(runs, "first", "other", capsys)
+
+
+def test_for_people_it_prints_a_table_and_writes_a_page(runs, capsys, tmp_path):
+    page = tmp_path / "diff.html"
+    assert main(["diff", str(runs / "first"), str(runs / "other"), f"--html={page}"]) == 0
+    text = capsys.readouterr().out
+    assert "--ckpt-overhead: 5% -> 3%" in text
+    assert "slower" in text
+    assert "the same in both: system, verdicts" in text
+    html = page.read_text()
+    assert "&lt;script&gt;" in html
+    assert "<script" not in html
+    assert "slower" in html
+
+
+@pytest.mark.parametrize("content", [None, "{}", "[]", "{"])
+def test_what_is_no_run_is_a_usage_error(runs, capsys, tmp_path, content):
+    if content is not None:
+        (tmp_path / "report.json").write_text(content)
+    assert main(["diff", str(runs / "first"), str(tmp_path)]) == 4
+    assert str(tmp_path / "report.json") in capsys.readouterr().err

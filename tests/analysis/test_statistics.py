@@ -1,0 +1,152 @@
+"""The statistics: known values, and how often they raise a false alarm or miss a change, by simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.analysis.statistics import ALARM_PROBABILITY, FEWEST_RUNS, find_change, rank_test, ratio_of_medians
+
+SERIES = 1_000
+
+
+def noisy(rng, count, *, spread=0.05, slow=1.0):
+    """Times of runs as they are: skewed, with one in twenty far off."""
+    return [slow * rng.lognormvariate(0.0, spread) * (rng.uniform(1.5, 4) if rng.random() < 0.05 else 1)
+            for _ in range(count)]  # fmt: skip
+
+
+def by_enumeration(before, after):
+    """Try every way in which the ranks can fall."""
+    whole = sorted([*before, *after])
+    seen = sum(a > b for a in after for b in before)
+    pairs = len(before) * len(after)
+    extreme = min(seen, pairs - seen)
+    ways = [
+        sum(a > b for a in chosen for b in set(whole) - set(chosen))
+        for chosen in itertools.combinations(whole, len(after))
+    ]
+    return min(1.0, 2 * sum(way <= extreme for way in ways) / len(ways))
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=2, max_size=9, unique=True), st.integers(1, 8))
+def test_the_rank_test_is_exact(values, cut):
+    cut = min(cut, len(values) - 1)
+    assert rank_test(values[:cut], values[cut:]) == pytest.approx(by_enumeration(values[:cut], values[cut:]))
+
+
+def test_a_published_value():
+    """Mann and Whitney's own table: n = 3, m = 3, U = 0 has probability 0.05 on one side."""
+    assert rank_test([1, 2, 3], [4, 5, 6]) == pytest.approx(0.1)
+    assert rank_test(range(10), range(10, 20)) == pytest.approx(2 / math.comb(20, 10))
+
+
+def test_ties_are_no_evidence():
+    assert rank_test([1.0] * 20, [1.0] * 5) == 1.0
+    assert find_change([1.0] * 60) is None
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.05, 0.3])
+def test_an_unchanged_noisy_series_raises_fewer_false_alarms_than_promised(spread):
+    """Under 1 %, whatever the noise; seeded, so that the count is always the same."""
+    rng = random.Random(f"unchanged {spread}")
+    alarms = sum(find_change(noisy(rng, 61, spread=spread)) is not None for _ in range(SERIES))
+    assert alarms / SERIES < 0.01
+    assert ALARM_PROBABILITY < 0.01
+
+
+@pytest.mark.parametrize("before", [1, 5, 9, 13, 21, 30])
+def test_a_short_series_raises_no_more_of_them(before):
+    rng = random.Random(before)
+    assert sum(find_change(noisy(rng, before + 8)) is not None for _ in range(SERIES)) / SERIES < 0.01
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.05])
+def test_who_looks_every_morning_of_a_year_is_hardly_ever_alarmed(spread):
+    """Each look is below 0.05 %, and there are 365 of them, in 60 unchanged years; seeded, as above."""
+    rng = random.Random(f"years {spread}")
+    told = slower = 0
+    for _ in range(60):
+        nights = noisy(rng, 40 + 365, spread=spread)
+        changes = [find_change(nights[:count]) for count in range(41, len(nights) + 1)]
+        told += any(changes)
+        slower += any(c is not None and c.ratio >= 1.10 for c in changes)
+    assert told <= 3
+    assert slower == 0
+
+
+@pytest.mark.parametrize(("before", "runs"), [(22, 5), (12, 8), (8, 13), (6, 21)])
+def test_a_clear_change_shows_as_soon_as_it_can(before, runs):
+    """As documented: after so many runs where so many came before, and not one run earlier."""
+    quiet = [1.0 + i * 7 % 11 / 1000 + i / 1e6 for i in range(before + runs)]
+    series = quiet[:before] + [1.2 * v for v in quiet[before:]]
+    found = find_change(series)
+    assert found is not None
+    assert found.ratio == pytest.approx(1.2, abs=0.01)
+    assert find_change(series[:-1]) is None
+    assert find_change(series[1:]) is None
+
+
+def test_a_series_that_is_too_short_shows_nothing_and_one_that_is_just_not_does():
+    for runs in range(1, FEWEST_RUNS):
+        assert all(find_change([1.0 + i / 1e6 for i in range(runs - n)] + [9.0] * n) is None for n in range(1, runs))
+    assert find_change([1.0 + i / 1e6 for i in range(FEWEST_RUNS - 8)] + [9.0 + i / 1e6 for i in range(8)]) is not None
+
+
+@pytest.mark.parametrize(
+    ("spread", "slow", "runs", "share"),
+    [
+        (0.02, 1.10, 8, 0.6), (0.02, 1.10, 13, 0.95), (0.05, 1.10, 21, 0.8),
+        (0.02, 1.15, 8, 0.6), (0.02, 1.15, 13, 0.95), (0.05, 1.15, 13, 0.8), (0.05, 1.15, 21, 0.95),
+        (0.10, 1.30, 21, 0.9),
+    ],
+)  # fmt: skip
+def test_a_real_slowdown_is_found_through_noise(spread, slow, runs, share):
+    """As the documentation tells it: 15 % through 2 % of noise within 8 to 13 nights, through 5 % within 13 to 21."""
+    rng = random.Random(5)
+    found = [
+        find_change(noisy(rng, 40, spread=spread) + noisy(rng, runs, spread=spread, slow=slow)) for _ in range(300)
+    ]
+    assert sum(c is not None and c.ratio > 1.05 for c in found) / len(found) >= share
+
+
+def test_what_became_faster_long_ago_does_not_hide_that_it_became_slower_since():
+    quiet = [1.0 + i * 7 % 11 / 1000 + i / 1e6 for i in range(60)]
+    series = quiet[:31] + [v / 2 for v in quiet[31:52]] + [v * 0.6 for v in quiet[52:]]
+    found = find_change(series)
+    assert found is not None
+    assert (found.runs, found.before) == (8, 21)
+    assert found.ratio == pytest.approx(1.2, abs=0.01)
+
+
+def test_a_faster_series_is_a_change_too():
+    found = find_change([1.0 + i / 1000 for i in range(30)] + [0.8 + i / 1000 for i in range(5)])
+    assert found is not None
+    assert found.ratio < 0.85
+
+
+def test_the_interval_holds_the_ratio_and_is_always_the_same():
+    rng = random.Random(2)
+    one, other = noisy(rng, 10), noisy(rng, 10, slow=1.5)
+    found = ratio_of_medians(one, other)
+    assert found == ratio_of_medians(one, other)
+    assert found.low < found.ratio < found.high
+    assert found.is_change
+    assert not ratio_of_medians(one, one).is_change
+
+
+def test_the_interval_covers_what_it_promises_about():
+    """95 % in theory; a percentile interval of ten values is somewhat short of it or beyond, and is held to 90 %."""
+    rng = random.Random(3)
+    found = [ratio_of_medians(noisy(rng, 10), noisy(rng, 10, slow=1.2)) for _ in range(60)]
+    assert sum(f.low <= 1.2 <= f.high for f in found) / len(found) >= 0.9
+
+
+def test_of_too_few_values_there_is_no_interval():
+    found = ratio_of_medians([1.0, 1.1, 1.2], [2.0, 2.1, 2.2])
+    assert (found.low, found.high, found.is_change) == (None, None, False)

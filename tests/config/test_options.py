@@ -1,0 +1,413 @@
+"""Every option: where it can be said, which of two wins, what it takes, and that the report says where it came from."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import re
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.config.options import OPTIONS, command_words, resolve
+from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.sizing.models import MODELS
+from pytest_ckpt.support.errors import UsageError
+
+# What scripts may rely on, as the documentation promises it.
+CONTRACT = {
+    "--ckpt-target": "",
+    "--ckpt-cluster": "",
+    "--ckpt-overhead": "5%",
+    "--ckpt-restore-budget": "1%",
+    "--ckpt-checkpoints-per-failure": "20",
+    "--ckpt-failures": "llama3",
+    "--ckpt-model": "all",
+    "--ckpt-mode": "auto",
+    "--ckpt-processes": "",
+    "--ckpt-hosts": "localhost",
+    "--ckpt-launcher": "",
+    "--ckpt-engine": "torch",
+    "--ckpt-profile": "acceptance",
+    "--ckpt-scale": "",
+    "--ckpt-operations": "",
+    "--ckpt-drop-caches": "auto",
+    "--ckpt-deadline": "300s",
+    "--ckpt-seed": "",
+    "--ckpt-keep": "off",
+    "--ckpt-report": "ckpt-report",
+}
+
+# A value other than the default for each, what it means, and the field of the settings that it ends in.
+VALUES = {
+    "target": ("/mnt/array", "target", "/mnt/array"),
+    "cluster": ("24000", "cluster", 24_000),
+    "overhead": ("3%", "overhead", 0.03),
+    "restore_budget": ("2%", "restore_budget", 0.02),
+    "checkpoints_per_failure": ("10", "checkpoints_per_failure", 10),
+    "failures": ("mttf:50000h", "failures", "mttf:50000h"),
+    "model": ("llama3-8b", "models", ("llama3-8b",)),
+    "mode": ("open", "mode", "open"),
+    "processes": ("16", "processes", 16),
+    "hosts": ("n1:4,n2:4", "hosts", (HostSlots(name="n1", slots=4), HostSlots(name="n2", slots=4))),
+    "launcher": ("srun --mpi=pmix", "launcher", "srun --mpi=pmix"),
+    "engine": ("torch", "engine", "torch"),
+    "profile": ("smoke", "profile", "smoke"),
+    "scale": ("1/8", "scale", 0.125),
+    "operations": ("7", "operations", 7),
+    "drop_caches": ("never", "drop_caches", "never"),
+    "deadline": ("2min", "deadline_seconds", 120.0),
+    "seed": ("42", "seed", 42),
+    "keep": ("on", "keep", True),
+    "report": ("/var/tmp/r", "report", "/var/tmp/r"),
+}
+KEYS = list(VALUES)
+
+
+def settings_of(command_line=(), ini=()):
+    return resolve(named(command_line), named(ini))
+
+
+def named(said):
+    return {f"ckpt_{key}": value for key, value in dict(said).items()}
+
+
+def origin(of, key):
+    option = "--ckpt-" + key.replace("_", "-")
+    return next(o for o in of.origins if o.option == option)
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_every_option_of_the_contract_is_there_with_its_default():
+    defaults = {o.flag: o.default for o in OPTIONS}
+    assert {flag: defaults.get(flag) for flag in CONTRACT} == CONTRACT
+
+
+def test_the_cluster_has_a_short_name():
+    assert {o.flags for o in OPTIONS if o.key == "cluster"} == {("--cluster", "--ckpt-cluster")}
+
+
+def test_every_option_of_the_contract_is_tried_here():
+    assert {o.key for o in OPTIONS if o.flag in CONTRACT} == set(VALUES)
+
+
+def test_without_a_word_the_settings_are_those_of_an_acceptance_run():
+    of = settings_of()
+    assert (of.target, of.cluster, of.launcher, of.seed) == (None, None, None, None)
+    assert (of.overhead, of.restore_budget, of.checkpoints_per_failure, of.failures) == (0.05, 0.01, 20, "llama3")
+    assert (of.models, of.mode, of.processes, of.hosts) == (tuple(MODELS), "auto", 8, ())
+    assert (of.engine, of.profile, of.scale, of.operations) == ("torch", "acceptance", 1.0, 10)
+    assert (of.drop_caches, of.deadline_seconds, of.keep, of.report) == ("auto", 300.0, False, "ckpt-report")
+    assert {o.source for o in of.origins} == {"default"}
+
+
+# --- where each can be said, and which wins --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_an_option_on_the_command_line(key):
+    text, field, value = VALUES[key]
+    of = settings_of({key: text})
+    assert getattr(of, field) == value
+    assert (origin(of, key).value, origin(of, key).source) == (text, "command line")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_an_option_in_pytest_s_configuration(key):
+    text, field, value = VALUES[key]
+    of = settings_of(ini={key: text})
+    assert getattr(of, field) == value
+    assert origin(of, key).source == "pytest configuration"
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_an_option_in_a_toml_file(key, tmp_path):
+    text, field, value = VALUES[key]
+    file = tmp_path / "array.toml"
+    file.write_text(f'ckpt_{key} = "{text}"\n')
+    for way in ({"command_line": {"config": str(file)}}, {"ini": {"config": str(file)}}):
+        of = settings_of(**way)
+        assert getattr(of, field) == value
+        assert origin(of, key).source == str(file)
+
+
+@pytest.mark.parametrize("key", [k for k in KEYS if k != "engine"])
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_configuration(key, tmp_path):
+    text, field, value = VALUES[key]
+    file = tmp_path / "array.toml"
+    other = {"cluster": "1", "model": "llama3-1t", "hosts": "x:1", "profile": "nightly", "mode": "full", "keep": "off",
+             "failures": "llama3", "deadline": "1s", "scale": "1"}.get(key, "9%" if "%" in text else "9")  # fmt: skip
+    file.write_text(f'ckpt_{key} = "{text}"\n')
+    assert getattr(settings_of(ini={key: other, "config": str(file)}), field) == value
+    file.write_text(f'ckpt_{key} = "{other}"\n')
+    assert getattr(settings_of({key: text}, ini={"config": str(file)}), field) == value
+    assert getattr(settings_of({key: text}, ini={key: other}), field) == value
+
+
+def test_the_types_of_toml_are_taken_too(tmp_path):
+    file = tmp_path / "array.toml"
+    file.write_text(
+        "ckpt_cluster = 24_000\nckpt_overhead = 0.03\nckpt_keep = true\n"
+        'ckpt_model = ["llama3-8b", "llama3-70b"]\nckpt_hosts = ["n1:4", "n2:4"]\n'
+    )
+    of = settings_of({"config": str(file)})
+    assert (of.cluster, of.overhead, of.keep) == (24_000, 0.03, True)
+    assert (of.models, len(of.hosts)) == (("llama3-8b", "llama3-70b"), 2)
+    file.write_text("ckpt_keep = false\n")
+    assert settings_of({"config": str(file)}).keep is False
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('ckpt_overhaed = "3%"', ["'ckpt_overhaed' is no option", "did you mean 'ckpt_overhead'?", "ckpt_target"]),
+        ('overhead = "3%"', ["'overhead' is no option", "did you mean 'ckpt_overhead'?"]),
+        ('ckpt_config = "other.toml"', ["'ckpt_config' is no option"]),
+        ("[ckpt]\noverhead = 3", ["'ckpt' is no option"]),
+        ("ckpt_overhead = ", ["it is not TOML", "ckpt_name = value"]),
+        ("ckpt_overhead = 3", ["--ckpt-overhead 3", "write 3%"]),
+        ('ckpt_overhead = ""', ["--ckpt-overhead has no value"]),
+    ],
+)
+def test_a_toml_file_with_a_mistake_is_named(text, says, tmp_path):
+    file = tmp_path / "array.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as refusal:
+        settings_of({"config": str(file)})
+    for word in (str(file), *says):
+        assert word in str(refusal.value)
+
+
+def test_a_toml_file_that_is_not_utf_8_is_named(tmp_path):
+    file = tmp_path / "array.toml"
+    file.write_bytes(b'ckpt_target = "\xff"')
+    with pytest.raises(UsageError, match="it is not TOML"):
+        settings_of({"config": str(file)})
+
+
+def test_a_wrong_value_says_where_it_was_written(tmp_path):
+    file = tmp_path / "array.toml"
+    file.write_text('ckpt_overhead = "101%"')
+    with pytest.raises(UsageError, match=r"--ckpt-overhead 101% \(in .*array.toml\)"):
+        settings_of({"config": str(file)})
+    with pytest.raises(UsageError, match=r"--ckpt-overhead 101% \(in pytest configuration\)"):
+        settings_of(ini={"overhead": "101%"})
+    with pytest.raises(UsageError, match=r"--ckpt-overhead 101%: "):
+        settings_of({"overhead": "101%"})
+
+
+# --- what each takes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "texts", "value"),
+    [
+        ("cluster", ["16000", "16,000", "16_000", " 16000 "], 16_000),
+        ("overhead", ["3%", "0.03", "3/100", "3 %"], 0.03),
+        ("restore_budget", ["0.5%", "5e-3", "1/200"], 0.005),
+        ("deadline", ["90", "90s", "1.5min", "90 seconds", "90000ms", "0.025h"], 90.0),
+        ("scale", ["1%", "0.01", "1/100"], 0.01),
+        ("seed", ["255", "0xff", "0b11111111"], 255),
+        ("model", ["llama3-8b,llama3-70b", "llama3-70b, llama3-8b", "llama3-8b,,llama3-70b,llama3-8b"],
+         ("llama3-8b", "llama3-70b")),
+        ("model", ["all", " all "], tuple(MODELS)),
+        ("hosts", ["n1:8,n2", "n1:8, n2:1", "n1:8,n2:"],
+         (HostSlots(name="n1", slots=8), HostSlots(name="n2", slots=1))),
+        ("hosts", ["localhost"], ()),
+        ("keep", ["on", "true", "True"], True),
+        ("keep", ["off", "false"], False),
+    ],
+)  # fmt: skip
+def test_ways_to_write_the_same(key, texts, value):
+    field = VALUES[key][1]
+    assert [getattr(settings_of({key: text}), field) for text in texts] == [value] * len(texts)
+
+
+def test_hosts_come_from_a_file_of_open_mpi_or_slurm(tmp_path):
+    file = tmp_path / "hosts"
+    file.write_text("# the rack\nn1 slots=4\nn2:2   # old\n\nn3\n")
+    assert [(h.name, h.slots) for h in settings_of({"hosts": f"@{file}"}).hosts] == [("n1", 4), ("n2", 2), ("n3", 1)]
+
+
+def test_processes_are_the_slots_of_the_hosts_unless_said():
+    assert settings_of({"hosts": "n1:4,n2:2"}).processes == 6
+    assert settings_of({"hosts": "n1:4,n2:2", "processes": "3"}).processes == 3
+
+
+def test_scale_and_operations_take_the_place_of_the_profile_s():
+    of = settings_of({"profile": "smoke", "scale": "1/8"})
+    assert (of.scale, of.operations) == (0.125, 3)
+    of = settings_of({"profile": "smoke", "operations": "5"})
+    assert (of.scale, of.operations) == (0.001, 5)
+
+
+anything = st.one_of(
+    st.text(max_size=12),
+    st.builds(
+        "{}{}{}".format,
+        st.sampled_from(["", "mttf:", "node-days:", "observed:419/54d@", "observed:1/1d@", "n1:", "@", "-"]),
+        st.one_of(st.integers(-10, 10**12), st.floats(), st.sampled_from(["1e-300", "1e300", "0", "9" * 400])),
+        st.sampled_from(["", "%", "s", "h", "d", "GB", "/3", " "]),
+    ),
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(option=st.sampled_from([o.flag for o in OPTIONS]), text=anything)
+def test_whatever_is_typed_gives_a_plan_or_a_usage_error(option, text):
+    said, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+        try:
+            code = main(["plan", "--cluster=16000", "--ckpt-model=llama3-8b", f"{option}={text}"])
+        except SystemExit as end:
+            code = end.code
+    assert code in {0, 4}
+    assert bool(said.getvalue()) == (code == 0)
+    assert ("error: " in errors.getvalue()) == (code == 4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(keys=st.sets(st.sampled_from([k for k in KEYS if k not in {"cluster", "mode", "processes"}])))
+def test_the_words_for_another_command_give_the_same_settings(keys):
+    of = settings_of({key: VALUES[key][0] for key in keys})
+    words = shlex.split(command_words(of))
+    said = {}
+    for word in words:
+        flag, _, value = word.partition("=")
+        said[flag.removeprefix("--ckpt-").replace("-", "_")] = value or "on"
+    assert dataclasses.replace(settings_of(said), origins=()) == dataclasses.replace(of, origins=())
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(["plan", "--cluster=16000", *words]) == 0
+
+
+# --- help ------------------------------------------------------------------------------------------------------------
+
+
+def one_line(text):
+    """Without white space: help is broken into lines at spaces and hyphens."""
+    return "".join(text.split())
+
+
+def test_pytest_s_help_lists_every_option_with_its_words_and_default(front_door):
+    text = front_door("--help").stdout.str()
+    group = text.split("acceptance of storage for AI checkpoints (pytest-ckpt):")[1].split("\n\n")[0]
+    said = one_line(group)
+    for option in OPTIONS:
+        default = f" (default: {option.default})" if option.default else ""
+        assert one_line(option.help + default) in said
+        for flag in option.flags:
+            assert (flag if option.is_flag else f"{flag}={option.metavar}") in said
+    assert len(re.findall(r"^  -", group, re.MULTILINE)) == len(OPTIONS)
+
+
+def test_pytest_s_help_lists_every_name_for_configuration_files(front_door):
+    text = front_door("--help").stdout.str()
+    for option in OPTIONS:
+        assert re.search(rf"^  {option.ini_name} \(string\)", text, re.MULTILINE)
+
+
+def test_the_command_s_help_lists_the_same(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["plan", "--help"])
+    said = one_line(capsys.readouterr().out)
+    assert end.value.code == 0
+    for option in OPTIONS:
+        default = f" (default: {option.default})" if option.default else ""
+        assert one_line(option.help + default) in said
+        for flag in option.flags:
+            assert one_line(flag if option.is_flag else f"{flag} {option.metavar}") in said
+
+
+def test_every_help_text_is_in_one_style():
+    for option in OPTIONS:
+        assert option.help[0].islower(), option.key
+        assert not option.help.endswith("."), option.key
+        assert option.is_flag or option.metavar
+
+
+def test_help_with_a_target_starts_nothing(front_door, pytester):
+    (pytester.path / "target").mkdir()
+    for asked in ("--help", "--version"):
+        assert front_door("--ckpt-target=target", "--cluster=16000", asked).ret == 0
+    assert not any((pytester.path / "target").iterdir())
+    assert not (pytester.path / "ckpt-report").exists()
+
+
+# --- through pytest --------------------------------------------------------------------------------------------------
+
+TINY = "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=1", "--ckpt-profile=smoke"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", "[pytest]\nckpt_target = {target}\nckpt_cluster = 0\n"),
+        ("tox.ini", "[pytest]\nckpt_target = {target}\nckpt_cluster = 0\n"),
+        ("pyproject.toml", '[tool.pytest.ini_options]\nckpt_target = "{target}"\nckpt_cluster = 0\n'),
+    ],
+)
+def test_pytest_s_own_files_are_read(front_door, pytester, name, text):
+    target = pytester.mkdir("target")
+    (pytester.path / name).write_text(text.format(target=target))
+    result = front_door()
+    assert result.ret == 4
+    assert "--ckpt-cluster 0 (in pytest configuration)" in result.stderr.str()
+
+
+def test_a_target_in_the_toml_file_is_enough(front_door, pytester):
+    (pytester.path / "array.toml").write_text('ckpt_target = "missing"\nckpt_cluster = 16000\n')
+    result = front_door("--ckpt-config=array.toml")
+    assert result.ret == 4
+    assert "missing does not exist" in result.stderr.str()
+
+
+def test_an_empty_line_of_the_configuration_says_nothing(front_door, pytester):
+    pytester.mkdir("target")
+    (pytester.path / "pytest.ini").write_text("[pytest]\nckpt_overhead =\nckpt_target =\n")
+    assert front_door().ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_usual(front_door, pytester):
+    """The ranks are started once, to see their host; no test is run, so nothing is measured."""
+    pytester.mkdir("target")
+    (pytester.path / "array.toml").write_text('ckpt_overhead = "3%"\nckpt_restore_budget = "3%"\n')
+    (pytester.path / "pytest.ini").write_text(
+        "[pytest]\nckpt_cluster = 24000\nckpt_overhead = 4%\nckpt_restore_budget = 4%\nckpt_config = array.toml\n"
+    )
+    result = front_door("-k", "no_test_has_this_name", "--ckpt-target=target", "--ckpt-restore-budget=2%", *TINY)
+    assert result.ret == 8
+    report = json.loads((pytester.path / "ckpt-report" / "report.json").read_text())
+    said = {s["option"]: (s["value"], s["source"]) for s in report["settings"]}
+    assert said["--ckpt-target"] == ("target", "command line")
+    assert said["--ckpt-cluster"] == ("24000", "pytest configuration")
+    assert said["--ckpt-overhead"] == ("3%", "array.toml")
+    assert said["--ckpt-restore-budget"] == ("2%", "command line")
+    assert said["--ckpt-failures"] == ("llama3", "default")
+    assert (report["cluster"]["accelerators"], report["cluster"]["overhead"]) == (24_000, 0.03)
+    assert report["cluster"]["restore_budget"] == 0.02
+    assert set(report["disclosures"]) == {
+        "--ckpt-overhead 3% (default 5%; from array.toml)",
+        "--ckpt-restore-budget 2% (default 1%; from command line)",
+        "--ckpt-model llama3-8b (default all; from command line)",
+        "--ckpt-mode open (default auto; from command line)",
+        "--ckpt-processes 1 (default none; from command line)",
+        "--ckpt-profile smoke (default acceptance; from command line)",
+    }
+
+
+def test_listing_the_tests_launches_nothing_and_writes_nothing(front_door, pytester):
+    target = pytester.mkdir("target")
+    result = front_door(
+        "--collect-only", "-q", "--ckpt-target=target", "--cluster=16000", "--ckpt-gates=speed-only", *TINY
+    )
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*test_every_save_meets_the_budget?llama3-8b-open-1?", "7 tests collected*"])
+    assert list(target.iterdir()) == []
+    assert not (pytester.path / "ckpt-report").exists()

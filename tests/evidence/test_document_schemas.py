@@ -1,0 +1,173 @@
+"""The schemas of all our documents: each is one, takes what was printed, and refuses what a script could stumble over.
+
+That real output follows them is tested where it is made.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import jsonschema
+import pytest
+
+from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.support import resources
+
+NAMES = ("report", "published", "verify", "diff", "trend", "history", "doctor")
+
+FIGURE = {
+    "kind": "save", "operations": 10, "planned": 10, "basis": "9 inferred from rank 0, 1 at most",
+    "bases": {"inferred from rank 0": 9, "at most": 1}, "published_seconds": 5.0, "published_gib_per_second": 20.9,
+    "published_in": "summary.json", "slowest_mean_seconds": 5.3, "overstatement": 0.06, "judged_seconds": 5.3,
+}  # fmt: skip
+RESULT = {
+    "system": "Maker array", "subject": "llama3-8b-full", "model": "llama3-8b", "mode": "full", "processes": 8,
+    "basis": "inferred from rank 0", "runs": ["a/b"], "figures": [FIGURE, FIGURE | {"kind": "load"}], "signs": [],
+    "outcomes": {"SAVE": "met", "LOAD": "met"}, "verdict": "both in time", "grade": "rehearsal", "grade_reasons": [],
+    "certified_cluster": {"subject": "llama3-8b-full", "save": 1, "load": None, "overall": None, "projected": False},
+    "exit_code": 8,
+}  # fmt: skip
+TIMES = {"count": 3, "fastest_seconds": 1.0, "median_seconds": 2.0, "slowest_seconds": 3.0}
+RUN = {"id": "x", "started": "2031-01-01T00:00:00+00:00", "grade": "rehearsal", "exit_code": 0}
+POINT = {"id": "x", "started": "y", "grade": "z", "median_seconds": 1.0, "slowest_seconds": 2.0, "limit_seconds": 3.0}
+SERIES = {
+    "subject": "llama3-8b-full", "kind": "save", "conditions": {}, "points": [POINT], "can_show": False,
+    "change": {"since": "y", "runs": 3, "before": 21, "ratio": 1.2, "probability": 0.001}, "left_out": {"why": 1},
+}  # fmt: skip
+LINE_SUBJECT = {
+    "subject": "llama3-8b-full", "conditions": {"engine": "torch"}, "is_whole": True, "save_seconds": [1.0],
+    "load_seconds": [], "save_limit_seconds": 27.8, "load_limit_seconds": 111.0,
+}  # fmt: skip
+DOCUMENTS = {
+    "published": {
+        "schema": "pytest-ckpt/published/1", "version": "1", "tree": "closed", "results": [RESULT, RESULT],
+        "cluster": {"accelerators": 16000, "save_limit_seconds": 27.8, "load_limit_seconds": 111.0},
+        "messages": [{"path": "a", "text": "b"}], "runs": 2, "passed_over": 0, "exit_code": 8,
+    },
+    "verify": {
+        "schema": "pytest-ckpt/verify/1", "outcome": "changed",
+        "checks": [{"name": name, "outcome": "broken", "says": "why", "details": ["changed: x"]}
+                   for name in ("digests", "schema", "verdicts", "pages", "signature")],
+    },
+    "diff": {
+        "schema": "pytest-ckpt/diff/1", "before": RUN, "after": RUN | {"exit_code": None},
+        "settings": [{"name": "--ckpt-overhead", "before": "5%", "after": None}], "cluster": [], "system": [],
+        "environment": [], "versions": [], "notices": [],
+        "verdicts": [{"id": "SAVE", "subject": "s", "before": None, "after": "failed", "because": "why"}],
+        "operations": [{"subject": "s", "kind": "save", "before": TIMES, "after": None, "ratio": None, "low": None,
+                        "high": None, "change": "unknown", "note": ""}],
+    },
+    "trend": {
+        "schema": "pytest-ckpt/trend/1", "runs": 24, "notices": [], "regression": 0.1, "regressions": ["s save"],
+        "series": [SERIES, SERIES | {"change": None}],
+    },
+    "history": {
+        "schema": "pytest-ckpt/history/1", "id": "x", "version": "1", "started": "2031-01-01T00:00:00+00:00",
+        "finished": None, "grade": "rehearsal", "exit_code": 0, "accelerators": 16000, "folder": "runs/x",
+        "subjects": [LINE_SUBJECT],
+    },
+    "doctor": {
+        "schema": "pytest-ckpt/doctor/1", "can_run": False,
+        "findings": [{"name": "torch", "can": False, "needed": True, "says": "none", "remedy": "pip install it"}],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_a_schema_and_names_its_document(name):
+    schema = json.loads((resources.folder("templates") / f"{name}.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$id"] == f"pytest-ckpt/{name}/1"
+    assert schema["properties"]["schema"] == {"const": schema["$id"]}
+
+
+def test_there_are_no_others():
+    assert {p.name for p in resources.folder("templates").glob("*.json")} == {f"{name}.schema.json" for name in NAMES}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_follows_it_also_with_fields_that_are_added_later(name):
+    assert faults(DOCUMENTS[name], name) == []
+    assert faults(DOCUMENTS[name] | {"added later": 1}, name) == []
+
+
+def at(document, path):
+    for step in path:
+        document = document[step]
+    return document
+
+
+def fields(document, path=()):
+    """Yield the path of every field that has a name of its own."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield (*path, key)
+            yield from fields(value, (*path, key))
+    elif isinstance(document, list):
+        for number, value in enumerate(document):
+            yield from fields(value, (*path, number))
+
+
+FREE = {"bases", "conditions", "left_out"}
+OPTIONAL = {"projected"}
+REQUIRED = [
+    (name, path) for name, document in DOCUMENTS.items() for path in fields(document)
+    if not FREE & set(path[:-1]) and path[-1] not in OPTIONAL
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), REQUIRED, ids=lambda value: value if isinstance(value, str) else ".".join(map(str, value))
+)
+def test_every_field_of_the_contract_is_required(name, path):
+    document = copy.deepcopy(DOCUMENTS[name])
+    del at(document, path[:-1])[path[-1]]
+    assert faults(document, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("published", ("results", 0, "grade"), "certified"),
+        ("published", ("results",), [RESULT]),
+        ("published", ("results", 0, "basis"), "guessed"),
+        ("published", ("results", 0, "figures", 0, "bases"), {"guessed": 1}),
+        ("published", ("results", 0, "figures", 0, "judged_seconds"), 0),
+        ("published", ("results", 0, "outcomes", "SAVE"), "passed"),
+        ("published", ("results", 0, "processes"), 8.0),
+        ("published", ("exit_code",), 0),
+        ("verify", ("outcome",), "holds"),
+        ("verify", ("checks", 0, "name"), "schema"),
+        ("verify", ("checks", 4, "outcome"), "met"),
+        ("verify", ("checks",), []),
+        ("diff", ("operations", 0, "change"), "worse"),
+        ("diff", ("operations", 0, "before", "median_seconds"), 0),
+        ("diff", ("verdicts", 0, "after"), "passed"),
+        ("trend", ("regression",), 10),
+        ("trend", ("series", 0, "change", "probability"), 2),
+        ("trend", ("series", 0, "points", 0, "median_seconds"), -1),
+        ("history", ("subjects", 0, "save_seconds"), [0]),
+        ("history", ("subjects", 0, "save_seconds"), [1e300]),
+        ("history", ("subjects", 0, "is_whole"), "yes"),
+        ("history", ("started",), "yesterday"),
+        ("history", ("exit_code",), 5),
+        ("doctor", ("can_run",), 1),
+        ("doctor", ("findings", 0, "remedy"), ""),
+        ("doctor", ("findings",), []),
+    ],
+    ids=str,
+)
+def test_wrong_values_are_refused(name, path, value):
+    document = copy.deepcopy(DOCUMENTS[name])
+    at(document, path[:-1])[path[-1]] = value
+    assert faults(document, name)
+
+
+def test_a_part_of_a_document_is_held_against_its_part_of_the_schema():
+    assert faults({"kind": "save"}, "report", "operation")[0].startswith("$: 'index' is a required property")
+
+
+def test_of_many_faults_a_hundred_are_named():
+    document = DOCUMENTS["history"] | {"subjects": [LINE_SUBJECT | {"save_seconds": [0] * 1000}]}
+    assert len(faults(document, "history")) == 100

@@ -1,0 +1,103 @@
+"""``pytest-ckpt judge``: decide again from the files of a run, without target, MPI or torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+TINY = (
+    "--ckpt-model=llama3-8b",
+    "--ckpt-mode=open",
+    "--ckpt-processes=2",
+    "--ckpt-profile=smoke",
+    "--ckpt-operations=2",
+    "--ckpt-gates=speed-only",
+)
+HEAVY = ("torch", "mpi4py", "numpy", "psutil", "jinja2")
+
+
+def judge(folder, *words):
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    here = tmp_path_factory.mktemp("a run")
+    (here / "target").mkdir()
+    words = ["--ckpt-target=target", "--cluster=64", "--ckpt-engine=stream", *TINY]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
+    subprocess.run(command, cwd=here, capture_output=True, check=True)
+    # Nothing but the run folder may be needed.
+    (here / "target").rmdir()
+    return here / "ckpt-report"
+
+
+def verdicts(document):
+    return [
+        {name: v[name] for name in ("id", "subject", "severity", "outcome", "measured", "limit", "because")}
+        for v in document["requirements"]
+    ]
+
+
+def test_with_the_limits_of_the_run_the_verdicts_are_those_of_the_run(run_folder):
+    said = judge(run_folder, "--json")
+    before, after = json.loads((run_folder / "report.json").read_text()), json.loads(said.stdout)
+    assert said.returncode == before["exit_code"] == 0
+    assert verdicts(after) == verdicts(before)
+    assert (after["grade"], after["grade_reasons"]) == (before["grade"], before["grade_reasons"])
+    assert after["cluster"] == before["cluster"]
+    assert after["measurements"] == before["measurements"]
+
+
+def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_folder):
+    said = judge(run_folder, "--cluster=100000000", "--json")
+    document = json.loads(said.stdout)
+    assert said.returncode == document["exit_code"] == 1
+    outcomes = {v["id"]: v["outcome"] for v in document["requirements"]}
+    assert (outcomes["SAVE"], outcomes["LOAD"], outcomes["INTEGRITY"]) == ("failed", "failed", "met")
+    assert document["cluster"]["accelerators"] == 100_000_000
+    assert "--ckpt-cluster" not in " ".join(document["disclosures"])
+
+
+def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_asked_to(run_folder, tmp_path):
+    said = judge(run_folder, "--cluster=100000000", f"--html={tmp_path / 'again.html'}")
+    assert "failed: SAVE of llama3-8b-open-2" in said.stdout
+    assert "REHEARSAL for a cluster of 100,000,000 accelerators: did not pass" in said.stdout
+    assert "100,000,000 accelerators" in (tmp_path / "again.html").read_text()
+
+
+def test_a_test_that_did_not_run_then_does_not_run_now(run_folder, tmp_path):
+    report = json.loads((run_folder / "report.json").read_text())
+    for verdict in report["requirements"]:
+        if verdict["id"] == "COLD":
+            verdict.update(
+                outcome="not run", because="Its test did not run: it was deselected, or the session ended before it."
+            )
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    (tmp_path / "measurements").symlink_to(run_folder / "measurements")
+    said = judge(tmp_path, "--json")
+    assert said.returncode == 8
+    assert {v["id"]: v["outcome"] for v in json.loads(said.stdout)["requirements"]}["COLD"] == "not run"
+
+
+@pytest.mark.parametrize("content", [None, "", "{"])
+def test_a_folder_without_a_report_is_a_usage_error(tmp_path, content):
+    if content is not None:
+        (tmp_path / "report.json").write_text(content)
+    said = judge(tmp_path)
+    assert said.returncode == 4
+    assert str(tmp_path / "report.json") in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_it_imports_nothing_heavy(run_folder):
+    code = (
+        "import sys; from pytest_ckpt.cli.main import main; "
+        f"main(['judge', {str(run_folder)!r}]); print([m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[-1] == "[]"

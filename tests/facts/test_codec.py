@@ -1,0 +1,120 @@
+"""Records survive the way through a file, whoever wrote it, and lose every type that JSON does not have."""
+
+from __future__ import annotations
+
+import enum
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.facts.codec import from_plain, misfits, to_plain
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
+from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.launching.launcher import Launcher
+from pytest_ckpt.ranks.process.job import Job
+
+KINDS = [Measurement, Operation, Verdict, Failure, CacheFacts, Integrity, Durability,
+         RankFacts, Job, Launcher]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_record_comes_back_from_a_file_as_it_was(kind, data):
+    record = data.draw(st.from_type(kind))
+    # The representations, since a time that is not a number is not equal to itself.
+    assert repr(from_plain(kind, json.loads(json.dumps(to_plain(record))))) == repr(record)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_record_fits_its_own_types(kind, data):
+    assert list(misfits(data.draw(st.from_type(kind)))) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"seconds": "1"}, "seconds is '1'"),
+        ({"seconds": True}, "seconds is True"),
+        ({"seconds": None}, "seconds is None"),
+        ({"index": 1.0}, "index is 1.0"),
+        ({"kind": "store"}, "kind is 'store'"),
+        ({"phases": {"write": "1"}}, "phases.write is '1'"),
+        ({"phases": []}, "phases is []"),
+        ({"rank_seconds": [1.0, None]}, "rank_seconds[1] is None"),
+        ({"resident_bytes": 1.5}, "resident_bytes is 1.5"),
+    ],
+)
+def test_a_value_of_another_type_is_named(change, says):
+    plain = {"kind": "save", "index": 1, "seconds": 1, "slowest_rank": None, "rank0_seconds": 1.0, "rank_seconds": [1],
+             "phases": {"write": 1}, "bytes": 1}  # fmt: skip
+    assert list(misfits(from_plain(Operation, plain))) == []
+    assert list(misfits(from_plain(Operation, plain | change))) == [says]
+
+
+def test_a_value_within_a_record_is_named_by_its_place():
+    cache = {"required": True, "policy": "auto", "method": "", "gauge": "", "resident_fraction": None,
+             "readings": [{"rule": "x", "host": 3, "memory_bytes": 1, "bytes_compared": 1, "asks": "yes"}]}  # fmt: skip
+    found = list(misfits(from_plain(CacheFacts, cache)))
+    assert found == ["readings[0].host is 3", "readings[0].asks is 'yes'"]
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Name(str):
+    __slots__ = ()
+
+
+def test_only_plain_types_are_left():
+    given_types = {
+        "path": Path("/mnt"),
+        "name": Name("x"),
+        "colour": Colour.RED,
+        "float": np.float64(1.5),
+        "yes": True,
+        "none": None,
+        "pair": (1, Name("y")),
+        3: "key",
+        "record": HostSlots(name="n", slots=2),
+    }
+    plain = to_plain(given_types)
+    assert plain["path"] == "/mnt"
+    assert plain["record"] == {"name": "n", "slots": 2}
+    assert plain["pair"] == [1, "y"]
+    assert plain["yes"] is True
+    assert plain["none"] is None
+    assert set(plain) >= {"3"}
+    for name in ("path", "name", "colour"):
+        assert type(plain[name]) is str
+    assert type(plain["float"]) is float
+    json.dumps(plain)
+
+
+def test_what_a_newer_version_added_is_ignored():
+    failure = Failure(kind="hung", message="no progress")
+    assert from_plain(Failure, {**to_plain(failure), "invented_later": [1, 2]}) == failure
+
+
+def test_what_an_older_version_did_not_have_gets_its_default():
+    assert from_plain(Failure, {"kind": "hung", "message": "no progress"}).rank is None
+
+
+def test_a_fact_that_is_missing_is_an_error_and_not_a_guess():
+    with pytest.raises(TypeError, match="message"):
+        from_plain(Failure, {"kind": "hung"})
+
+
+def test_records_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        Failure(kind="hung", message="").message = "x"

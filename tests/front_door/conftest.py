@@ -1,0 +1,29 @@
+"""What the end-to-end tests share: the front door, and one run that meets everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.front_door import SMALLEST, FrontDoor, Run, opened_door
+
+
+@pytest.fixture
+def door(make_home: Callable[[str], Path]) -> Iterator[FrontDoor]:
+    """The front door of a test with runs of its own."""
+    with opened_door(make_home("run")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def good(make_home: Callable[[str], Path]) -> Run:
+    """A small run that meets all that is required, with everything written that can be."""
+    with opened_door(make_home("good")) as opened:
+        return opened.run(
+            *SMALLEST,
+            "--junitxml=pytest.xml",
+            "--benchmark-json=benchmark.json",
+            environment={"KEY_OF_THE_USER": "not-for-the-report"},
+        )

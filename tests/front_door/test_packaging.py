@@ -1,0 +1,198 @@
+"""The wheel holds everything, and works from anywhere; so does a checkout that was never installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support import CHECKOUT
+
+TOP = ("pyproject.toml", "README.md", "LICENSE", "conftest.py", "pytest_ckpt", "suites", "templates")
+# For a cluster so small that any disk is fast enough for it.
+SMALLEST = ("--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2",
+            "--ckpt-profile=smoke", "--ckpt-operations=2")  # fmt: skip
+# Met; failed or not run where the temporary folder is in memory, which is never cold.
+PASSED_BUT_FOR_COLD = {0, 1, 8}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of what a checkout holds, with nothing beside it."""
+    copy = tmp_path_factory.mktemp("a copy") / "of the checkout"
+    copy.mkdir()
+    for name in TOP:
+        if (CHECKOUT / name).is_dir():
+            shutil.copytree(CHECKOUT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy(CHECKOUT / name, copy / name)
+    (copy / "tests").mkdir()
+    (copy / "tests" / "test_one.py").write_text("def test_one(): pass\n")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout, tmp_path_factory):
+    source, out = tmp_path_factory.mktemp("source") / "tree", tmp_path_factory.mktemp("wheel")
+    shutil.copytree(checkout, source)
+    build = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps", "--no-index",
+             "--no-build-isolation", "--wheel-dir", str(out), str(source)]  # fmt: skip
+    run(build, cwd=out)
+    (file,) = out.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    """The site packages of this environment without the plugin itself, however it is installed there."""
+    view = tmp_path_factory.mktemp("libraries")
+    for kind in ("purelib", "platlib"):
+        for entry in Path(sysconfig.get_path(kind)).iterdir():
+            ours = entry.name.startswith(("pytest_ckpt", "__editable__", "__pycache__"))
+            if not ours and not (view / entry.name).exists():
+                (view / entry.name).symlink_to(entry)
+    return view
+
+
+@pytest.fixture
+def new_environment(libraries, tmp_path):
+    """Return a function that makes an environment with all libraries, with a wheel or without the plugin."""
+
+    def make(file=None):
+        home = tmp_path / "environment"
+        venv.create(home, with_pip=False, symlinks=True)
+        python = home / "bin" / "python"
+        site = Path(run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
+        (site / "libraries.pth").write_text(f"{libraries}\n")
+        if file:
+            run([sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install",
+                 "--quiet", "--no-deps", "--no-index", str(file)])  # fmt: skip
+        return python
+
+    return make
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An empty folder with a space in its name, and a target beside it."""
+    empty = tmp_path / "an empty folder"
+    empty.mkdir()
+    (tmp_path / "mnt array").mkdir()
+    return empty
+
+
+def run(command, *, cwd=None, exit_codes=(0,)):
+    """Run a command with this environment's launcher on PATH and nothing of the tests in its environment."""
+    left_out = ("PYTHON", "PYTEST", "VIRTUAL_ENV", "COV_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in exit_codes, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_holds_suites_templates_schema_styles_and_types(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    packaged = {name for name in names if ".dist-info/" not in name}
+    expected = {f"pytest_ckpt/{p.relative_to(CHECKOUT / 'pytest_ckpt')}" for p in sources("pytest_ckpt")}
+    expected |= {f"pytest_ckpt/suites/{p.name}" for p in sources("suites")}
+    expected |= {f"pytest_ckpt/templates/{p.relative_to(CHECKOUT / 'templates')}" for p in sources("templates")}
+    assert packaged == expected
+    for name in ("py.typed", "suites/test_performance.py", "templates/certificate.html.j2",
+                 "templates/certificate.css", "templates/report.schema.json"):  # fmt: skip
+        assert f"pytest_ckpt/{name}" in names
+
+
+def sources(folder):
+    found = (p for p in (CHECKOUT / folder).rglob("*") if p.is_file())
+    return [p for p in found if "__pycache__" not in p.parts and not p.name.startswith(".")]
+
+
+def test_the_wheel_names_its_entry_points_and_its_license(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
+        entry_points = archive.read(name).decode()
+        (name,) = (n for n in archive.namelist() if n.endswith("METADATA"))
+        metadata = archive.read(name).decode()
+    assert "pytest_ckpt.plugin.session_hooks = pytest_ckpt.plugin.session_hooks" in entry_points
+    assert "pytest-ckpt = pytest_ckpt.cli.main:main" in entry_points
+    assert "License-Expression: Apache-2.0" in metadata
+    assert "Requires-Dist: torch" in metadata
+
+
+def test_the_wheel_runs_from_an_empty_folder(wheel, new_environment, folder):
+    python = new_environment(wheel)
+    where = "import pytest_ckpt; print(pytest_ckpt.__file__)"
+    assert str(python.parents[1]) in run([python, "-c", where], cwd=folder)
+    assert "cluster of 16,000" in run([python.with_name("pytest-ckpt"), "plan", "--cluster=16000"], cwd=folder)
+    target = folder.with_name("mnt array")
+    run([python, "-m", "pytest", f"--ckpt-target={target}", *SMALLEST], cwd=folder, exit_codes=PASSED_BUT_FOR_COLD)
+    is_report_of_a_rehearsal(folder)
+    assert not any(target.iterdir())
+
+
+def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, folder):
+    """The root conftest loads the plugin; no other part of the environment knows it."""
+    python = new_environment()
+    run([python, "-c", "import pytest_ckpt"], cwd=folder, exit_codes=[1])
+    target = folder.with_name("mnt array")
+    words = [f"--ckpt-target={target}", f"--ckpt-report={folder / 'ckpt-report'}", *SMALLEST]
+    run([python, "-P", "-m", "pytest", *words], cwd=checkout, exit_codes=PASSED_BUT_FOR_COLD)
+    is_report_of_a_rehearsal(folder)
+    assert not any(target.iterdir())
+
+
+@pytest.mark.parametrize(("how", "workers"), [("wheel", "2"), ("editable", "0"), ("checkout", "2")])
+def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
+    how, workers, checkout, new_environment, folder, request
+):
+    """In a folder with spaces in its name, which is the example of the documentation."""
+    python = new_environment(request.getfixturevalue("wheel") if how == "wheel" else None)
+    if how == "editable":
+        run([sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--quiet",
+             "--no-deps", "--no-index", "--no-build-isolation", "--editable", str(checkout)])  # fmt: skip
+    # A checkout that is not installed is known by its conftest alone, so the folder must lie in it.
+    home = checkout if how == "checkout" else folder
+    vendor = Path(shutil.copytree(CHECKOUT / "docs" / "examples" / "acme", home / "the suite of ACME"))
+    report = folder / "ckpt-report"
+    words = [f"--ckpt-target={folder.with_name('mnt array')}", f"--ckpt-report={report}", *SMALLEST]
+    words += ["--ckpt-gates=speed-only", "-n", workers, "--pyargs", "pytest_ckpt.suites", vendor.name]
+    try:
+        run([python, "-P", "-m", "pytest", *words], cwd=home, exit_codes=PASSED_BUT_FOR_COLD)
+    finally:
+        shutil.rmtree(vendor)
+    is_report_of_a_rehearsal(folder)
+    outcomes = {r["id"]: r["outcome"] for r in json.loads((report / "report.json").read_text())["requirements"]}
+    assert outcomes["ACME-DROPPED"] == "met"
+
+
+def is_report_of_a_rehearsal(folder):
+    report = json.loads((folder / "ckpt-report" / "report.json").read_text())
+    assert report["grade"] == "rehearsal"
+    outcomes = {r["id"]: r["outcome"] for r in report["requirements"]}
+    for requirement in ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS"):
+        assert outcomes[requirement] == "met"
+    assert (report["exit_code"] == 0) == (outcomes["COLD"] == "met")
+    assert "llama3-8b-open-2" in (folder / "ckpt-report" / "certificate.html").read_text()
+
+
+def test_plain_pytest_in_a_checkout_runs_only_the_project_s_tests(checkout, new_environment):
+    said = run([new_environment(), "-P", "-m", "pytest", "--collect-only", "-q"], cwd=checkout)
+    assert [line for line in said.splitlines() if "::" in line] == ["tests/test_one.py::test_one"]
+
+
+def test_a_folder_of_tests_elsewhere_is_left_alone_by_the_wheel(wheel, new_environment, folder):
+    (folder / "test_mine.py").write_text("def test_mine(): pass\n")
+    said = run([new_environment(wheel), "-m", "pytest", "-q"], cwd=folder)
+    assert "1 passed" in said

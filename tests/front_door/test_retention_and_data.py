@@ -1,0 +1,253 @@
+"""Runs that keep only the newest checkpoints, compare kinds of data, or write data that compress."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.judging.grading import possible_grade
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
+from pytest_ckpt.support.errors import UsageError
+from tests.support.front_door import CHECKOUT, REQUIRED, SUBJECT, TINY, FrontDoor, opened_door
+
+SMALLEST = (
+    "--ckpt-model=llama3-8b",
+    "--ckpt-mode=open",
+    "--ckpt-processes=2",
+    "--ckpt-scale=1/1000",
+    "--ckpt-operations=3",
+)
+# Tells what is on the target whenever a checkpoint's folder is made: then there is most.
+WATCH = """
+import json, os, sys
+
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.ranks import operations
+
+    make_folder = operations.make_folder
+
+    def make_and_tell(folder):
+        make_folder(folder)
+        rank = os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK"))
+        if rank == "0" and folder.name.endswith(".partial"):
+            with open(os.environ["WATCHED"], "a") as file:
+                file.write(json.dumps(sorted(os.listdir(folder.parent))) + "\\n")
+
+    operations.make_folder = make_and_tell
+"""
+
+
+class Watched:
+    """A run of which is known what was on its target at each save."""
+
+    def __init__(self, door: FrontDoor, *options: str) -> None:
+        first, log = door.home / "first", door.home / "watched"
+        first.mkdir()
+        (first / "sitecustomize.py").write_text(WATCH)
+        self.run = door.run(*options, environment={"PYTHONPATH": f"{first}:{CHECKOUT}", "WATCHED": str(log)})
+        self.at_each_save: list[list[str]] = [json.loads(line) for line in log.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def streamed(make_home: Callable[[str], Path]) -> Watched:
+    with opened_door(make_home("streamed")) as door:
+        return Watched(door, *SMALLEST, "--ckpt-engine=stream", "--ckpt-retain=2", "--ckpt-data-pairs=1")
+
+
+@pytest.fixture(scope="module")
+def by_torch(make_home: Callable[[str], Path]) -> Watched:
+    """With torch, whose loads go through the page cache; and with data that compress."""
+    with opened_door(make_home("torch")) as door:
+        options = ("--ckpt-operations=4", "--ckpt-retain=2", "--ckpt-compressible=25%")
+        return Watched(door, *TINY, *options)
+
+
+@pytest.fixture(params=["streamed", "by_torch"])
+def watched(request: pytest.FixtureRequest) -> Watched:
+    found: Watched = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_run_that_keeps_two_checkpoints_meets_all_that_is_required(watched: Watched) -> None:
+    assert watched.run.code == 0, watched.run.text
+    assert watched.run.outcomes() == dict.fromkeys(REQUIRED, "met")
+
+
+def test_there_is_never_more_on_the_target_than_those_two_and_the_one_that_is_written(watched: Watched) -> None:
+    assert max(map(len, watched.at_each_save)) == 3
+    # One more than was asked for, beside a deletion.
+    count = len(watched.run.operations("save")) + 1
+    written = [names[-1] for names in watched.at_each_save[:count]]
+    assert written == [f"checkpoint-{n:04d}.partial" for n in range(1, count + 1)]
+
+
+def test_the_loads_cycle_over_the_two_that_stayed(watched: Watched) -> None:
+    saves, loads = (watched.run.operations(kind) for kind in ("save", "load"))
+    count = len(saves)
+    assert [o["checkpoint"] for o in saves] == list(range(1, count + 1))
+    # One more was saved while the older of two was deleted.
+    assert [o["checkpoint"] for o in loads] == ([count, count + 1] * count)[:count]
+    assert [o["index"] for o in loads] == list(range(1, count + 1))
+
+
+def test_nothing_that_is_loaded_again_is_in_the_page_cache(watched: Watched) -> None:
+    """Torch reads through it: without a drop before each load, the third would find what the first has read."""
+    assert [o["resident_bytes"] for o in watched.run.operations("load")] == [0] * len(watched.run.operations("load"))
+    assert watched.run.measurement()["cache"]["method"]
+
+
+def test_all_bytes_of_every_load_are_compared(watched: Watched) -> None:
+    measurement = watched.run.measurement()
+    integrity = measurement["integrity"]
+    whole = len(watched.run.operations("load")) * measurement["bytes"]
+    assert integrity["bytes_checked"] == integrity["bytes_expected"] == whole
+    assert integrity["fault_count"] == 0
+
+
+def test_the_save_beside_a_deletion_is_none_of_the_saves(watched: Watched) -> None:
+    measurement, count = watched.run.measurement(), len(watched.run.operations("save"))
+    assert count == measurement["operations_planned"]
+    assert (measurement["durability"]["saves"], measurement["durability"]["commits"]) == (count, count)
+    assert measurement["stages"]["probes"] > 0
+
+
+def test_retention_says_what_deleting_costs(watched: Watched) -> None:
+    found, count = watched.run.measurement()["retention"], len(watched.run.operations("save"))
+    assert found["kept"] == 2
+    assert len(found["delete_seconds"]) == count - 2
+    assert min(*found["delete_seconds"], found["save_seconds"], found["save_while_deleting_seconds"]) > 0
+    verdict = watched.run.verdict("RETENTION")
+    assert (verdict["severity"], verdict["limit"]) == ("advisory", 1.1)
+    assert verdict["outcome"] in ("met", "failed")
+    assert verdict["measured"] == found["save_while_deleting_seconds"] / found["save_seconds"]
+    assert verdict["because"] in (watched.run.report / "certificate.html").read_text()
+
+
+def test_the_target_is_empty_afterwards(watched: Watched) -> None:
+    assert watched.run.left_on_target == []
+
+
+def test_keeping_less_is_disclosed(watched: Watched) -> None:
+    disclosed = json.dumps(watched.run.document["disclosures"])
+    assert "--ckpt-retain" in disclosed
+
+
+def test_data_compares_unique_with_constant_data(streamed: Watched) -> None:
+    found = streamed.run.measurement()["data"]
+    assert found.pop("fault_count") == 0
+    assert {name: len(seconds) for name, seconds in found.items()} == {
+        f"{kind}_{operation}_seconds": 1 for kind in ("unique", "constant") for operation in ("save", "load")
+    }
+    verdict = streamed.run.verdict("DATA")
+    assert (verdict["severity"], verdict["limit"]) == ("advisory", 1.05)
+    assert verdict["outcome"] in ("met", "failed")
+    assert "The result is that of unique data in any case." in verdict["because"]
+
+
+def test_what_was_not_asked_for_is_no_part_of_the_report(by_torch: Watched) -> None:
+    assert "DATA" not in {v["id"] for v in by_torch.run.document["requirements"]}
+    assert by_torch.run.measurement()["data"] is None
+
+
+def test_comparing_data_needs_no_more_memory_than_a_rank_may_have(streamed: Watched) -> None:
+    assert max(r["peak_memory_bytes"] for r in streamed.run.measurement()["ranks"]) < 100_000_000
+
+
+def test_data_that_compress_make_a_rehearsal_and_are_disclosed(by_torch: Watched) -> None:
+    assert by_torch.run.document["grade"] == "rehearsal"
+    assert "0.25 of the content was zeros, which checkpoints do not hold." in by_torch.run.document["grade_reasons"]
+    assert "--ckpt-compressible" in json.dumps(by_torch.run.document["disclosures"])
+
+
+# --- the options -----------------------------------------------------------------------------------------------------
+
+
+def settled(**options: str) -> Any:
+    return resolve({f"ckpt_{name}": value for name, value in options.items()}, {})
+
+
+def planned(**options: str) -> PlannedCheckpoint:
+    settings = settled(cluster="16000", model="llama3-8b", **options)
+    (checkpoint,) = plan_run(settings, file_system="ext4", is_local=True).checkpoints
+    return checkpoint
+
+
+@pytest.mark.parametrize("retain", ["0", "-1", "4", "all"])
+def test_keeping_none_or_more_than_are_saved_is_refused(door: FrontDoor, retain: str) -> None:
+    run = door.run(*SMALLEST, f"--ckpt-retain={retain}")
+    assert run.code == 4
+    assert f"--ckpt-retain {retain}: " in run.text
+    assert "Traceback" not in run.text
+    assert run.left_on_target == []
+
+
+@given(operations=st.integers(1, 4093), more=st.integers(1, 100))
+def test_more_than_are_saved_cannot_be_kept_whatever_the_count(operations: int, more: int) -> None:
+    assert settled(operations=str(operations), retain=str(operations)).retain == operations
+    with pytest.raises(UsageError, match=f"the run has {operations} saves|at most 4,093"):
+        settled(operations=str(operations), retain=str(operations + more))
+
+
+@pytest.mark.parametrize("share", ["0", "100%", "1.5", "-10%", "some"])
+def test_a_share_of_zeros_that_is_none_is_refused(share: str) -> None:
+    with pytest.raises(UsageError, match="--ckpt-compressible"):
+        settled(compressible=share)
+
+
+@pytest.mark.parametrize("pairs", ["0", "-1", "one"])
+def test_pairs_that_are_none_are_refused(pairs: str) -> None:
+    with pytest.raises(UsageError, match="--ckpt-data-pairs"):
+        settled(data_pairs=pairs)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "certified"),
+        ({"retain": "2"}, "certified"),
+        ({"retain": "1"}, "rehearsal (One checkpoint was kept"),
+        ({"data_pairs": "3"}, "certified"),
+        ({"compressible": "10%"}, "rehearsal (0.1 of the content was zeros"),
+    ],
+)
+def test_the_grade_that_is_possible_follows_from_what_was_asked(options: dict[str, str], says: str) -> None:
+    settings = settled(cluster="16000", model="llama3-8b", **options)
+    speed = dataclasses.replace(built_in("speed-only"), certifies=True)
+    assert possible_grade(plan_run(settings, file_system="ext4", is_local=True), settings, speed).startswith(says)
+
+
+@pytest.mark.parametrize("engine", ["torch", "stream"])
+@pytest.mark.parametrize(
+    ("options", "checkpoints"),
+    [
+        ({}, 10),
+        ({"data_pairs": "2"}, 11),
+        ({"retain": "1"}, 2),
+        ({"retain": "3"}, 4),
+        ({"retain": "10"}, 11),
+        ({"retain": "3", "data_pairs": "2"}, 4),
+        ({"operations": "2"}, 2),
+    ],
+)
+def test_space_is_planned_for_the_checkpoints_that_are_there_at_once(
+    engine: str, options: dict[str, str], checkpoints: int
+) -> None:
+    one = planned(engine=engine, operations="2").space_bytes - planned(engine=engine, operations="1").space_bytes
+    beside = planned(engine=engine, operations="1").space_bytes - one
+    assert planned(engine=engine, **options).space_bytes == checkpoints * one + beside
+    assert one >= layout("llama3-8b", mode="full").bytes
+    assert beside < 16 << 20
+
+
+def test_the_subject_of_these_runs_is_the_smallest_layout() -> None:
+    assert layout("llama3-8b", mode="open", processes=2, scale=1 / 1000).subject == SUBJECT

@@ -1,0 +1,100 @@
+"""Targets and report folders behind links, with odd names, with a past; and what a run must not touch."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+
+from tests.support.front_door import SUBJECT, TINY, FrontDoor
+
+NOTHING = "nothing_is_called_like_this"
+
+# Run as the command that drops caches, so between the saves and the loads. The checkpoint behind the link is whole.
+PLANT = """
+import os, pathlib, sys
+
+run, = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/")
+outside = pathlib.Path(sys.argv[2])
+(run / "checkpoint-0001" / "letters").symlink_to(outside / "letters")
+(run / "checkpoint-0001" / "notes.txt").write_text("not of this run")
+(run / "checkpoint-0002").rename(outside / "moved")
+(run / "checkpoint-0002").symlink_to(outside / "moved")
+for file in run.glob("*/*.pt"):
+    os.posix_fadvise(os.open(file, os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
+"""
+
+
+def test_a_link_to_the_target_works(door: FrontDoor) -> None:
+    link = door.home / "link"
+    link.symlink_to(door.target)
+    run = door.run(*TINY, target=link)
+    assert run.code == 0, run.text
+    assert run.left_on_target == []
+    assert f"ckpt target: {link} (" in run.text
+
+
+def test_spaces_and_letters_of_any_language_in_both_folders_work(door: FrontDoor) -> None:
+    target = door.home / "Ablage für Prüfung"
+    target.mkdir()
+    report = door.home / "Bericht für den Käufer 検証"
+    run = door.run(*TINY, target=target, report=report)
+    assert run.code == 0, run.text
+    assert run.left_on_target == []
+    assert str(target) in run.text
+    assert "Ablage für Prüfung" in (report / "certificate.html").read_text()
+    assert run.document["environment"]["target"]["path"] == str(target)
+    assert run.document["run"]["folder"] == str(report)
+
+
+def test_a_report_that_exists_is_kept_under_another_name(door: FrontDoor) -> None:
+    first = door.run(*TINY, "-k", NOTHING)
+    kept = {p.name: p.read_bytes() for p in first.report.iterdir() if p.is_file()}
+    second = door.run(*TINY, "-k", NOTHING)
+    assert second.run_id != first.run_id
+    (aside,) = (p for p in door.home.glob("ckpt-report-*") if p.is_dir())
+    assert {p.name: p.read_bytes() for p in aside.iterdir() if p.is_file()} == kept
+    assert f"the report of an earlier run is now {aside}" in second.text
+
+
+def test_checkpoints_that_are_kept_are_told_and_can_be_loaded(door: FrontDoor) -> None:
+    run = door.run(*TINY, "--ckpt-keep")
+    assert run.code == 0, run.text
+    (folder,) = door.target.iterdir()
+    left = f"{folder} stays, as --ckpt-keep asked for"
+    assert run.document["left_behind"] == [left]
+    assert f"left on the target: {left}" in run.text
+    assert sorted(p.name for p in (folder / SUBJECT).iterdir()) == ["checkpoint-0001", "checkpoint-0002"]
+    files = sorted((folder / SUBJECT / "checkpoint-0002").iterdir())
+    assert len(files) == 4
+    states = [torch.load(file, weights_only=True) for file in files]
+    loaded_bytes = sum(t.numel() * t.element_size() for state in states for t in state.values())
+    assert loaded_bytes == run.measurement()["bytes"]
+
+
+def test_what_the_run_did_not_make_stays_and_no_link_is_followed(door: FrontDoor) -> None:
+    outside = door.home / "outside"
+    (outside / "letters").mkdir(parents=True)
+    (outside / "letters" / "letter.txt").write_text("dear customer")
+    (door.target / "other.bin").write_bytes(b"of another user")
+    script = door.home / "plant.py"
+    script.write_text(PLANT)
+    command = shlex.join([sys.executable, str(script), str(door.target), str(outside)])
+    run = door.run(*TINY, f"--ckpt-drop-caches={command}")
+
+    assert (outside / "letters" / "letter.txt").read_text() == "dear customer"
+    assert len(list((outside / "moved").iterdir())) == 4
+    assert (door.target / "other.bin").read_bytes() == b"of another user"
+    (folder,) = (p for p in door.target.iterdir() if p.is_dir())
+    there = sorted(p.relative_to(folder / SUBJECT).as_posix() for p in (folder / SUBJECT).glob("*/*"))
+    assert [p for p in there if p.startswith("checkpoint-0001")] == [
+        "checkpoint-0001/letters",
+        "checkpoint-0001/notes.txt",
+    ]
+    assert (folder / SUBJECT / "checkpoint-0001" / "notes.txt").read_text() == "not of this run"
+    for name in ("checkpoint-0001/letters", "checkpoint-0001/notes.txt", "checkpoint-0002"):
+        told = f"{Path(folder, SUBJECT, name)} was not removed: this run did not make it"
+        assert told in run.document["left_behind"]
+        assert f"left on the target: {told}" in run.text

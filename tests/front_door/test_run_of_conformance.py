@@ -1,0 +1,181 @@
+"""The suite of behaviour through the front door: what runs, what counts as not run, what a second client must be."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.checks import CHECKS
+from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, opened_door
+from tests.support.machine import need
+from tests.support.targets.misbehaving import misbehaving
+
+LOCAL = ("--ckpt-gates=posix-local", "--ckpt-suite=conformance", *TINY)
+
+
+@pytest.fixture(scope="module")
+def local_run(make_home) -> Run:
+    with opened_door(make_home("conformance")) as door:
+        return door.run(*LOCAL, "-n", "2")
+
+
+def of_behaviour(run: Run) -> dict[str, dict[str, object]]:
+    return {f"{v['id']}.{v['subject']}": v for v in run.document["requirements"] if v["subject"] != SUBJECT}
+
+
+def test_on_a_healthy_local_disk_every_check_is_met(local_run: Run) -> None:
+    found = of_behaviour(local_run)
+    assert {name: v["outcome"] for name, v in found.items() if v["outcome"] != "met"} == {}
+    assert {"COMMIT.file", "EXCLUSIVE.create", "NAMES.many", "LIVE.calls", "DURABLE.rank-killed"} <= set(found)
+
+
+def test_what_only_two_clients_can_show_is_no_part_of_a_run_on_local_storage(local_run: Run) -> None:
+    assert not [name for name in of_behaviour(local_run) if "second" in name or name.startswith(("VISIBLE", "STALE"))]
+
+
+def test_what_was_not_chosen_counts_as_not_run(local_run: Run) -> None:
+    assert local_run.code == 8
+    assert local_run.outcomes() == dict.fromkeys(local_run.outcomes(), "not run")
+    assert "its suite, performance, was not chosen" in local_run.verdict("SAVE")["because"].lower()
+    assert local_run.document["measurements"] == []
+
+
+def test_what_was_seen_is_kept_with_the_command_that_shows_it_again(local_run: Run) -> None:
+    seen = {f"{o['requirement']}.{o['subject']}": o for o in local_run.document["observations"]}
+    assert set(seen) == set(of_behaviour(local_run))
+    for name, observation in seen.items():
+        kept = json.loads((local_run.report / "observations" / f"{name}.json").read_text())
+        assert kept == observation
+        assert observation["trials"] > 0
+        assert f"pytest_ckpt.conformance {name} --folder=" in observation["reproduce"]
+
+
+def test_nothing_stays_on_the_target(local_run: Run) -> None:
+    assert local_run.left_on_target == []
+    assert local_run.document["left_behind"] == []
+
+
+def test_the_terminal_and_the_certificate_tell_how_the_target_behaves(local_run: Run) -> None:
+    met = len(of_behaviour(local_run))
+    assert f"how the target behaves: {met} met" in local_run.text
+    page = (local_run.report / "certificate.html").read_text()
+    assert "How the target behaves" in page
+    assert page.count("COMMIT</a> file") == 1
+
+
+def test_without_the_suite_of_behaviour_a_run_on_shared_terms_is_incomplete(make_home) -> None:
+    with opened_door(make_home("speed")) as door:
+        run = door.run("--ckpt-gates=posix-local", "--ckpt-suite=performance", *TINY)
+    assert run.code == 8
+    assert set(run.outcomes().values()) == {"met"}
+    assert run.verdict("COMMIT", "file")["outcome"] == "not run"
+    assert "COMMIT file" in run.text
+
+
+def test_on_shared_terms_a_second_client_a_power_cut_and_a_full_volume_are_missed(door: FrontDoor) -> None:
+    run = door.run("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "locks or offers", *TINY)
+    assert run.code == 8
+    for name, words in (
+        ("VISIBLE.read-after-close", "--ckpt-second-mount"),
+        ("DURABLE.power-cut", "--ckpt-power-cut"),
+        ("FULL.mid-save", "--ckpt-full-target"),
+    ):
+        verdict = run.verdict(*name.split("."))
+        assert (verdict["outcome"], verdict["severity"]) == ("not run", "required")
+        assert words in run.text or words in verdict["because"]
+
+
+def test_behaviour_alone_needs_neither_space_for_checkpoints_nor_ranks(door: FrontDoor) -> None:
+    """At full size, for which no disk of a test has the space."""
+    run = door.run("--ckpt-gates=posix-local", "--ckpt-suite=conformance", "-k", "case or offers", cluster=16_000)
+    assert run.code == 8
+    assert "no checkpoint is written" in run.text
+    assert run.verdict("CAPABILITIES", "names")["outcome"] == "met"
+    assert run.launches == ["checks"]
+
+
+def refused(door: FrontDoor, *options: str) -> str:
+    run = door.run(*LOCAL, *options)
+    assert run.code == 4
+    assert run.left_on_target == []
+    assert not run.report.exists()
+    return run.text
+
+
+def test_a_second_mount_must_be_another_mount_of_the_same_storage(door: FrontDoor, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    assert "is the target itself" in refused(door, f"--ckpt-second-mount={door.target}")
+    assert "is not a folder" in refused(door, f"--ckpt-second-mount={tmp_path / 'nothing'}")
+    assert "is not the same storage" in refused(door, f"--ckpt-second-mount={other}")
+
+
+def test_a_bind_mount_is_no_second_client(door: FrontDoor, mount) -> None:
+    place = mount.bind(door.target)
+    assert "one mount to the kernel" in refused(door, f"--ckpt-second-mount={place}")
+
+
+def test_a_folder_that_would_take_too_much_to_fill_is_refused(door: FrontDoor, tmp_path: Path) -> None:
+    assert "is no folder that can be written to" in refused(door, f"--ckpt-full-target={tmp_path / 'nothing'}")
+
+
+def test_an_unknown_requirement_in_a_table_of_gates_is_named(door: FrontDoor) -> None:
+    (door.home / "own.toml").write_text(
+        'name = "ours"\nextends = "posix-local"\n[requirements]\nCOMIT = { gate = "off" }\n'
+    )
+    text = refused(door, "--ckpt-gates=own.toml")
+    assert "'COMIT' is no known requirement (did you mean 'COMMIT'?)" in text
+
+
+def test_a_relaxed_limit_stands_in_the_report_and_the_certificate(door: FrontDoor) -> None:
+    (door.home / "own.toml").write_text(
+        'name = "ours"\nextends = "speed-only"\n[requirements]\nREPEAT = { limit = 9 }\n'
+    )
+    run = door.run("--ckpt-gates=own.toml", *TINY)
+    sentence = "The limit of REPEAT is 9 (speed-only: 0.1)."
+    assert run.code == 0
+    assert any(sentence in line for line in run.document["disclosures"])
+    assert any(sentence in line for line in run.document["grade_reasons"])
+    assert sentence in (run.report / "certificate.html").read_text()
+    assert run.verdict("REPEAT")["limit"] == 9
+
+
+def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(door: FrontDoor, mount) -> None:
+    """Two clients, power cuts and a volume that is filled, on a target that is honest."""
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    small = mount("tmpfs", 96)
+    with misbehaving(door.home, second=True) as target:
+        run = door.run(
+            *TINY,
+            "--ckpt-gates=posix-shared",
+            "--ckpt-suite=conformance",
+            f"--ckpt-second-mount={target.second}",
+            f"--ckpt-power-cut={shlex.join(target.power_cut_command)}",
+            "--ckpt-power-cuts=2",
+            f"--ckpt-full-target={small}",
+            target=target.path,
+            report=mount("tmpfs", 64) / "report",
+        )
+        found = of_behaviour(run)
+        assert {name: v["because"] for name, v in found.items() if v["outcome"] != "met"} == {}
+        assert set(found) == {check.name for check in CHECKS}
+        assert "2, " in run.verdict("DURABLE", "power-cut")["detail"]
+        assert run.document["environment"]["second_client"].startswith(str(target.second))
+        assert run.left_on_target == []
+    assert list(small.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, door: FrontDoor, mount) -> None:
+    place = mount(kind, 400)
+    command = shlex.join([sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", str(place)])
+    run = door.run(*LOCAL, f"--ckpt-power-cut={command}", "-k", "survive", target=place)
+    verdict = run.verdict("DURABLE", "power-cut")
+    assert (verdict["outcome"], verdict["severity"]) == ("met", "required"), verdict
+    assert "3/k" in verdict["detail"]
+    assert [name for name in run.left_on_target if name != "lost+found"] == []

@@ -1,0 +1,202 @@
+"""Runs whose verdict is not "met": too slow, left out, not cold, not possible on this target."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.sizing.plan import plan_run
+from tests.support.front_door import CHECKOUT, SMALLEST, SUBJECT, TINY, FrontDoor, Run, opened_door
+from tests.support.machine import file_system_of, need
+
+# No storage saves or loads at the pace of a cluster that fails every two seconds.
+HUGE = 100_000_000
+
+# What mounts of network file systems look like can be told from the table of mounts alone; this stands in for one.
+NO_FILE_SYSTEM_IS_LOCAL = """
+from pytest_ckpt.targets import mounts
+
+mounts._LOCAL = frozenset()
+"""
+
+
+@pytest.fixture(scope="module")
+def too_slow(make_home: Callable[[str], Path]) -> Run:
+    with opened_door(make_home("too-slow")) as door:
+        return door.run(*SMALLEST, cluster=HUGE)
+
+
+def test_storage_that_is_too_slow_ends_with_one(too_slow: Run) -> None:
+    assert too_slow.code == 1, too_slow.text
+    assert too_slow.document["exit_code"] == 1
+    assert "REHEARSAL for a cluster of 100,000,000 accelerators: did not pass" in too_slow.text
+
+
+def test_only_the_times_fail_when_storage_is_too_slow(too_slow: Run) -> None:
+    assert too_slow.outcomes() == {
+        "SAVE": "failed",
+        "LOAD": "failed",
+        "INTEGRITY": "met",
+        "COLD": "met",
+        "DURABLE-CALLS": "met",
+    }
+
+
+@pytest.mark.parametrize("requirement", ["SAVE", "LOAD"])
+def test_a_failure_says_what_was_measured_the_limit_and_by_how_much(too_slow: Run, requirement: str) -> None:
+    verdict = too_slow.verdict(requirement)
+    slowest = max(too_slow.operations(requirement.lower()), key=lambda o: o["seconds"])
+    assert verdict["measured"] == slowest["seconds"] > verdict["limit"] > 0
+    assert verdict["margin"] == pytest.approx(1 - verdict["measured"] / verdict["limit"])
+    assert f"{verdict['measured'] / verdict['limit']:.2f} x the limit" in verdict["because"]
+    failure = _failure(too_slow, requirement)
+    assert f"{requirement} failed for {SUBJECT}: {verdict['because']}" in failure
+    assert [line.split()[0] for line in failure.splitlines() if line.startswith("  ")][:3] == [
+        "measured",
+        "limit",
+        "by",
+    ]
+
+
+@pytest.mark.parametrize("requirement", ["SAVE", "LOAD"])
+def test_a_failure_says_which_phase_on_which_rank_took_longest(too_slow: Run, requirement: str) -> None:
+    slowest = max(too_slow.operations(requirement.lower()), key=lambda o: o["seconds"])
+    phase = max(slowest["phases"], key=slowest["phases"].get)
+    assert f"most of it in {phase} on rank {slowest['slowest_rank']}" in _failure(too_slow, requirement)
+
+
+def test_a_failure_says_where_its_limit_comes_from_and_where_the_data_are(too_slow: Run) -> None:
+    failure = _failure(too_slow, "SAVE")
+    assert "of which saving may take 5 %" in failure
+    assert "the limit is " in failure
+    raw = failure.partition("raw data: ")[2].splitlines()[0]
+    assert Path(raw) == too_slow.report / "measurements" / f"{SUBJECT}.json"
+    assert Path(raw).is_file()
+
+
+def test_a_failure_names_a_command_that_explains_it(too_slow: Run) -> None:
+    words = shlex.split(_failure(too_slow, "SAVE").partition("explained by: ")[2].splitlines()[0])
+    assert words[:2] == ["pytest-ckpt", "plan"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_ckpt.cli.main", *words[1:]],
+        cwd=too_slow.home,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert SUBJECT in done.stdout
+
+
+def test_a_failure_is_no_traceback(too_slow: Run) -> None:
+    assert "Traceback" not in too_slow.text
+    assert ".py:" not in too_slow.text.partition("= FAILURES =")[2].partition("short test summary")[0]
+
+
+def test_the_target_is_empty_after_a_failure(too_slow: Run) -> None:
+    assert too_slow.left_on_target == []
+
+
+def test_the_suites_can_share_the_verdict_of_a_failure_over_workers(door: FrontDoor) -> None:
+    run = door.run(*SMALLEST, "-n", "2", cluster=HUGE)
+    assert run.code == 1, run.text
+    assert run.outcomes()["SAVE"] == run.outcomes()["LOAD"] == "failed"
+    assert "Traceback" not in run.text
+
+
+def test_a_requirement_that_was_deselected_makes_the_run_incomplete(door: FrontDoor) -> None:
+    run = door.run(*TINY, "-k", "every_save")
+    assert run.code == 8, run.text
+    assert run.outcomes() == {"SAVE": "met"} | dict.fromkeys(("LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"), "not run")
+    assert "deselected" in run.verdict("LOAD")["because"]
+    assert "not everything required was run" in run.text
+
+
+def test_a_run_of_which_everything_was_deselected_is_not_green(door: FrontDoor) -> None:
+    run = door.run(*TINY, "-k", "nothing_is_called_like_this")
+    assert run.code == 8, run.text
+    assert set(run.outcomes().values()) == {"not run"}
+    assert run.left_on_target == []
+
+
+def test_data_in_the_page_cache_fail_cold_on_a_disk(door: FrontDoor) -> None:
+    run = door.run(*TINY, "--ckpt-drop-caches=never")
+    assert run.code == 1, run.text
+    assert run.outcomes()["COLD"] == "failed"
+    assert run.verdict("COLD")["measured"] > 0.9
+    assert "in the client's page cache" in run.text
+    assert run.measurement()["cache"]["method"] == "none"
+
+
+def test_memory_as_a_target_fails_cold(door: FrontDoor) -> None:
+    memory = Path("/dev/shm")
+    need(memory.is_dir() and file_system_of(memory) == "tmpfs", "/dev/shm is no tmpfs")
+    with tempfile.TemporaryDirectory(dir=memory) as target:
+        run = door.run(*TINY, target=Path(target))
+        assert run.left_on_target == []
+    assert run.code == 1, run.text
+    assert "(tmpfs on /dev/shm" in run.text
+    assert run.outcomes()["COLD"] == "failed"
+
+
+def test_a_layout_that_needs_more_ranks_is_not_run_on_shared_storage(door: FrontDoor) -> None:
+    (door.home / "network_mount.py").write_text(NO_FILE_SYSTEM_IS_LOCAL)
+    run = door.run(
+        "-p",
+        "network_mount",
+        "--ckpt-model=llama3-8b,llama3-70b",
+        "--ckpt-profile=smoke",
+        "--ckpt-operations=2",
+        environment={"PYTHONPATH": f"{door.home}:{CHECKOUT}"},
+    )
+    assert run.code == 8, run.text
+    assert set(run.outcomes("llama3-8b-full").values()) == {"met"}
+    assert set(run.outcomes("llama3-70b-subset").values()) == {"not run"}
+    reason = run.verdict("SAVE", "llama3-70b-subset")["because"]
+    assert "llama3-70b in full has 64 ranks and 8 were asked for" in reason
+    assert "--ckpt-hosts" in reason
+    assert f"ckpt llama3-70b-subset: not run: {reason.rstrip('.')}" in run.text
+    assert [m["subject"] for m in run.document["measurements"]] == ["llama3-8b-full"]
+
+
+def test_a_subset_on_a_network_file_system_is_planned_as_not_run() -> None:
+    said = dict.fromkeys((o.ini_name for o in OPTIONS), None) | {"ckpt_cluster": "64", "ckpt_model": "llama3-70b"}
+    (planned,) = plan_run(resolve(said, {}), file_system="nfs4", is_local=False).checkpoints
+    assert "the target is a nfs4 file system" in planned.not_run
+    (planned,) = plan_run(resolve(said, {}), file_system="ext4", is_local=True).checkpoints
+    assert not planned.not_run
+
+
+def _failure(run: Run, requirement: str) -> str:
+    """Return the text of the failing test of a requirement."""
+    return (
+        run.text.partition(f"{requirement} failed for ")[1]
+        + run.text.partition(f"{requirement} failed for ")[2].partition("\n__")[0]
+    )
+
+
+def test_a_waiver_turns_a_failure_into_what_it_is_and_certifies_nothing(door: FrontDoor) -> None:
+    (door.home / "waive.toml").write_text(
+        '[[waive]]\nrequirement = "SAVE"\nsubject = "*"\nreason = "A trial"\nexpires = 2999-12-31\n'
+        '[[waive]]\nrequirement = "LOAD"\nsubject = "*"\nreason = "Long ago"\nexpires = 2001-01-01\n'
+    )
+    run = door.run(*SMALLEST, "--ckpt-waive=waive.toml", cluster=HUGE)
+    assert run.code == 1
+    assert run.verdict("SAVE")["outcome"] == "waived"
+    assert "A trial" in run.verdict("SAVE")["because"]
+    assert run.verdict("LOAD")["outcome"] == "failed"
+    assert any("ended on 2001-01-01" in reason for reason in run.document["grade_reasons"])
+    page = (run.report / "certificate.html").read_text()
+    assert "A trial" in page
+    wrong = door.run(*SMALLEST, "--ckpt-waive=nowhere.toml", report=door.home / "other")
+    assert wrong.code == 4
+    assert "--ckpt-waive nowhere.toml: it cannot be read" in wrong.text

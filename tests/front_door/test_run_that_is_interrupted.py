@@ -1,0 +1,123 @@
+"""Runs that are ended from outside: by Ctrl-C, by SIGTERM, by a kill that leaves them no time."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from pytest_ckpt.ranks.content.generator import Content, Place, content_seed
+from pytest_ckpt.sizing.models import layout
+from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, Sabotage, Started, processes_of
+from tests.support.machine import eventually
+
+
+def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started:
+    """Start a run and return when a rank stands still in its second save."""
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, *options, target=target, environment=sabotage.environment)
+    sabotage.wait_until_held(started)
+    return started
+
+
+def _damaged_tensors(folder: Path, *, checkpoint: int, seed: int) -> list[str]:
+    """Load a checkpoint as its job would and return the tensors that are not what was saved."""
+    content = Content(content_seed(seed, SUBJECT))
+    damaged = []
+    for rank in layout("llama3-8b", mode="open", processes=2, scale=1e-4).ranks():
+        number = 0
+        for file in rank.files:
+            state = torch.load(folder / file.name, weights_only=True)
+            for tensor in file.tensors:
+                data = state[tensor.name].view(torch.uint8).numpy()
+                place = Place(checkpoint=checkpoint, rank=rank.rank, tensor=number)
+                if len(data) != tensor.bytes or content.differing_pages(data, place):
+                    damaged.append(f"{file.name}: {tensor.name}")
+                number += 1
+    return damaged
+
+
+def _is_ended_cleanly(run: Run) -> None:
+    assert run.code == 2, run.text
+    assert processes_of(run.run_id) == []
+    assert run.left_on_target == []
+    assert run.document["exit_code"] == 2
+    assert set(run.outcomes().values()) == {"not run"}
+    assert [o["index"] for o in run.operations("save")] == [1]
+    assert run.measurement()["failure"]["kind"] == "interrupted"
+    assert (run.report / "certificate.html").is_file()
+    assert "REHEARSAL for a cluster of 64 accelerators: not everything required was run" in run.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_ranks_and_run_and_the_report_has_what_there_is(door: FrontDoor, number: signal.Signals) -> None:
+    started = _hold(door)
+    os.kill(started.process.pid, number)
+    _is_ended_cleanly(started.finish())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_ranks_that_a_worker_of_xdist_started(door: FrontDoor, number: signal.Signals) -> None:
+    started = _hold(door, "-n", "2")
+    if number == signal.SIGINT:
+        os.killpg(started.process.pid, number)  # a terminal tells the workers too
+    else:
+        os.kill(started.process.pid, number)
+    run = started.finish()
+    assert run.code == 2, run.text
+    assert processes_of(run.run_id) == []
+    assert run.left_on_target == []
+    assert set(run.outcomes().values()) == {"not run"}
+
+
+def test_ctrl_c_before_the_run_is_open_leaves_nothing(door: FrontDoor) -> None:
+    launcher, begun, scratch = door.home / "launcher", door.home / "begun", door.home / "tmp"
+    launcher.write_text(f"#!/bin/sh\n[ $1 = --version ] && exit\ntouch '{begun}'\nexec tail -f /dev/null\n")
+    launcher.chmod(0o755)
+    scratch.mkdir()
+    started = door.start(*TINY, f"--ckpt-launcher={launcher}", environment={"TMPDIR": str(scratch)})
+    started.until(begun.exists, "the ranks are being started to see their hosts")
+    os.kill(started.process.pid, signal.SIGINT)
+    assert started.process.wait(60) == 2, started.text
+    assert list(scratch.iterdir()) == list(door.target.iterdir()) == []
+    assert not started.report.exists()
+
+
+def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_clean_up(door: FrontDoor) -> None:
+    target = door.home / "an array"
+    target.mkdir()
+    started = _hold(door, target=target)
+    started.process.kill()
+    started.process.wait()
+    eventually(lambda: not processes_of(started.run_id), "the ranks have ended")
+    left = started.run_folder
+    # The save that was broken off has no final name, and the one before it loads as it was saved.
+    assert sorted(p.name for p in (left / SUBJECT).glob("checkpoint-*")) == [
+        "checkpoint-0001",
+        "checkpoint-0002.partial",
+    ]
+    assert _damaged_tensors(left / SUBJECT / "checkpoint-0001", checkpoint=1, seed=started.session["seed"]) == []
+
+    run = door.run(*TINY, "-k", "nothing_is_called_like_this", target=target)
+    header = run.text.partition("collected ")[0]
+    assert f"left on the target by run {left.name.removeprefix('pytest-ckpt-')} of " in header
+    command = re.search(r"rm -r -- .*$", header, re.MULTILINE)
+    assert command
+    assert shlex.split(command[0]) == ["rm", "-r", "--", str(left)]
+    subprocess.run(command[0], shell=True, check=True)
+    assert list(target.iterdir()) == []
+
+
+def test_a_run_that_goes_on_is_not_called_left_over(door: FrontDoor) -> None:
+    started = _hold(door)
+    other = door.run(*TINY, "-k", "nothing_is_called_like_this", report=door.home / "other-report")
+    assert "left on the target" not in other.text
+    assert other.left_on_target == [started.run_folder.name]
+    os.kill(started.process.pid, signal.SIGINT)
+    assert started.finish().left_on_target == []

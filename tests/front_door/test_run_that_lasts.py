@@ -1,0 +1,111 @@
+"""Saves for a while, and on a volume that is filled: what is measured, what is refused, and that the ballast goes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.support.units import format_seconds
+from tests.support.front_door import SUBJECT, TINY, FrontDoor, Sabotage, read_events
+
+MEBIBYTES = 200
+OPTIONS = (*TINY, "--ckpt-suite=performance,endurance", "--ckpt-gates=posix-shared")
+FILLING = (*OPTIONS, "--ckpt-near-full")
+
+
+@pytest.mark.parametrize("engine", ["torch", "stream"])
+def test_saves_go_on_for_the_duration_and_on_a_full_volume(
+    door: FrontDoor, mount: Callable[..., Path], engine: str
+) -> None:
+    volume = mount("ext4", MEBIBYTES)
+    run = door.run(*FILLING, "--ckpt-duration=2s", f"--ckpt-engine={engine}", target=volume)
+    patterns = run.measurement()["patterns"]
+    found = patterns["endurance"]
+    assert found["asked_seconds"] == 2
+    assert found["seconds"] >= 2
+    assert len(found["began_seconds"]) == len(found["save_seconds"]) >= 5
+    assert sum(found["save_seconds"]) <= found["seconds"]
+    assert found["began_seconds"] == sorted(found["began_seconds"])
+    levels = patterns["near_full"]["levels"]
+    assert [level["asked"] for level in levels] == [0, 0.8, 0.9]
+    assert [level["used"] >= level["asked"] for level in levels] == [True] * 3
+    assert [len(level["save_seconds"]) for level in levels] == [5] * 3
+    # How fast a busy machine is for a few seconds decides nothing here; that it was judged does.
+    assert run.verdict("NEARFULL")["outcome"] in ("met", "failed")
+    assert run.verdict("STEADY")["detail"]
+    assert format_seconds(found["seconds"]) in run.verdict("ENDURE")["because"]
+    assert len(run.operations("save")) == 2
+    stages = run.measurement()["stages"]
+    every = sum(found["save_seconds"]) + sum(s for level in levels for s in level["save_seconds"])
+    assert stages["endurance"] == pytest.approx(every)
+    assert stages["ballast"] > 0
+    assert {p.name for p in volume.iterdir()} == {"lost+found"}
+
+
+def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
+    door: FrontDoor, mount: Callable[..., Path]
+) -> None:
+    """Of a handful of saves those from the fifth on are slow, and all when the volume is 90 % full."""
+    volume = mount("ext4", MEBIBYTES)
+    sabotage = Sabotage(door.home, "slow", rank=1, where=r" endurance ([5-9]|[1-9]\d+)$| near_full 90[1-5]$")
+    options = (*FILLING, "--ckpt-duration=10s", "--ckpt-engine=stream")
+    run = door.run(*options, target=volume, environment=sabotage.environment, cluster=1)
+    assert run.code == 1
+    assert {name: run.verdict(name)["outcome"] for name in ("ENDURE", "NEARFULL")} == {
+        "ENDURE": "failed",
+        "NEARFULL": "failed",
+    }
+    assert "at 90%" in run.verdict("NEARFULL")["because"]
+    assert run.verdict("SAVE")["outcome"] == "met"
+
+
+def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mount: Callable[..., Path]) -> None:
+    volume = mount("ext4", MEBIBYTES)
+    sabotage = Sabotage(door.home, "slow", rank=0, where=" near_full 801$")
+    started = door.start(*FILLING, "--ckpt-engine=stream", target=volume, environment=sabotage.environment, cluster=1)
+
+    def is_filled() -> bool:
+        names = [e.get("operation") for e in read_events(started.report) if e["event"] == "start"]
+        return "near_full 801" in names
+
+    started.until(is_filled, "the volume is filled")
+    assert list(started.run_folder.glob("*/ballast-80-*"))
+    os.kill(started.pid_of_rank(1), signal.SIGKILL)
+    run = started.finish()
+    assert run.verdict("NEARFULL")["outcome"] == "failed"
+    assert run.verdict("SAVE")["outcome"] == "met"
+    assert {p.name for p in volume.iterdir()} == {"lost+found"}
+
+
+def test_without_being_asked_nothing_is_filled_and_nothing_is_called_met(door: FrontDoor) -> None:
+    run = door.run(*OPTIONS, "--ckpt-engine=stream")
+    assert {name: run.verdict(name)["outcome"] for name in ("ENDURE", "NEARFULL")} == {
+        "ENDURE": "not run",
+        "NEARFULL": "not run",
+    }
+    assert "--ckpt-duration" in run.verdict("ENDURE")["because"]
+    assert "--ckpt-near-full" in run.verdict("NEARFULL")["because"]
+    assert 5 <= len(run.measurement()["patterns"]["endurance"]["save_seconds"]) <= 25
+    assert run.document["requirements"][0]["subject"] == SUBJECT
+
+
+def test_a_volume_that_others_use_is_not_filled(door: FrontDoor, mount: Callable[..., Path]) -> None:
+    volume = mount("ext4", MEBIBYTES)
+    (volume / "theirs").write_bytes(os.urandom(90 << 20))
+    run = door.run(*FILLING, target=volume)
+    assert run.code == 4
+    assert "--ckpt-near-full cannot be done" in run.text
+    assert "it is filled only where it holds nobody's data" in run.text
+    assert "Traceback" not in run.text
+    assert {p.name for p in volume.iterdir()} == {"lost+found", "theirs"}
+
+
+@pytest.mark.parametrize("option", ["--ckpt-near-full", "--ckpt-duration=4h"])
+def test_an_option_of_a_suite_that_is_not_run_is_refused(door: FrontDoor, option: str) -> None:
+    run = door.run(*TINY, "--ckpt-suite=performance", option)
+    assert run.code == 4
+    assert "belongs to the suite endurance, which is not chosen" in run.text

@@ -1,0 +1,179 @@
+"""Ranks that are killed, stopped or refused by the storage in the middle of a save."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, Sabotage, opened_door, processes_of
+from tests.support.machine import eventually, frozen
+
+HOST = socket.gethostname()
+FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
+MODEL_OF_RANK_1 = "zero_pp_rank_1_mp_rank_0_model_states.pt"
+ONLY_SAVE_FAILED = {
+    "SAVE": "failed",
+    "LOAD": "not run",
+    "INTEGRITY": "not run",
+    "COLD": "not run",
+    "DURABLE-CALLS": "not run",
+}
+
+
+@pytest.fixture(scope="module")
+def killed(make_home: Callable[[str], Path]) -> Run:
+    """Rank 5 of the first of two measurements is killed while it writes its second checkpoint."""
+    with opened_door(make_home("killed")) as door:
+        sabotage = Sabotage(door.home, "hold", rank=5, subject=FIRST)
+        started = door.start(
+            "--ckpt-model=llama3-8b,llama3-70b",
+            "--ckpt-profile=smoke",
+            "--ckpt-operations=2",
+            environment=sabotage.environment,
+        )
+        os.kill(sabotage.wait_until_held(started), signal.SIGKILL)
+        return started.finish()
+
+
+def test_a_killed_rank_fails_the_save_and_is_named(killed: Run) -> None:
+    assert killed.code == 1, killed.text
+    assert killed.outcomes(FIRST) == ONLY_SAVE_FAILED
+    because = killed.verdict("SAVE", FIRST)["because"]
+    assert because.startswith(f"Rank 5 on {HOST} was killed in {FIRST} save 2")
+    assert "signal 9" in because
+    assert because in killed.text
+
+
+def test_after_a_killed_rank_the_other_measurements_go_on(killed: Run) -> None:
+    assert set(killed.outcomes(SECOND).values()) == {"met"}
+    assert killed.launches == ["1", "2"]
+
+
+def test_what_was_not_decided_because_of_a_killed_rank_says_so(killed: Run) -> None:
+    because = killed.verdict("LOAD", FIRST)["because"]
+    assert because.startswith(f"The run ended before this could be decided: Rank 5 on {HOST} was killed")
+
+
+def test_nothing_is_left_of_a_run_with_a_killed_rank(killed: Run) -> None:
+    assert processes_of(killed.run_id) == []
+    assert killed.left_on_target == []
+
+
+def test_a_stopped_rank_is_named_when_the_deadline_is_over(door: FrontDoor) -> None:
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, "--ckpt-deadline=3s", environment=sabotage.environment)
+    os.kill(sabotage.wait_until_held(started), signal.SIGSTOP)
+    run = started.finish()
+    assert run.code == 1, run.text
+    assert run.outcomes() == ONLY_SAVE_FAILED
+    because = run.verdict("SAVE")["because"]
+    assert because.startswith(f"Rank 1 on {HOST} hung in {SUBJECT} save ")
+    assert "(--ckpt-deadline 3 s)" in because
+    assert "state T" in run.verdict("SAVE")["detail"]
+    assert processes_of(run.run_id) == []
+    assert run.left_on_target == []
+
+
+def test_a_rank_that_makes_no_progress_is_named_with_its_phase_and_file(door: FrontDoor) -> None:
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    run = door.run(*TINY, "--ckpt-deadline=3s", environment=sabotage.environment)
+    assert run.code == 1, run.text
+    because = run.verdict("SAVE")["because"]
+    assert because.startswith(f"Rank 1 on {HOST} hung in {SUBJECT} save 2 write of {MODEL_OF_RANK_1}: no progress")
+    assert run.measurement()["failure"]["phase"] == "write"
+    assert run.left_on_target == []
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs"])
+def test_a_target_that_stops_answering_does_not_hold_the_run(
+    door: FrontDoor, mount: Callable[..., Path], file_system: str
+) -> None:
+    point = mount(file_system, 400)
+    target = point / "target"
+    target.mkdir()
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, "--ckpt-deadline=3s", target=target, environment=sabotage.environment)
+    sabotage.wait_until_held(started)
+    with frozen(point):
+        sabotage.release()
+        run = started.finish()
+        blocked = processes_of(started.run_id)
+    assert run.code == 1, run.text
+    assert run.outcomes() == ONLY_SAVE_FAILED
+    verdict = run.verdict("SAVE")
+    # Which of the ranks stood still first is chance.
+    hung = (
+        rf"Rank [01] on {HOST} hung in {SUBJECT} save 2 (open|write|fsync|close) of zero_pp_rank_[01]_\S+: no progress"
+    )
+    assert re.match(hung, verdict["because"])
+    assert "state D" in verdict["detail"]
+    assert "cannot be ended: they are blocked in the kernel until the target answers" in verdict["detail"]
+    assert blocked
+    (left,) = run.document["left_behind"]
+    assert str(started.run_folder) in left
+    assert "may still write" in left
+    assert f"left on the target: {left}" in run.text
+    eventually(lambda: not processes_of(run.run_id), "the blocked ranks end when the target answers")
+    assert run.left_on_target == [started.run_folder.name]
+
+
+def test_a_target_that_fills_up_fails_the_save_with_its_error_and_file(
+    door: FrontDoor, mount: Callable[..., Path]
+) -> None:
+    target = mount("tmpfs", 64)
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, target=target, environment=sabotage.environment)
+    sabotage.wait_until_held(started)
+    _fill(target / "ballast")
+    sabotage.release()
+    run = started.finish()
+    assert run.code == 1, run.text
+    assert run.outcomes() == ONLY_SAVE_FAILED
+    failure = run.measurement()["failure"]
+    assert (failure["kind"], failure["errno"], failure["host"]) == ("error", "ENOSPC", HOST)
+    assert failure["file"].startswith(f"zero_pp_rank_{failure['rank']}_mp_rank_0_")
+    because = run.verdict("SAVE")["because"]
+    assert because.startswith(
+        f"Rank {failure['rank']} on {HOST} failed in {SUBJECT} save 2 {failure['phase']} of zero_pp"
+    )
+    assert "ENOSPC: No space left on device" in because
+    assert processes_of(run.run_id) == []
+    assert run.left_on_target == ["ballast"]
+
+
+def test_a_failed_fsync_fails_the_save_in_that_phase(door: FrontDoor) -> None:
+    sabotage = Sabotage(door.home, "eio", rank=1)
+    run = door.run(*TINY, environment=sabotage.environment)
+    assert run.code == 1, run.text
+    assert run.outcomes() == ONLY_SAVE_FAILED
+    assert run.verdict("SAVE")["because"].startswith(
+        f"Rank 1 on {HOST} failed in {SUBJECT} save 2 fsync of {MODEL_OF_RANK_1}: EIO: Input/output error"
+    )
+    assert run.left_on_target == []
+
+
+def test_an_engine_that_forgets_fsync_fails_durable_calls(door: FrontDoor) -> None:
+    sabotage = Sabotage(door.home, "forget", rank=1)
+    run = door.run(*TINY, environment=sabotage.environment)
+    assert run.code == 1, run.text
+    assert run.outcomes()["DURABLE-CALLS"] == "failed"
+    assert run.measurement()["durability"]["files_synced"] == 4
+    assert "Of 8 files only 4 were made durable" in run.text
+    assert run.outcomes()["SAVE"] == run.outcomes()["INTEGRITY"] == "met"
+
+
+def _fill(file: Path) -> None:
+    """Write until there is no space."""
+    with file.open("wb", buffering=0) as out:
+        piece = bytes(1 << 20)
+        while piece:
+            try:
+                out.write(piece)
+            except OSError:
+                piece = piece[: len(piece) // 2]

@@ -1,0 +1,95 @@
+"""What pytest-benchmark offers works on the measured seconds, plain and over workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, opened_door
+
+
+def _as_benchmarked(run: Run, file: Path) -> None:
+    """Check that the JSON of pytest-benchmark holds the seconds of the report, and nothing else."""
+    benchmarks = {b["name"]: b for b in json.loads(file.read_text())["benchmarks"]}
+    assert set(benchmarks) == {f"save[{SUBJECT}]", f"load[{SUBJECT}]"}
+    for kind in ("save", "load"):
+        found = benchmarks[f"{kind}[{SUBJECT}]"]
+        assert found["stats"]["data"] == [o["seconds"] for o in run.operations(kind)]
+        assert found["stats"]["max"] == run.verdict(kind.upper())["measured"]
+        assert found["group"] == kind
+        assert found["fullname"] == found["name"]  # what runs are compared by; no folder is part of it
+        assert found["extra_info"]["bytes"] == run.measurement()["bytes"]
+
+
+def _saved(storage: Path) -> list[Path]:
+    return sorted(storage.rglob("*.json"))
+
+
+def _edit(file: Path, factor: float) -> None:
+    """Make a saved benchmark faster by a factor."""
+    saved: dict[str, Any] = json.loads(file.read_text())
+    for benchmark in saved["benchmarks"]:
+        for name in ("min", "max", "mean", "median"):
+            benchmark["stats"][name] /= factor
+    file.write_text(json.dumps(saved))
+
+
+@pytest.fixture(scope="module")
+def storage(make_home: Callable[[str], Path]) -> Path:
+    """Return the storage of pytest-benchmark with one saved run, a thousand times as fast as it was."""
+    with opened_door(make_home("saved")) as door:
+        storage = door.home / "benchmarks"
+        run = door.run(*TINY, "--benchmark-autosave", "--benchmark-save-data", f"--benchmark-storage=file://{storage}")
+        assert run.code == 0, run.text
+        (file,) = _saved(storage)
+        _as_benchmarked(run, file)
+        _edit(file, 1000)
+    return storage
+
+
+def test_the_json_holds_the_measured_seconds(good: Run) -> None:
+    _as_benchmarked(good, good.home / "benchmark.json")
+
+
+def test_the_json_holds_the_measured_seconds_over_workers_too(door: FrontDoor) -> None:
+    run = door.run(*TINY, "-n", "2", "--benchmark-json=benchmark.json")
+    assert run.code == 0, run.text
+    _as_benchmarked(run, door.home / "benchmark.json")
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["plain", "workers"])
+def test_a_run_is_compared_with_the_one_before(door: FrontDoor, storage: Path, workers: tuple[str, ...]) -> None:
+    run = door.run(*TINY, *workers, f"--benchmark-storage=file://{storage}", "--benchmark-compare")
+    assert run.code == 0, run.text
+    assert "Comparing against benchmarks from: " in run.text
+    for kind in ("save", "load"):
+        assert f"{kind}[{SUBJECT}] (0001_" in run.text
+        assert f"{kind}[{SUBJECT}] (NOW)" in run.text
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["plain", "workers"])
+def test_a_regression_ends_with_a_failure_and_the_report_is_there(
+    door: FrontDoor, storage: Path, workers: tuple[str, ...]
+) -> None:
+    run = door.run(
+        *TINY,
+        *workers,
+        f"--benchmark-storage=file://{storage}",
+        "--benchmark-compare",
+        "--benchmark-compare-fail=min:1%",
+        "--benchmark-compare-fail=mean:1%",
+    )
+    assert run.code != 0, run.text
+    assert "Performance has regressed" in run.text
+    assert set(run.outcomes().values()) == {"met"}
+    assert run.left_on_target == []
+
+
+def test_everything_works_without_pytest_benchmark(door: FrontDoor) -> None:
+    run = door.run(*TINY, "-p", "no:benchmark")
+    assert run.code == 0, run.text
+    assert set(run.outcomes().values()) == {"met"}

@@ -1,0 +1,88 @@
+"""The same run over workers of pytest-xdist."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.front_door import (
+    SMALLEST,
+    TINY,
+    FrontDoor,
+    Run,
+    Sabotage,
+    opened_door,
+    processes_of,
+    progress_lines,
+)
+
+
+@pytest.fixture(scope="module")
+def over_workers(make_home: Callable[[str], Path]) -> Run:
+    with opened_door(make_home("workers")) as door:
+        return door.run(*SMALLEST, "-n", "4")
+
+
+def test_four_workers_give_the_same_verdicts_as_none(good: Run, over_workers: Run) -> None:
+    assert over_workers.code == good.code == 0, over_workers.text
+    assert _decided(over_workers) == _decided(good)
+    assert over_workers.document["grade"] == good.document["grade"]
+
+
+def test_four_workers_share_one_launch(over_workers: Run) -> None:
+    assert over_workers.launches == ["1"]
+    assert [e["event"] for e in over_workers.events].count("measuring") == 1
+    assert len(over_workers.document["measurements"]) == 1
+
+
+def test_workers_are_silent(over_workers: Run) -> None:
+    assert progress_lines(over_workers.text) == []
+    assert over_workers.text.count("ckpt target: ") == 1
+    assert over_workers.text.count("certificate: ") == 1
+
+
+def test_workers_leave_the_target_empty(over_workers: Run) -> None:
+    assert over_workers.left_on_target == []
+
+
+def test_a_requirement_deselected_on_the_workers_makes_the_run_incomplete(door: FrontDoor) -> None:
+    run = door.run(*SMALLEST, "-n", "2", "-k", "every_save or every_load")
+    assert run.code == 8, run.text
+    assert run.outcomes() == {
+        "SAVE": "met",
+        "LOAD": "met",
+        "INTEGRITY": "not run",
+        "COLD": "not run",
+        "DURABLE-CALLS": "not run",
+    }
+
+
+def test_after_a_crashed_worker_the_next_one_measures_again(door: FrontDoor) -> None:
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, "-n", "2", environment=sabotage.environment)
+    launcher = _parent(sabotage.wait_until_held(started))
+    os.kill(_parent(launcher), signal.SIGKILL)
+    run = started.finish()
+    assert run.code == 1, run.text
+    assert "crashed while running" in run.text
+    decided = [outcome for outcome in run.outcomes().values() if outcome != "not run"]
+    assert set(decided) == {"met"}
+    assert len(decided) >= 4
+    assert processes_of(run.run_id) == []
+    assert run.left_on_target == []
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _decided(run: Run) -> list[tuple[str, str, str, str]]:
+    """Return what was decided, in order; advisory requirements may be decided otherwise by chance."""
+    return [
+        (v["id"], v["subject"], v["severity"], v["outcome"] if v["severity"] == "required" else "")
+        for v in run.document["requirements"]
+    ]

@@ -1,0 +1,171 @@
+"""Which grade and exit code follow from which verdicts, over the whole table."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.grading import judge_run, possible_grade
+from pytest_ckpt.sizing.plan import plan_run
+
+REQUIRED = ["SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"]
+# All that a run is judged by unless it asks for more.
+ALL = [*REQUIRED, "STRAGGLER", "REPEAT"]
+SUBJECT = "llama3-8b-full"
+
+# Speed alone, and yet able to certify: how a target behaves is judged elsewhere.
+SPEED = dataclasses.replace(built_in("speed-only"), certifies=True)
+
+
+def run_of(*, local=True, kind="ext4", **said):
+    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **said}, {})
+    return plan_run(settings, file_system=kind, is_local=local), settings, SPEED
+
+
+def verdict(requirement, outcome, subject=SUBJECT):
+    return Verdict(id=requirement, subject=subject, severity=REQUIREMENTS[requirement].severity, outcome=outcome,
+                   measured=None, limit=None, unit="", margin=None, because=f"It is {outcome}.", detail="")  # fmt: skip
+
+
+def book(subject=SUBJECT, *, without=(), **outcomes):
+    """Verdicts of a whole run: all met but those that are named (``_`` for ``-``)."""
+    changed = {name.replace("_", "-"): outcome for name, outcome in outcomes.items()}
+    return [verdict(r, changed.get(r, "met"), subject) for r in ALL if r not in without]
+
+
+def graded(verdicts, **run):
+    judgement = judge_run(*run_of(**run), verdicts)
+    return judgement.grade, judgement.exit_code
+
+
+SMOKE = {"ckpt_profile": "smoke"}
+TABLE = [
+    # what was decided, the run, the grade, the exit code
+    ({}, {}, "certified", 0),
+    ({"STRAGGLER": "failed"}, {}, "certified", 0),
+    ({"STRAGGLER": "failed", "REPEAT": "failed"}, {}, "certified", 0),
+    ({"REPEAT": "not run"}, {}, "certified", 0),
+    ({"SAVE": "failed"}, {}, "not certified", 1),
+    ({"INTEGRITY": "failed"}, {}, "not certified", 1),
+    ({"SAVE": "failed", "COLD": "not run"}, {}, "not certified", 1),
+    ({"SAVE": "waived"}, {}, "not certified", 0),
+    ({"SAVE": "waived", "COLD": "not run"}, {}, "not certified", 8),
+    ({"SAVE": "waived", "LOAD": "failed"}, {}, "not certified", 1),
+    ({"COLD": "not run"}, {}, "incomplete", 8),
+    ({"DURABLE_CALLS": "not run", "REPEAT": "failed"}, {}, "incomplete", 8),
+    ({}, SMOKE, "rehearsal", 0),
+    ({"SAVE": "failed"}, SMOKE, "rehearsal", 1),
+    ({"COLD": "not run"}, SMOKE, "rehearsal", 8),
+    ({"SAVE": "failed", "COLD": "not run"}, SMOKE, "rehearsal", 1),
+    ({}, {"ckpt_scale": "0.999"}, "rehearsal", 0),
+    ({}, {"ckpt_operations": "9"}, "rehearsal", 0),
+    ({}, {"ckpt_operations": "11"}, "certified", 0),
+    ({}, {"ckpt_profile": "nightly"}, "rehearsal", 0),
+    ({}, {"ckpt_profile": "nightly", "ckpt_scale": "1"}, "certified", 0),
+    ({}, {"ckpt_profile": "smoke", "ckpt_scale": "1"}, "rehearsal", 0),
+]
+
+
+@pytest.mark.parametrize(("outcomes", "run", "grade", "exit_code"), TABLE)
+def test_the_table_of_grades(outcomes, run, grade, exit_code):
+    assert graded(book(**outcomes), **run) == (grade, exit_code)
+
+
+def test_a_full_run_with_everything_met_says_why_it_is_certified():
+    judgement = judge_run(*run_of(), book())
+    assert judgement.reasons == ("Every required requirement was met, at full scale, and nothing was left out.",)
+    assert [v.id for v in judgement.verdicts] == ALL
+
+
+@pytest.mark.parametrize("deselected", ALL)
+def test_a_test_that_was_deselected_makes_the_run_incomplete_even_an_advisory_one(deselected):
+    judgement = judge_run(*run_of(), book(without=[deselected]))
+    assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
+    (reason,) = judgement.reasons
+    assert deselected in reason
+    assert SUBJECT in reason
+    assert "deselected" in reason
+
+
+def test_a_run_in_which_no_test_ran_is_incomplete():
+    assert graded([]) == ("incomplete", 8)
+    assert graded([], **SMOKE) == ("rehearsal", 8)
+
+
+def test_what_failed_is_said_first_and_by_name():
+    reasons = judge_run(*run_of(), book(LOAD="failed", COLD="not run")).reasons
+    assert reasons[0] == f"LOAD failed for {SUBJECT}: It is failed."
+    assert reasons[1] == f"COLD did not run for {SUBJECT}: It is not run."
+
+
+def test_a_failed_advisory_requirement_is_in_the_verdicts():
+    judgement = judge_run(*run_of(), book(REPEAT="failed"))
+    assert [v.outcome for v in judgement.verdicts if v.id == "REPEAT"] == ["failed"]
+
+
+def test_a_model_that_cannot_run_as_asked_makes_the_run_incomplete_with_its_reason():
+    run = run_of(local=False, kind="nfs4", ckpt_model="llama3-8b,llama3-70b")
+    judgement = judge_run(*run, book())
+    assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
+    (reason,) = judgement.reasons
+    for word in ("llama3-70b-subset", "64 ranks", "nfs4", "--ckpt-hosts"):
+        assert word in reason
+    assert len(judgement.verdicts) == 2 * len(ALL)
+
+
+def test_a_subset_on_shared_storage_is_a_rehearsal_where_it_was_asked_for():
+    run = run_of(local=False, kind="nfs4", ckpt_model="llama3-70b", ckpt_mode="subset")
+    judgement = judge_run(*run, book("llama3-70b-subset"))
+    assert (judgement.grade, judgement.exit_code) == ("rehearsal", 0)
+    assert "nfs4" in judgement.reasons[-1]
+
+
+def test_a_subset_on_local_storage_is_certified():
+    run = run_of(ckpt_model="llama3-70b")
+    assert judge_run(*run, book("llama3-70b-subset")).grade == "certified"
+
+
+def test_a_verdict_about_something_else_completes_nothing():
+    assert graded(book("llama3-1t-full")) == ("incomplete", 8)
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        ({}, "certified"),
+        (SMOKE, "rehearsal (The run was at 0.001 of the full size"),
+        ({"ckpt_operations": "3"}, "rehearsal (The run had 3 saves and loads; acceptance asks for 10"),
+        ({"local": False, "kind": "nfs4", "ckpt_model": "llama3-70b"}, "incomplete (llama3-70b in full has 64 ranks"),
+    ],
+)
+def test_the_grade_that_a_run_can_reach_is_said_before_it(run, says):
+    assert possible_grade(*run_of(**run)).startswith(says)
+
+
+outcomes = st.sampled_from(["met", "failed", "not run", "waived"])
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(ALL, outcomes)), st.sampled_from([{}, SMOKE]))
+def test_no_run_is_certified_unless_all_that_is_required_was_met_at_full_scale(decided, run):
+    verdicts = [verdict(name, outcome) for name, outcome in decided.items()]
+    grade, exit_code = graded(verdicts, **run)
+    assert (grade == "certified") == (not run and all(decided[name] == "met" for name in REQUIRED))
+    assert (exit_code == 1) == any(decided[name] == "failed" for name in REQUIRED)
+    assert (exit_code == 8) == (exit_code != 1 and any(decided[name] == "not run" for name in REQUIRED))
+    assert (grade == "rehearsal") == bool(run)
+
+
+def test_the_order_in_which_tests_ran_decides_nothing():
+    decided = book(SAVE="failed", COLD="not run", REPEAT="failed")
+    run = run_of()
+    expected = judge_run(*run, decided)
+    for order in itertools.islice(itertools.permutations(decided), 0, None, 501):
+        assert judge_run(*run, order) == expected

@@ -1,0 +1,129 @@
+"""Tables of gates: what they may say, what a table of one's own may relax, and that it never does so quietly."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.config.gate_files import built_in, load_gates
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names, severity_of
+from pytest_ckpt.judging.gates import BUILT_IN, gates_for
+from pytest_ckpt.support.errors import UsageError
+
+
+def own(tmp_path, text, extends="posix-shared"):
+    file = tmp_path / "own.toml"
+    file.write_text(f'name = "ours"\nextends = "{extends}"\n{text}')
+    return load_gates(str(file), "nfs4", is_local=False)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_table_that_ships_can_be_read_and_says_what_it_is_for(name):
+    gates = built_in(name)
+    assert gates.name == name
+    assert gates.text.endswith(".")
+    assert gates.relaxed == ()
+    assert gates.certifies == (name != "speed-only")
+
+
+@pytest.mark.parametrize(("kind", "local", "name"), [
+    ("ext4", True, "posix-local"),
+    ("xfs", True, "posix-local"),
+    ("nfs4", False, "posix-shared"),
+    ("lustre", False, "posix-shared"),
+    ("fuse.s3fs", False, "gateway"),
+    ("fuse.JuiceFS", False, "gateway"),
+    ("fuse.unheard-of", False, "posix-shared"),
+])  # fmt: skip
+def test_the_file_system_chooses_the_table(kind, local, name):
+    assert gates_for(kind, is_local=local) == name
+    assert load_gates("auto", kind, is_local=local).name == name
+
+
+def test_speed_alone_asks_nothing_of_behaviour():
+    gates = built_in("speed-only")
+    for requirement in REQUIREMENTS.values():
+        kind = gates.kind(requirement.id, "", requirement.severity)
+        assert (kind == "off") == (requirement.suite != "performance")
+
+
+def test_shared_storage_requires_of_two_clients_what_local_storage_cannot_show():
+    shared, local = built_in("posix-shared"), built_in("posix-local")
+    for check in CHECKS:
+        requirement = REQUIREMENTS[check.requirement]
+        assert shared.kind(check.requirement, check.subject, requirement.severity) == requirement.severity
+        kind = local.kind(check.requirement, check.subject, requirement.severity)
+        assert (kind == "where given") == bool(check.needs)
+
+
+def test_a_table_of_ones_own_changes_what_it_names_and_nothing_else(tmp_path):
+    gates = own(tmp_path, '[requirements]\nREPEAT = { gate = "required", limit = 0.05 }\n')
+    assert severity_of(REQUIREMENTS["REPEAT"], "llama3-8b-full", gates) == "required"
+    assert gates.limit("REPEAT", "", 0.10) == 0.05
+    assert severity_of(REQUIREMENTS["STRAGGLER"], "llama3-8b-full", gates) == "advisory"
+    assert gates.relaxed == ()
+
+
+@pytest.mark.parametrize(("row", "says"), [
+    ('REPEAT = { limit = 0.2 }', "The limit of REPEAT is 0.2 (posix-shared: 0.1)."),
+    ('"STALE.names" = { limit = 5 }', "The limit of STALE.names is 5 (posix-shared: 1)."),
+    ('SAVE = { gate = "advisory" }', "SAVE is advisory (posix-shared: required)."),
+    ('COMMIT = { gate = "off" }', "COMMIT is off (posix-shared: required)."),
+    ('"COMMIT.file" = { gate = "where given" }', "COMMIT.file is where given (posix-shared: required)."),
+])  # fmt: skip
+def test_what_is_relaxed_is_named(tmp_path, row, says):
+    assert own(tmp_path, f"[requirements]\n{row}\n").relaxed == (says,)
+
+
+def test_a_row_for_a_whole_requirement_stands_above_rows_for_its_checks_in_the_table_below(tmp_path):
+    gates = own(tmp_path, '[requirements]\nCOMMIT = { gate = "advisory" }\n', extends="posix-local")
+    for check in CHECKS:
+        if check.requirement == "COMMIT":
+            assert gates.kind("COMMIT", check.subject, "required") == "advisory"
+    assert gates.relaxed == ("COMMIT is advisory (posix-local: required).",)
+
+
+@given(st.sampled_from(sorted(known_names())), st.sampled_from(["required", "advisory", "where given", "off"]))
+def test_only_what_asks_for_less_counts_as_relaxed(name, kind):
+    import tempfile  # noqa: PLC0415 - a folder for each example
+    from pathlib import Path  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        gates = own(Path(folder), f'[requirements]\n"{name}" = {{ gate = "{kind}" }}\n')
+    strength = ["off", "advisory", "where given", "required"]
+    assert bool(gates.relaxed) == (strength.index(kind) < strength.index(known_names()[name][0]))
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ('[requirements]\nSTAEL = { limit = 1 }\n', ["'STAEL' is no known requirement", "did you mean 'STALE'?"]),
+    ('[requirements]\nSAVE = { gate = "requird" }\n', ["gate of SAVE", "did you mean 'required'?"]),
+    ('[requirements]\nSAVE = { limt = 1 }\n', ["'limt'", "did you mean 'limit'?"]),
+    ('[requirements]\nSAVE = { limit = 1 }\n', ["SAVE has no limit of its own"]),
+    ('[requirements]\nREPEAT = { limit = -1 }\n', ["the limit of REPEAT is -1"]),
+    ('[requirements]\nREPEAT = { limit = true }\n', ["the limit of REPEAT is True"]),
+    ('[requirements]\nREPEAT = 3\n', ["REPEAT needs a table"]),
+    ('requirments = 1\n', ["'requirments'", "did you mean 'requirements'?"]),
+    ('[requirements\n', ["own.toml"]),
+])  # fmt: skip
+def test_what_is_wrong_in_a_table_is_said_with_the_nearest_name(tmp_path, text, words):
+    with pytest.raises(UsageError) as error:
+        own(tmp_path, text)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_table_must_extend_one_that_ships(tmp_path):
+    with pytest.raises(UsageError, match="it must extend one of posix-shared, posix-local"):
+        own(tmp_path, "", extends="posix")
+
+
+@pytest.mark.parametrize(("word", "says"), [
+    ("posix-sharde", "did you mean 'posix-shared'?"),
+    ("nothing-there.toml", "cannot be read"),
+])  # fmt: skip
+def test_a_table_that_is_not_there_is_a_usage_error(word, says):
+    with pytest.raises(UsageError) as error:
+        load_gates(word, "ext4", is_local=True)
+    assert says in str(error.value)

@@ -1,0 +1,365 @@
+"""Every requirement: met, failed and not run, at the limit and a hair beyond it, on measurements made up for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Fault, Integrity
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, not_run
+from tests.support.made_measurement import (
+    FULL,
+    GATES,
+    LIMITS,
+    SUBJECT,
+    failed_in,
+    judged,
+    measurement,
+    operation,
+    outcome,
+)
+
+CLOSE = 1e-9
+REQUIRED = ["SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"]
+ADVISORY = ["STRAGGLER", "REPEAT"]
+ALL = [*REQUIRED, *ADVISORY]
+
+
+def test_a_good_measurement_meets_everything():
+    assert {r: outcome(r, measurement()) for r in ALL} == dict.fromkeys(ALL, "met")
+
+
+def test_each_verdict_carries_what_the_catalogue_says_of_it():
+    for requirement in map(REQUIREMENTS.get, ALL):
+        verdict = judged(requirement.id, measurement())
+        assert (verdict.id, verdict.subject, verdict.severity) == (requirement.id, SUBJECT, requirement.severity)
+        assert verdict.because.endswith(".")
+
+
+def test_the_catalogue_says_which_are_required():
+    assert {r: REQUIREMENTS[r].severity for r in ALL} == dict.fromkeys(REQUIRED, "required") | dict.fromkeys(
+        ADVISORY, "advisory"
+    )
+
+
+def test_every_requirement_has_a_text_for_the_buyer_and_a_source():
+    for requirement in REQUIREMENTS.values():
+        assert len(requirement.text) > 100
+        assert requirement.source
+
+
+def test_what_is_not_judged_has_no_numbers():
+    verdict = not_run(REQUIREMENTS["SAVE"], SUBJECT, "it was deselected.", GATES)
+    assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("not run", None, None, None)
+
+
+# --- SAVE and LOAD ---------------------------------------------------------------------------------------------------
+
+TIMES = [("SAVE", "saves", LIMITS.save_limit_seconds), ("LOAD", "loads", LIMITS.load_limit_seconds)]
+
+
+@pytest.mark.parametrize(("requirement", "kind", "limit"), TIMES)
+class TestTime:
+    def test_exactly_at_the_limit_it_is_met(self, requirement, kind, limit):
+        verdict = judged(requirement, measurement(**{kind: (1.0, limit, 1.0)}))
+        assert (verdict.outcome, verdict.measured, verdict.limit, verdict.unit) == ("met", limit, limit, "s")
+        assert verdict.margin == 0
+
+    def test_a_hair_beyond_the_limit_it_has_failed(self, requirement, kind, limit):
+        verdict = judged(requirement, measurement(**{kind: (1.0, math.nextafter(limit, math.inf), 1.0)}))
+        assert verdict.outcome == "failed"
+        assert verdict.margin < 0
+
+    def test_one_slow_one_is_enough_and_their_mean_does_not_help(self, requirement, kind, limit):
+        verdict = judged(requirement, measurement(**{kind: (0.1, 0.1, 1.5 * limit)}))
+        assert verdict.outcome == "failed"
+        assert verdict.measured == 1.5 * limit
+        assert f"1 of 3 {kind}" in verdict.because
+        assert f"{kind[:-1]} 3" in verdict.because
+        assert "1.50 x the limit" in verdict.because
+        assert "most of it in fsync on rank 0" in verdict.because
+        assert verdict.margin == pytest.approx(-0.5)
+
+    def test_the_detail_says_where_the_limit_comes_from(self, requirement, kind, limit):
+        for seconds in (1.0, 2 * limit):
+            verdict = judged(requirement, measurement(**{kind: (seconds,) * 3}))
+            assert LIMITS.reason(f"{kind[:-1]}_limit_seconds") in verdict.detail
+
+    @pytest.mark.parametrize("scale", [1 / 1000, 1 / 100, 1 / 2])
+    def test_at_reduced_scale_the_bandwidth_is_judged(self, requirement, kind, limit, scale):
+        size = int(FULL * scale)
+        at = measurement(size=size, **{kind: (limit * scale,) * 3})
+        beyond = measurement(size=size, **{kind: (limit * scale * (1 + CLOSE),) * 3})
+        assert (outcome(requirement, at), outcome(requirement, beyond)) == ("met", "failed")
+        assert judged(requirement, at).limit == pytest.approx(limit * scale)
+        assert f"{scale:.4g} of the full size" in judged(requirement, at).detail
+
+    def test_too_few_operations_leave_it_undecided(self, requirement, kind, limit):
+        verdict = judged(requirement, measurement(**{kind: (1.0, 1.0)}))
+        assert (verdict.outcome, verdict.because) == ("not run", f"Only 2 of 3 {kind} were measured.")
+
+    def test_a_slow_one_that_was_short_of_bytes_is_not_called_fast(self, requirement, kind, limit):
+        good = measurement()
+        short = [dataclasses.replace(o, bytes=FULL - 1) if (o.kind, o.index) == (kind[:-1], 2) else o
+                 for o in good.operations]  # fmt: skip
+        verdict = judged(requirement, dataclasses.replace(good, operations=tuple(short)))
+        assert verdict.outcome == "failed"
+        assert f"{kind[:-1].capitalize()} 2 brought 999,999,999 of 1,000,000,000 bytes" in verdict.because
+
+    @pytest.mark.parametrize("how", ["error", "killed", "hung"])
+    def test_a_failure_in_it_fails_it_and_says_who_where_and_what(self, requirement, kind, limit, how):
+        failure = failed_in(f"{SUBJECT} {kind[:-1]} 2", how, stack="state D\nin nfs_wait")
+        verdict = judged(requirement, measurement(**{kind: (1.0,)}, failure=failure))
+        assert verdict.outcome == "failed"
+        for word in ("Rank 2 on n1", f"{SUBJECT} {kind[:-1]} 2", "fsync", "a.pt", "ENOSPC", "No space left"):
+            assert word in verdict.because
+        assert "in nfs_wait" in verdict.detail
+
+    @pytest.mark.parametrize("how", ["launch", "interrupted"])
+    def test_what_is_not_the_storage_s_fault_leaves_it_undecided(self, requirement, kind, limit, how):
+        of = measurement(**{kind: (1.0,)}, failure=failed_in(f"{SUBJECT} {kind[:-1]} 2", how))
+        assert outcome(requirement, of) == "not run"
+
+
+BEFORE_ALL = {"integrity": None, "durability": None, "cache": None}
+
+
+@pytest.mark.parametrize("how", ["error", "killed", "hung"])
+def test_a_failure_in_the_saves_fails_save_and_leaves_the_others_undecided(how):
+    of = measurement(saves=(1.0,), loads=(), failure=failed_in(f"{SUBJECT} save 2", how), **BEFORE_ALL)
+    outcomes = {r: outcome(r, of) for r in ALL}
+    assert outcomes.pop("SAVE") == "failed"
+    assert outcomes.pop("STRAGGLER") == "met", "the one save that was made can be judged for it"
+    assert outcomes == dict.fromkeys(["LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS", "REPEAT"], "not run")
+    assert "No space left" in judged("LOAD", of).because
+
+
+def test_a_failure_in_the_loads_leaves_save_as_it_was_measured():
+    of = measurement(loads=(1.0,), failure=failed_in(f"{SUBJECT} load 2"), cache=None)
+    assert (outcome("SAVE", of), outcome("LOAD", of), outcome("DURABLE-CALLS", of)) == ("met", "failed", "met")
+    assert (outcome("COLD", of), outcome("INTEGRITY", of), outcome("REPEAT", of)) == ("not run", "not run", "not run")
+
+
+@pytest.mark.parametrize(
+    ("doing", "saves", "decided"),
+    [("prepare", (), []), ("drop caches", (1.0,) * 3, ["SAVE", "DURABLE-CALLS", "STRAGGLER"])],
+)
+def test_a_rank_killed_between_the_operations_is_no_slow_save_or_load(doing, saves, decided):
+    counts = measurement().durability if saves else None
+    killed = dataclasses.replace(failed_in(f"{SUBJECT} {doing}", "killed"), errno="")
+    of = measurement(saves, (), failure=killed, **{**BEFORE_ALL, "durability": counts})
+    outcomes = {r: outcome(r, of) for r in ALL}
+    assert outcomes == {r: "met" if r in decided else "not run" for r in ALL}
+
+
+def test_a_launch_that_did_not_start_decides_nothing():
+    failure = Failure(kind="launch", message="2 of 8 ranks had not started after 60 s", rank=3)
+    of = measurement(saves=(), loads=(), failure=failure, **BEFORE_ALL)
+    assert {outcome(r, of) for r in ALL} == {"not run"}
+    assert "Rank 3 did not start" in judged("SAVE", of).because
+
+
+# --- INTEGRITY -------------------------------------------------------------------------------------------------------
+
+FAULT = Fault(kind="flipped", rank=2, host="n1", checkpoint=3, file="a.pt", tensor="layer_1/0", offset=8192, bytes=4096,
+              detail="1 bits differ in 1 bytes, the first at byte 9000")  # fmt: skip
+
+
+def test_one_fault_fails_integrity_and_is_named():
+    integrity = Integrity(bytes_expected=3 * FULL, bytes_checked=3 * FULL, fault_count=1, faults=(FAULT,))
+    verdict = judged("INTEGRITY", measurement(integrity=integrity))
+    assert (verdict.outcome, verdict.measured, verdict.limit) == ("failed", 1.0, 0.0)
+    for word in ("flipped", "checkpoint 3", "rank 2 on n1", "a.pt", "tensor layer_1/0", "offset 8,192"):
+        assert word in verdict.because
+
+
+def test_a_fault_counts_even_when_the_run_ended_early():
+    integrity = Integrity(bytes_expected=3 * FULL, bytes_checked=FULL, fault_count=7, faults=(FAULT,))
+    of = measurement(loads=(1.0,), integrity=integrity, failure=failed_in(f"{SUBJECT} load 2"))
+    assert outcome("INTEGRITY", of) == "failed"
+
+
+def test_one_byte_that_was_not_compared_fails_integrity():
+    integrity = Integrity(bytes_expected=3 * FULL, bytes_checked=3 * FULL - 1, fault_count=0, faults=())
+    verdict = judged("INTEGRITY", measurement(integrity=integrity))
+    assert verdict.outcome == "failed"
+    assert "Only 2,999,999,999 of 3,000,000,000 bytes" in verdict.because
+
+
+def test_loads_that_were_not_made_leave_integrity_undecided():
+    assert outcome("INTEGRITY", measurement(loads=(1.0, 1.0))) == "not run"
+    assert outcome("INTEGRITY", measurement(integrity=None)) == "not run"
+
+
+# --- COLD ------------------------------------------------------------------------------------------------------------
+
+
+def test_exactly_one_percent_resident_is_still_cold():
+    verdict = judged("COLD", measurement(resident=0.01))
+    assert (verdict.outcome, verdict.measured, verdict.limit, verdict.unit) == ("met", 0.01, 0.01, "fraction")
+
+
+def test_a_byte_more_is_not():
+    of = measurement()
+    last = dataclasses.replace(of.operations[-1], resident_bytes=FULL // 100 + 1)
+    verdict = judged("COLD", dataclasses.replace(of, operations=(*of.operations[:-1], last)))
+    assert verdict.outcome == "failed"
+    assert "load 3" in verdict.because
+    assert "drop_caches" in verdict.because
+    assert "cachestat" in verdict.because
+
+
+def test_one_load_of_which_nothing_is_known_keeps_coldness_undecided():
+    of = measurement()
+    last = dataclasses.replace(of.operations[-1], resident_bytes=None)
+    of = dataclasses.replace(of, operations=(*of.operations[:-1], last))
+    found = judged("COLD", of)
+    assert (found.outcome, found.because) == ("not run", "What lay in a page cache before load 3 was not counted.")
+    warm = dataclasses.replace(of.operations[-2], resident_bytes=FULL)
+    of = dataclasses.replace(of, operations=(*of.operations[:-2], warm, last))
+    assert judged("COLD", of).outcome == "failed"
+
+
+def test_where_no_gauge_tells_the_truth_coldness_is_not_run():
+    blind = CacheFacts(required=True, readings=(), policy="auto", method="none", gauge="", resident_fraction=None,
+                       detail="neither call saw the file")  # fmt: skip
+    verdict = judged("COLD", measurement(resident=None, cache=blind))
+    assert (verdict.outcome, verdict.because) == ("not run", "Coldness cannot be proven: neither call saw the file.")
+
+
+def test_a_warm_load_fails_although_others_were_not_made():
+    assert outcome("COLD", measurement(loads=(1.0,), resident=0.5)) == "failed"
+    assert outcome("COLD", measurement(loads=(1.0,), resident=0.0)) == "not run"
+    assert outcome("COLD", measurement(loads=())) == "not run"
+
+
+def test_both_readings_of_the_cache_rule_are_told():
+    readings = tuple(
+        CacheReading(rule=f"rule {n}", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, asks=n == 1)
+        for n in (1, 2)
+    )
+    cache = dataclasses.replace(measurement().cache, readings=readings)
+    detail = judged("COLD", measurement(cache=cache)).detail
+    assert "n1: rule 1: 8 GiB against 16 GiB of memory, asks for a drop" in detail
+    assert "n1: rule 2: 8 GiB against 16 GiB of memory, asks for none" in detail
+
+
+# --- DURABLE-CALLS ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("short", "says"), [({"files_synced": 23}, "Of 24 files only 23"),
+                                             ({"directories_synced": 14}, "Of 15 folders only 14"),
+                                             ({"commits": 2}, "Of 3 commits only 2"),
+                                             ({"files": 0, "files_synced": 0}, "Of 0 files only 0")])  # fmt: skip
+def test_one_call_too_few_fails(short, says):
+    durability = dataclasses.replace(measurement().durability, **short)
+    verdict = judged("DURABLE-CALLS", measurement(durability=durability))
+    assert verdict.outcome == "failed"
+    assert says in verdict.because
+
+
+def test_without_the_counts_durability_is_not_run():
+    assert outcome("DURABLE-CALLS", measurement(durability=None)) == "not run"
+
+
+# --- STRAGGLER -------------------------------------------------------------------------------------------------------
+
+
+def with_ranks(seconds, rank_bytes=None):
+    operations = (operation("save", 1, max(seconds), ranks=seconds),)
+    sizes = tuple(rank_bytes or [FULL // len(seconds)] * len(seconds))
+    return measurement(operations=operations, processes=len(seconds), rank_bytes=sizes)
+
+
+def test_a_slowest_rank_of_exactly_the_limit_is_no_straggler():
+    """Of two hundred ranks one: so the 99th percentile is not the slowest."""
+    verdict = judged("STRAGGLER", with_ranks([1.0] * 199 + [1.5]))
+    assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("met", 1.5, 1.5, 0)
+    assert outcome("STRAGGLER", with_ranks([1.0] * 199 + [1.5001])) == "failed"
+
+
+def test_a_tail_of_exactly_the_limit_is_met_and_beyond_it_fails():
+    """Of two hundred ranks three: so the 99th percentile is among them."""
+    verdict = judged("STRAGGLER", with_ranks([1.0] * 197 + [1.3] * 3))
+    assert (verdict.outcome, verdict.measured, verdict.unit) == ("met", 1.3, "p99 / p50")
+    verdict = judged("STRAGGLER", with_ranks([1.0] * 197 + [1.31] * 3))
+    assert (verdict.outcome, verdict.severity) == ("failed", "advisory")
+    assert "save 1, rank 197" in verdict.because
+
+
+def test_fewer_than_a_hundred_ranks_have_no_99th_percentile():
+    verdict = judged("STRAGGLER", with_ranks([1.0] * 7 + [1.4]))
+    assert (verdict.outcome, verdict.unit) == ("met", "slowest / median")
+    assert "p99" not in verdict.because + verdict.detail
+
+
+def test_a_rank_that_has_more_to_write_is_no_straggler():
+    even = with_ranks([1.0, 1.0, 1.0, 3.0], [100, 100, 100, 300])
+    assert outcome("STRAGGLER", even) == "met"
+    assert judged("STRAGGLER", even).measured == pytest.approx(1.0)
+    assert outcome("STRAGGLER", with_ranks([1.0, 1.0, 1.0, 1.0], [300, 300, 300, 100])) == "failed"
+
+
+def test_a_rank_that_writes_nothing_is_left_out():
+    assert outcome("STRAGGLER", with_ranks([1.0, 1.0, 1.0, 9.0], [100, 100, 100, 0])) == "met"
+
+
+def test_two_ranks_are_too_few_to_tell_a_straggler():
+    assert outcome("STRAGGLER", with_ranks([1.0, 9.0])) == "not run"
+
+
+# --- REPEAT ----------------------------------------------------------------------------------------------------------
+
+
+def test_times_that_scatter_by_exactly_ten_percent_are_met():
+    """1 - d, 1, 1 + d have a mean of 1 and a sample deviation of d."""
+    assert outcome("REPEAT", measurement(saves=(0.9, 1.0, 1.1 - CLOSE))) == "met"
+    verdict = judged("REPEAT", measurement(loads=(0.9, 1.0, 1.1 + 1e-6)))
+    assert (verdict.outcome, verdict.unit) == ("failed", "fraction")
+    assert verdict.measured == pytest.approx(0.1, rel=1e-5)
+
+
+def test_one_operation_of_a_kind_cannot_vary():
+    verdict = judged("REPEAT", measurement(saves=(1.0,), loads=(1.0,), operations_planned=1))
+    assert (verdict.outcome, verdict.because) == ("not run", "One operation of a kind cannot vary; two are needed.")
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+some_seconds = st.floats(min_value=1e-3, max_value=1e4)
+failures = st.none() | st.builds(
+    failed_in,
+    st.sampled_from(["", f"{SUBJECT} save 1", f"{SUBJECT} load 2", f"{SUBJECT} drop caches"]),
+    st.sampled_from(["error", "killed", "hung", "launch", "interrupted"]),
+)
+
+
+@given(
+    saves=st.lists(some_seconds, max_size=3),
+    loads=st.lists(some_seconds, max_size=3),
+    failure=failures,
+    missing=st.sets(st.sampled_from(["integrity", "durability", "cache"])),
+    resident=st.none() | st.floats(0, 1),
+)
+def test_every_judge_answers_whatever_was_measured(saves, loads, failure, missing, resident):
+    of = measurement(saves, loads, resident=resident, failure=failure, **dict.fromkeys(missing))
+    for requirement in ALL:
+        verdict = judged(requirement, of)
+        assert verdict.outcome in {"met", "failed", "not run"}
+        assert verdict.because.endswith(".")
+        if verdict.margin is not None and requirement in {"SAVE", "LOAD", "COLD", "REPEAT"}:
+            assert (verdict.margin >= 0) == (verdict.outcome == "met")
+
+
+@given(seconds=some_seconds, more=st.floats(min_value=1.0, max_value=10.0))
+def test_a_slower_storage_never_does_better(seconds, more):
+    ranking = {"met": 0, "failed": 1}
+    for requirement in ("SAVE", "LOAD"):
+        fast = outcome(requirement, measurement((seconds,) * 3, (seconds,) * 3))
+        slow = outcome(requirement, measurement((seconds * more,) * 3, (seconds * more,) * 3))
+        assert ranking[fast] <= ranking[slow]

@@ -1,0 +1,102 @@
+"""Saves that are not alone: met, failed and not run, at the limit and a hair beyond it, on made-up measurements."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.config.gate_files import settle
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.measurement import BesideNeighbour, BesideReads, Patterns
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, severity_of
+from tests.support.made_measurement import FULL, LIMITS, failed_in, judged, measurement
+
+SAVE_LIMIT = LIMITS.save_limit_seconds
+NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "alone_seconds": (1.0, 1.0, 1.0),
+             "beside_seconds": (1.0, 1.1, 1.2), "bursts": 6, "neighbour_bytes": FULL}  # fmt: skip
+MIXED = {"reads": "4 readers", "alone_p99_seconds": (0.004, 0.004, 0.005), "beside_p99_seconds": (0.006, 0.007, 0.008),
+         "alone_reads": (100, 300, 300), "beside_reads": (100, 250, 250), "save_seconds": (1.0, 2.0)}  # fmt: skip
+
+
+def with_neighbour(**changes):
+    return measurement(patterns=Patterns(neighbour=BesideNeighbour(**NEIGHBOUR | changes)))
+
+
+def with_reads(size=FULL, **changes):
+    return measurement(size=size, patterns=Patterns(mixed=BesideReads(**MIXED | changes)))
+
+
+@pytest.mark.parametrize(("requirement", "name", "of"), [
+    ("NEIGHBOUR", "neighbour", with_neighbour()), ("MIXED", "mixed", with_reads())
+])  # fmt: skip
+class TestBoth:
+    def test_it_is_met_and_tells_the_buyer_what_it_is_for(self, requirement, name, of):
+        verdict = judged(requirement, of)
+        assert verdict.outcome == "met"
+        assert verdict.because.endswith(".")
+        assert verdict.detail
+        assert len(REQUIREMENTS[requirement].text) > 200
+
+    def test_it_is_required_of_shared_storage_and_reported_of_a_local_disk(self, requirement, name, of):
+        for file_system, is_local, severity in (("nfs4", False, "required"), ("ext4", True, "advisory")):
+            _, gates = settle(resolve({}, {}), file_system, is_local=is_local)
+            assert severity_of(REQUIREMENTS[requirement], "llama3-8b-full", gates) == severity
+
+    def test_what_was_not_measured_is_not_run(self, requirement, name, of):
+        assert judged(requirement, measurement()).outcome == "not run"
+        assert judged(requirement, measurement(patterns=Patterns())).outcome == "not run"
+
+    def test_what_these_ranks_cannot_be_is_not_run_with_its_reason(self, requirement, name, of):
+        verdict = judged(requirement, measurement(patterns=Patterns(not_run={name: "Two are needed."})))
+        assert (verdict.outcome, verdict.because) == ("not run", "Two are needed.")
+
+    def test_an_error_of_the_storage_in_it_fails_it_and_no_save(self, requirement, name, of):
+        failed = measurement(failure=failed_in(f"llama3-8b-full {name} 2"))
+        assert judged(requirement, failed).outcome == "failed"
+        assert judged("SAVE", failed).outcome == "met"
+        elsewhere = measurement(failure=failed_in("llama3-8b-full storm 2"))
+        assert judged(requirement, elsewhere).outcome == "not run"
+
+
+@pytest.mark.parametrize(("beside", "is_met"), [(1.25, True), (math.nextafter(1.25, 2), False), (0.5, True)])
+def test_beside_a_neighbour_a_save_may_take_a_quarter_longer(beside, is_met):
+    verdict = judged("NEIGHBOUR", with_neighbour(beside_seconds=(beside,) * 3))
+    assert (verdict.outcome, verdict.measured, verdict.limit) == ("met" if is_met else "failed", beside, 1.25)
+
+
+@given(alone=st.lists(st.floats(0.01, 100), min_size=3, max_size=3), growth=st.floats(0.5, 3))
+def test_the_medians_are_compared(alone, growth):
+    beside = tuple(s * growth for s in alone)
+    verdict = judged("NEIGHBOUR", with_neighbour(alone_seconds=tuple(alone), beside_seconds=(*beside[:2], beside[2])))
+    assert verdict.measured == pytest.approx(growth)
+
+
+def test_a_neighbour_that_did_nothing_is_none():
+    verdict = judged("NEIGHBOUR", with_neighbour(bursts=0, neighbour_bytes=0))
+    assert (verdict.outcome, verdict.measured) == ("not run", None)
+
+
+@pytest.mark.parametrize(("beside", "is_met"), [(0.008, True), (math.nextafter(0.008, 1), False)])
+def test_a_read_of_a_sample_may_take_twice_as_long(beside, is_met):
+    verdict = judged("MIXED", with_reads(beside_p99_seconds=(beside,) * 3))
+    assert verdict.outcome == ("met" if is_met else "failed")
+    assert (verdict.measured, verdict.limit) == (beside / 0.004, 2.0)
+
+
+@pytest.mark.parametrize("size", [FULL, FULL // 1000])
+def test_a_save_beside_reads_may_take_a_quarter_longer_than_the_limit(size):
+    limit = SAVE_LIMIT * 1.25 * size / FULL
+    assert judged("MIXED", with_reads(size, save_seconds=(limit * 0.999,))).outcome == "met"
+    verdict = judged("MIXED", with_reads(size, save_seconds=(limit * 0.5, limit * 1.001, limit * 0.5)))
+    assert (verdict.outcome, verdict.unit) == ("failed", "s")
+    assert verdict.limit == pytest.approx(limit)
+
+
+@pytest.mark.parametrize("which", ["alone_reads", "beside_reads"])
+def test_of_few_reads_there_is_no_99th_percentile(which):
+    verdict = judged("MIXED", with_reads(**{which: (300, 99, 300)}))
+    assert verdict.outcome == "not run"
+    assert "only 99 samples" in verdict.because

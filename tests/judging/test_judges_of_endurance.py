@@ -1,0 +1,185 @@
+"""Saves for hours, their steady state, a volume that is nearly full: met, failed, not run, on made-up measurements."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, steady_round, unsteadiness
+from pytest_ckpt.config.gate_files import settle
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull, Patterns
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.sizing.near_full import LEVELS, Volume, why_not
+from tests.support.made_measurement import failed_in, judged, measurement
+
+ALL = ("ENDURE", "STEADY", "NEARFULL")
+GIB = 1 << 30
+
+
+def endured(saves, asked=100.0):
+    """Return saves that were spread evenly over the time."""
+    whole = 100.0
+    began = tuple(whole * n / len(saves) for n in range(len(saves)))
+    found = Endurance(asked_seconds=asked, seconds=whole, kept=2, began_seconds=began, save_seconds=tuple(saves))
+    return measurement(patterns=Patterns(endurance=found))
+
+
+def filled(*, empty=1.0, at_80=1.0, at_90=1.0, used=(0.0, 0.8, 0.9)):
+    levels = [
+        FillLevel(asked=asked, used=u, ballast_bytes=GIB, save_seconds=(s, s, s * 9))
+        for asked, u, s in zip((0.0, *LEVELS), used, (empty, at_80, at_90), strict=True)
+    ]
+    return measurement(patterns=Patterns(near_full=NearFull(capacity_bytes=GIB, levels=tuple(levels))))
+
+
+@pytest.mark.parametrize("requirement", ALL)
+class TestAll:
+    def test_it_is_part_of_a_run_that_names_its_suite_and_of_no_other(self, requirement):
+        for file_system, is_local in (("ext4", True), ("nfs4", False)):
+            usual, _ = settle(resolve({}, {}), file_system, is_local=is_local)
+            assert not REQUIREMENTS[requirement].is_asked(usual)
+        assert REQUIREMENTS[requirement].is_asked(resolve({"ckpt_suite": "endurance"}, {}))
+
+    def test_what_was_not_measured_is_not_run(self, requirement):
+        assert judged(requirement, measurement()).outcome == "not run"
+        ended = judged(requirement, measurement(failure=failed_in("llama3-8b-full save 2")))
+        assert ended.outcome == "not run"
+        assert "Rank 2 on n1 failed" in ended.because
+
+    def test_it_tells_the_buyer_what_it_is_for(self, requirement):
+        assert len(REQUIREMENTS[requirement].text) > 200
+
+
+@pytest.mark.parametrize(("requirement", "doing"), [("ENDURE", "endurance 700"), ("NEARFULL", "near_full 803")])
+def test_an_error_of_the_storage_in_it_fails_it_and_no_save(requirement, doing):
+    failed = measurement(failure=failed_in(f"llama3-8b-full {doing}"))
+    assert {r for r in ALL if judged(r, failed).outcome == "failed"} == {requirement}
+    assert judged("SAVE", failed).outcome == "met"
+
+
+# --- ENDURE ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("last", "is_met"), [(1 / 0.9 - 1e-9, True), (1 / 0.9 + 1e-9, False), (0.5, True)])
+def test_the_last_quarter_may_lose_a_tenth_of_the_rate(last, is_met):
+    verdict = judged("ENDURE", endured([1.0] * 30 + [last] * 10))
+    assert verdict.outcome == ("met" if is_met else "failed")
+    assert verdict.measured == pytest.approx(max(0.0, 1 - 1 / last))
+    assert verdict.limit == 0.1
+
+
+def test_what_happens_between_the_quarters_is_not_compared():
+    assert judged("ENDURE", endured([1.0] * 10 + [50.0] * 20 + [1.0] * 10)).outcome == "met"
+
+
+def test_without_a_duration_it_is_not_run():
+    verdict = judged("ENDURE", endured([1.0] * 40, asked=0.0))
+    assert verdict.outcome == "not run"
+    assert "--ckpt-duration" in verdict.because
+
+
+def test_a_single_save_in_a_quarter_decides_nothing():
+    verdict = judged("ENDURE", endured([1.0] * 4))
+    assert (verdict.outcome, "only 4 saves ended" in verdict.because) == ("not run", True)
+
+
+# --- STEADY ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_round_that_completed_the_first_steady_window_is_named():
+    verdict = judged("STEADY", endured([9.0, 5.0, 3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 7.0]))
+    assert (verdict.outcome, verdict.measured, verdict.limit) == ("met", 8.0, 25.0)
+    assert "Steady with round 8" in verdict.because
+
+
+def test_saves_that_are_never_steady_have_failed_after_25_rounds_and_not_before():
+    assert judged("STEADY", endured([1.0, 2.0] * 12)).outcome == "not run"
+    assert judged("STEADY", endured([1.0, 2.0] * 13)).outcome == "failed"
+    assert judged("STEADY", endured([1.0, 2.0] * 13 + [1.0] * 50)).outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("window", "is_steady"),
+    [
+        ([90, 110, 100, 110, 90], True),
+        ([89, 110, 100, 110, 91], False),
+        ([95, 97.5, 100, 102.5, 105], True),
+        ([94, 97, 100, 103, 106], False),
+    ],
+)
+def test_a_window_may_range_by_a_fifth_and_drift_by_a_tenth(window, is_steady):
+    assert (steady_round(window) is not None) == is_steady
+    assert (steady_round(window[::-1]) is not None) == is_steady
+
+
+@given(rounds=st.lists(st.floats(0.01, 100), min_size=5, max_size=60))
+def test_a_steady_window_is_one_within_the_first_rounds(rounds):
+    reached = steady_round(rounds)
+    ends = range(5, min(len(rounds), MOST_ROUNDS) + 1)
+    steady = [
+        e for e in ends if unsteadiness(rounds[e - 5 : e])[0] <= 0.2 and unsteadiness(rounds[e - 5 : e])[1] <= 0.1
+    ]
+    assert reached == (steady[0] if steady else None)
+    if reached:
+        window = rounds[reached - 5 : reached]
+        assert max(window) - min(window) <= 0.2 * statistics.fmean(window) * (1 + 1e-9)
+
+
+# --- NEARFULL --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slow", "is_met"),
+    [
+        ({"at_80": 1 / 0.9 - 1e-9}, True),
+        ({"at_80": 1 / 0.9 + 1e-9}, False),
+        ({"at_90": 1 / 0.8 - 1e-9}, True),
+        ({"at_90": 1 / 0.8 + 1e-9}, False),
+        ({"at_80": 0.5, "at_90": 0.5}, True),
+    ],
+)
+def test_the_fuller_the_volume_the_more_may_be_lost(slow, is_met):
+    verdict = judged("NEARFULL", filled(**slow))
+    assert verdict.outcome == ("met" if is_met else "failed")
+    assert verdict.limit == (0.2 if "at_90" in slow and "at_80" not in slow else 0.1)
+
+
+def test_ballast_that_did_not_fill_the_volume_decides_nothing():
+    verdict = judged("NEARFULL", filled(used=(0.0, 0.5, 0.9)))
+    assert verdict.outcome == "not run"
+    assert "to 50 % and not to 80%" in verdict.because
+
+
+def test_a_volume_that_may_not_be_filled_is_not_run_with_that_reason():
+    of = measurement(patterns=Patterns(not_run={"near_full": "The volume was not filled: others use it."}))
+    assert judged("NEARFULL", of).because == "The volume was not filled: others use it."
+
+
+@given(used=st.integers(0, 1 << 50), free=st.integers(1, 1 << 50), level=st.sampled_from(LEVELS))
+def test_ballast_brings_a_volume_to_its_level_and_no_further(used, free, level):
+    volume = Volume(used_bytes=used, free_bytes=free)
+    after = used + volume.ballast_bytes(level)
+    assert after <= max(used, level * volume.capacity_bytes)
+    assert math.isclose(after, max(used, level * volume.capacity_bytes), rel_tol=1e-9, abs_tol=1)
+    assert volume.ballast_bytes(level) <= free
+
+
+@pytest.mark.parametrize(
+    ("used", "free", "checkpoint", "says"),
+    [
+        (0, 100 * GIB, 9 * GIB, ""),
+        (5 * GIB, 95 * GIB, 9 * GIB, ""),
+        (6 * GIB, 94 * GIB, 9 * GIB, "6 GiB (6 %) of the volume are in use"),
+        (0, 100 * GIB, 11 * GIB, "has 10 GiB left, and a checkpoint needs 11 GiB"),
+        (60 << 20, 200 << 20, 1 << 20, ""),
+    ],
+)
+def test_a_volume_is_filled_where_it_holds_nobody_s_data_and_a_checkpoint_still_fits(used, free, checkpoint, says):
+    reason = why_not(Volume(used_bytes=used, free_bytes=free), checkpoint)
+    assert says in reason
+    assert bool(reason) == bool(says)

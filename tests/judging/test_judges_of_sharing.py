@@ -1,0 +1,138 @@
+"""Loads of other ranks' files: met, failed and not run, at the limit and a hair beyond it, on made-up measurements."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from pytest_ckpt.config.gate_files import settle
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.measurement import LoadPattern, Patterns
+from pytest_ckpt.facts.proofs import Fault, Integrity
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, severity_of
+from tests.support.made_measurement import FULL, LIMITS, failed_in, judged, measurement, operation
+
+LOAD_LIMIT = LIMITS.load_limit_seconds
+FAULT = Fault(kind="misplaced", rank=1, host="n1", checkpoint=1, file="a.pt", tensor="t", offset=0, bytes=4096,
+              detail="the page belongs to rank 2")  # fmt: skip
+ALL = {"STORM": ("storm",), "SHIFTED": ("shifted",), "RESHAPED": ("joined", "split")}
+EACH = [(requirement, name) for requirement, names in ALL.items() for name in names]
+
+
+def pattern(*seconds, resident=0.0, ranks=None, size=FULL, **integrity):
+    seconds = seconds or (1.0, 1.0, 1.0)
+    done = [operation("load", n, s, resident=resident, ranks=ranks, size=size) for n, s in enumerate(seconds, 1)]
+    known = {"bytes_expected": 3 * size, "bytes_checked": 3 * size, "fault_count": 0, "faults": (), **integrity}
+    return LoadPattern(
+        reads="4 ranks read", rank_bytes=(size // 4,) * 4, operations=tuple(done), integrity=Integrity(**known)
+    )
+
+
+def with_patterns(*, size=FULL, failure=None, not_run=None, **found):
+    known = {name: pattern(size=size) for names in ALL.values() for name in names} | found
+    return measurement(size=size, patterns=Patterns(**known, not_run=not_run or {}), failure=failure)
+
+
+@pytest.mark.parametrize("requirement", ALL)
+class TestAll:
+    def test_it_is_met_and_tells_the_buyer_what_it_is_for(self, requirement):
+        verdict = judged(requirement, with_patterns())
+        assert (verdict.outcome, verdict.measured, verdict.unit) == ("met", 1.0, "s")
+        assert verdict.because.endswith(".")
+        assert "4 ranks read" in verdict.detail
+        assert len(REQUIREMENTS[requirement].text) > 200
+
+    def test_it_is_required_of_shared_storage_and_reported_of_a_local_disk(self, requirement):
+        settings = resolve({}, {})
+        for file_system, is_local, severity in (("nfs4", False, "required"), ("ext4", True, "advisory")):
+            chosen, gates = settle(settings, file_system, is_local=is_local)
+            assert severity_of(REQUIREMENTS[requirement], "llama3-8b-full", gates) == severity
+            assert ("contention" in chosen.suites) == (severity == "required")
+
+    def test_what_was_never_measured_is_not_run(self, requirement):
+        verdict = judged(requirement, measurement())
+        assert (verdict.outcome, verdict.measured, verdict.because) == ("not run", None, "It was not measured.")
+
+    def test_a_run_that_ended_before_says_why(self, requirement):
+        verdict = judged(requirement, measurement(failure=failed_in("llama3-8b-full save 4")))
+        assert verdict.outcome == "not run"
+        assert "Rank 2 on n1 failed in llama3-8b-full save 4" in verdict.because
+
+    def test_it_says_nothing_of_the_requirements_on_saves_and_loads(self, requirement):
+        slow = with_patterns(**{name: pattern(9_999.0) for name in ALL[requirement]})
+        assert judged(requirement, slow).outcome == "failed"
+        assert judged("LOAD", slow) == judged("LOAD", measurement())
+
+
+@pytest.mark.parametrize(("requirement", "name"), EACH)
+class TestEachPattern:
+    def test_at_its_limit_it_is_met_and_a_hair_beyond_it_has_failed(self, requirement, name):
+        limit = LOAD_LIMIT * (1.5 if requirement == "STORM" else 1.0)
+        assert judged(requirement, with_patterns(**{name: pattern(1.0, limit, 1.0)})).outcome == "met"
+        verdict = judged(requirement, with_patterns(**{name: pattern(1.0, math.nextafter(limit, 1e9), 1.0)}))
+        assert (verdict.outcome, verdict.limit) == ("failed", limit)
+        assert "load 2" in verdict.because
+        assert "rank 0 was last" in verdict.because
+
+    def test_at_reduced_scale_the_limit_shrinks_with_the_bytes(self, requirement, name):
+        small = FULL // 1000
+        limit = LOAD_LIMIT / 1000 * (1.5 if requirement == "STORM" else 1.0)
+        for seconds, wanted in ((limit * 0.999, "met"), (limit * 1.001, "failed")):
+            found = with_patterns(
+                size=small,
+                **{n: pattern(1e-6, size=small) for _, n in EACH} | {name: pattern(seconds, size=small)},
+            )
+            assert judged(requirement, found).outcome == wanted
+
+    def test_wrong_bytes_fail_whatever_the_time(self, requirement, name):
+        verdict = judged(requirement, with_patterns(**{name: pattern(fault_count=2, faults=(FAULT,))}))
+        assert (verdict.outcome, verdict.measured, verdict.unit) == ("failed", 2.0, "faults")
+        assert "misplaced: checkpoint 1, rank 1 on n1, a.pt" in verdict.because
+
+    def test_bytes_that_did_not_arrive_fail(self, requirement, name):
+        verdict = judged(requirement, with_patterns(**{name: pattern(bytes_checked=3 * FULL - 1)}))
+        assert (verdict.outcome, verdict.unit) == ("failed", "bytes")
+
+    @pytest.mark.parametrize(("resident", "says"), [(0.0101, "1.01 %"), (1.0, "100 %"), (None, "cannot be proven")])
+    def test_a_load_that_was_not_seen_to_be_cold_is_not_run(self, requirement, name, resident, says):
+        verdict = judged(requirement, with_patterns(**{name: pattern(resident=resident)}))
+        assert verdict.outcome == "not run"
+        assert says in verdict.because
+
+    def test_one_per_cent_may_be_resident(self, requirement, name):
+        assert judged(requirement, with_patterns(**{name: pattern(resident=0.01)})).outcome == "met"
+
+    @pytest.mark.parametrize("doing", ["1", "3", "2: residency"])
+    def test_an_error_of_the_storage_in_it_fails_it_and_no_other(self, requirement, name, doing):
+        failure = failed_in(f"llama3-8b-full {name} {doing}")
+        of = with_patterns(**{n: None for names in ALL.values() for n in names}, failure=failure)
+        assert {r: judged(r, of).outcome for r in ALL} == {r: "failed" if r == requirement else "not run" for r in ALL}
+        assert judged("LOAD", of).outcome == "met"
+
+    def test_what_these_ranks_cannot_be_is_not_run_with_its_reason(self, requirement, name):
+        verdict = judged(requirement, with_patterns(**{name: None}, not_run={name: "Two are needed."}))
+        assert (verdict.outcome, verdict.because) == ("not run", "Two are needed.")
+
+
+@pytest.mark.parametrize(("slow", "is_met"), [(2.0, True), (math.nextafter(2.0, 3), False)])
+def test_in_a_storm_the_slowest_rank_may_take_twice_the_median_s_time(slow, is_met):
+    verdict = judged("STORM", with_patterns(storm=pattern(slow, ranks=[1.0, 1.0, 1.0, slow])))
+    assert verdict.outcome == ("met" if is_met else "failed")
+    if not is_met:
+        assert (verdict.limit, verdict.unit, verdict.measured) == (2.0, "slowest / median", slow)
+        assert "rank 3" in verdict.because
+
+
+@pytest.mark.parametrize(("slow", "is_met"), [(0.25, True), (0.375, False)])
+def test_a_rank_that_is_a_quarter_of_a_second_late_is_no_straggler_of_the_storage(slow, is_met):
+    verdict = judged("STORM", with_patterns(storm=pattern(slow, ranks=[0.0625, 0.0625, 0.0625, slow])))
+    assert verdict.outcome == ("met" if is_met else "failed")
+
+
+def test_ranks_that_wait_are_no_stragglers():
+    found = dataclasses.replace(pattern(ranks=[1.0, 1.0, 0.0, 0.0]), rank_bytes=(FULL // 2, FULL // 2, 0, 0))
+    verdict = judged("RESHAPED", with_patterns(joined=found))
+    assert verdict.outcome == "met"
+    assert "slowest rank / median 1.00" in verdict.detail

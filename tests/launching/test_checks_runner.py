@@ -1,0 +1,259 @@
+"""A check in a process of its own: what comes back when it ends well, breaks, or is blocked by the target."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.launching.check_runs import run_check
+from pytest_ckpt.support.processes import processes_of_session
+from tests.support.machine import Mounts, eventually, frozen
+
+CHECK = BY_NAME["LIVE.calls"]
+# Long enough for a Python that starts on a loaded machine.
+AMPLE_SECONDS = 120.0
+
+Run = Callable[..., Observation]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that has ``run_check`` make a check whose code is the text given."""
+
+    def made(code: str, *, deadline_seconds: float = AMPLE_SECONDS, folder: Path | None = None, **more: Any) -> Any:
+        home = tmp_path / "impostor"
+        home.mkdir()
+        (home / "code.py").write_text(textwrap.dedent(code))
+        (home / "sitecustomize.py").write_text(
+            "import sys, types\n"
+            "if 'pytest_ckpt.conformance' in sys.orig_argv:\n"
+            "    module = types.ModuleType('impostor')\n"
+            f"    exec(open({str(home / 'code.py')!r}).read(), module.__dict__)\n"
+            "    sys.modules['pytest_ckpt.conformance.posix.checks.live'] = module\n"
+        )
+        monkeypatch.setenv("PYTHONPATH", str(home))
+        target = folder or tmp_path / "target"
+        target.mkdir(exist_ok=True)
+        return run_check(
+            CHECK,
+            folder=target,
+            witness=tmp_path,
+            share=0.5,
+            seed=7,
+            deadline_seconds=deadline_seconds,
+            log_folder=tmp_path,
+            **more,
+        )
+
+    return made
+
+
+def test_what_a_check_saw_comes_back_whole(run: Run, tmp_path: Path) -> None:
+    calls: list[tuple[str, str]] = []
+    seen = run(
+        """
+        def calls(place, book):
+            place.tell("open", str(place.folder))
+            book.trials, book.measured = 3, 0.25
+            book.facts["share and seed"] = f"{place.share} {place.seed} {place.witness}"
+            book.wrong("an odd byte", where="file at 17", seen="1", expected="0")
+        """,
+        tell=lambda call, path: calls.append((call, path)),
+    )
+    assert (seen.requirement, seen.subject, seen.trials, seen.measured, seen.unit) == ("LIVE", "calls", 3, 0.25, "s")
+    assert seen.anomaly_count == 1
+    assert seen.anomalies[0].kind == "an odd byte"
+    assert seen.facts == {"share and seed": f"0.5 7 {tmp_path}"}
+    assert (seen.not_run, seen.blocked) == ("", None)
+    assert [call for call, _ in calls] == ["mkdir", "open", "remove"]
+    assert list((tmp_path / "target").iterdir()) == []
+
+
+def test_a_check_that_cannot_be_made_gives_its_reason(run: Run) -> None:
+    seen = run(
+        """
+        from pytest_ckpt.conformance.context import NotRun
+        def calls(place, book):
+            raise NotRun("there is no second client")
+        """
+    )
+    assert seen.not_run == "there is no second client"
+
+
+def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "target" / "run 1").mkdir(parents=True)
+    seen = run(
+        """
+        def calls(place, book):
+            book.wrong("an odd byte", where=str(place.folder), seen="1", expected="0")
+        """,
+        within="run 1",
+        power_cut=("cut", "the power"),
+    )
+    assert seen.anomalies[0].where.startswith(f"{tmp_path}/target/run 1/LIVE.calls-")
+    words = shlex.split(seen.reproduce)
+    assert words[:4] == [sys.executable, "-m", "pytest_ckpt.conformance", "LIVE.calls"]
+    assert f"--folder={tmp_path}/target" in words
+    assert "--power-cut=cut 'the power'" in words
+    assert "--json" not in words
+    paths = os.pathsep.join([os.environ["PYTHONPATH"], *sys.path])
+    again = subprocess.run(
+        seen.reproduce, shell=True, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": paths}
+    )
+    assert again.returncode == 1, again.stderr
+    assert "an odd byte" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import os\ndef calls(place, book): os.kill(os.getpid(), 9)", "killed by signal 9 (SIGKILL)"),
+        ("import ctypes\ndef calls(place, book): ctypes.string_at(0)", "killed by signal 11 (SIGSEGV)"),
+        ("def calls(place, book): raise ValueError('no such thing')", "exit code 3: ValueError: no such thing"),
+        ("import os\ndef calls(place, book): os._exit(0)", "exit code 0: it said nothing"),
+        ("import os\ndef calls(place, book): print('[1, 2]', flush=True); os._exit(0)", "exit code 0: it said nothing"),
+        ("def calls(place, book): exit(3)", "exit code 3"),
+    ],
+)  # fmt: skip
+def test_a_check_that_breaks_is_not_run_and_says_why(run: Run, code: str, why: str) -> None:
+    seen = run(code)
+    assert seen.not_run.startswith("the check itself broke: ")
+    assert why in seen.not_run
+    assert (seen.requirement, seen.subject, seen.anomaly_count, seen.blocked) == ("LIVE", "calls", 0, None)
+
+
+def test_children_that_outlive_a_check_hold_nobody_up_and_are_ended(run: Run) -> None:
+    seen = run(
+        """
+        import os, subprocess
+        def calls(place, book):
+            child = subprocess.Popen(["sleep", "1000"])
+            child.returncode = 0
+            book.facts["session"] = str(os.getsid(0))
+        """
+    )
+    assert not seen.not_run
+    assert processes_of_session(int(seen.facts["session"])) == []
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs"])
+def test_a_call_that_never_returns_is_named_with_its_stack_while_the_target_still_hangs(
+    run: Run, mount: Mounts, file_system: str
+) -> None:
+    point = mount(file_system, 400)
+    pids: list[int] = []
+
+    with frozen(point):
+        # The check makes its folder before anything else: that is where it is blocked.
+        seen = run("def calls(place, book): pass", folder=point, deadline_seconds=2)
+        assert seen.blocked
+        pids = [int(line.split()[1].rstrip(",")) for line in seen.blocked.stack.splitlines() if " task " in line]
+        left = processes_of_session(pids[0])
+    assert (seen.blocked.kind, seen.blocked.host, seen.blocked.phase) == ("hung", socket.gethostname(), "mkdir")
+    assert seen.blocked.file.startswith(f"{point}/LIVE.calls-")
+    assert "(--ckpt-deadline 2 s)" in seen.blocked.message
+    assert "state D" in seen.blocked.stack
+    assert "system call 83" in seen.blocked.stack or os.uname().machine != "x86_64"
+    # Its kernel stack, which root may read.
+    assert "[<0>]" in seen.blocked.stack
+    assert f"processes {pids[0]} cannot be ended: they are blocked in the kernel" in seen.blocked.stack
+    assert left == [pids[0]]
+    assert (seen.not_run, seen.anomaly_count) == ("", 0)
+    eventually(lambda: not processes_of_session(pids[0]), "the blocked check ends when the target answers")
+
+
+def test_the_child_that_is_blocked_is_named_too(run: Run, mount: Mounts) -> None:
+    point = mount("ext4", 64)
+    seen = run(
+        f"""
+        import os, subprocess
+        def calls(place, book):
+            with open(place.folder / "file", "wb") as file:
+                file.write(b"dirty")
+            subprocess.run(["fsfreeze", "-f", "{point}"], check=True)
+            place.tell("fsync", str(place.folder / "file"))
+            subprocess.run(["touch", place.folder / "new"])
+        """,
+        folder=point,
+        deadline_seconds=3,
+    )
+    subprocess.run(["fsfreeze", "-u", str(point)], check=True)
+    assert seen.blocked
+    assert seen.blocked.phase == "fsync"
+    assert seen.blocked.file.endswith("/file")
+    stacks = seen.blocked.stack.split("process ")
+    assert any("(touch): state D" in stack for stack in stacks), seen.blocked.stack
+    assert any("(python" in stack and "state S" in stack for stack in stacks), seen.blocked.stack
+
+
+def test_a_check_that_loops_for_ever_is_ended(run: Run) -> None:
+    seen = run(
+        """
+        def calls(place, book):
+            place.tell("list", "somewhere")
+            while True:
+                pass
+        """,
+        deadline_seconds=2,
+    )
+    assert seen.blocked
+    assert (seen.blocked.phase, seen.blocked.file) == ("list", "somewhere")
+    assert "cannot be ended" not in seen.blocked.stack
+
+
+def test_calls_that_go_on_are_no_hang_however_long_the_check_takes(run: Run) -> None:
+    seen = run(
+        """
+        import time
+        def calls(place, book):
+            end = time.monotonic() + 6
+            while time.monotonic() < end:
+                place.tell("stat", "a file")
+                time.sleep(0.05)
+            book.trials = 1
+        """,
+        deadline_seconds=3,
+    )
+    assert (seen.blocked, seen.trials) == (None, 1)
+
+
+def test_a_check_ends_with_the_process_that_asked_for_it(run: Run, tmp_path: Path) -> None:
+    """A controller that is killed leaves no check writing to the target."""
+    code = tmp_path / "controller.py"
+    (tmp_path / "held").mkdir()
+    code.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from pytest_ckpt.facts.checks import BY_NAME\n"
+        "from pytest_ckpt.launching.check_runs import run_check\n"
+        "home = Path(sys.argv[1])\n"
+        "run_check(BY_NAME['LIVE.calls'], folder=home / 'held', witness=home, share=1, seed=1,\n"
+        "          deadline_seconds=1000, log_folder=home, tell=lambda call, path: print(path, flush=True))\n"
+    )
+    run("def calls(place, book): pass")
+    (tmp_path / "impostor" / "code.py").write_text(
+        "import os, time\ndef calls(place, book):\n    place.tell('hold', str(os.getpid()))\n    time.sleep(1000)\n"
+    )
+    paths = os.pathsep.join([os.environ["PYTHONPATH"], *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, str(code), str(tmp_path)]
+    controller = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert controller.stdout
+    controller.stdout.readline()
+    pid = controller.stdout.readline().strip()
+    assert (Path("/proc") / pid).exists()
+    controller.kill()
+    controller.wait()
+    controller.stdout.close()
+    eventually(lambda: not processes_of_session(int(pid)), "the check has ended")

@@ -1,0 +1,97 @@
+"""How a launcher is told of several hosts, and that a second client on another host is really on another host."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+
+import pytest
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.launching import second_client
+from pytest_ckpt.launching.launcher import Launcher, find_launcher
+from pytest_ckpt.support.errors import UsageError
+
+HOSTS = (HostSlots(name="node1", slots=8), HostSlots(name="node2", slots=8))
+RANKS = [sys.executable, "-m", "pytest_ckpt.ranks"]
+SRUN = Launcher(
+    template=("srun", "--mpi=pmix", "--input=0", "--nodelist={nodes}"), version="slurm 23.11.4", hosts=HOSTS
+)
+
+
+def test_open_mpi_is_told_the_hosts_with_their_slots_and_what_to_hand_on():
+    command = Launcher(template=("mpiexec",), version="mpiexec (Open MPI) 5.0.11", hosts=HOSTS).command(16)
+    assert command[:3] == ["mpiexec", "-n", "16"]
+    assert command[command.index("--host") + 1] == "node1:8,node2:8"
+    assert command[-3:] == RANKS
+    assert command[command.index("-x") : command.index("-x") + 2] == ["-x", "PYTHONPATH"]
+
+
+def test_another_launcher_is_told_nothing_but_what_its_template_asks_for():
+    assert SRUN.command(16) == ["srun", "--mpi=pmix", "--input=0", "--nodelist=node1,node2", "-n", "16", *RANKS]
+    counted = dataclasses.replace(SRUN, template=("aprun", "-n{processes}", "{hosts}"))
+    assert counted.command(16) == ["aprun", "-n16", "node1:8,node2:8", *RANKS]
+    assert dataclasses.replace(SRUN, template=("srun",)).command(16) == ["srun", "-n", "16", *RANKS]
+
+
+@pytest.fixture
+def settings():
+    return resolve({"ckpt_hosts": "node1:1,localhost:1"}, {})
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    """A launcher of this host alone, whatever host it is told."""
+    program = tmp_path / "start-here"
+    program.write_text('#!/bin/sh\necho "$2" >> "$(dirname "$0")/asked"\nshift 4\nexec "$@"\n')
+    program.chmod(0o755)
+    return Launcher(template=(str(program), "--on", "{nodes}"), version="some launcher 1.0", hosts=HOSTS)
+
+
+def test_a_second_host_that_is_this_one_is_refused(settings, launcher, tmp_path):
+    with pytest.raises(UsageError) as caught:
+        second_client.find_second_client(settings, tmp_path, tmp_path / "pytest-ckpt-run", launcher)
+    assert "localhost of --ckpt-hosts, was started on this host, whose caches it would share" in caught.value.what
+    assert "--nodelist={nodes}" in caught.value.remedy
+    assert (tmp_path / "asked").read_text() == "localhost\n"
+
+
+def test_a_second_host_that_is_another_one_is_the_second_client(settings, launcher, tmp_path, monkeypatch):
+    other = tmp_path / "boot_id"
+    other.write_text("of another kernel\n")
+    monkeypatch.setattr(second_client, "_BOOT_ID", _Elsewhere(other))
+    found = second_client.find_second_client(settings, tmp_path, tmp_path / "pytest-ckpt-run", launcher)
+    assert found.description == "host localhost"
+    assert found.command[0] == "env"
+    assert "PYTEST_CKPT_RUN=run" in found.command
+    assert found.command[-1] == "pytest_ckpt.conformance.posix.agent"
+
+
+class _Elsewhere:
+    """The boot id as this host has it, while what the other client reads is another file."""
+
+    def __init__(self, theirs):
+        self._theirs = theirs
+
+    def __str__(self):
+        return str(self._theirs)
+
+    def read_bytes(self):
+        return b"of this kernel\n"
+
+
+def test_one_that_does_not_answer_is_left_to_the_checks_that_need_it(settings, launcher, tmp_path):
+    gone = dataclasses.replace(launcher, template=("/bin/false",))
+    assert second_client.find_second_client(settings, tmp_path, tmp_path / "pytest-ckpt-run", gone) is not None
+
+
+def test_mpiexec_starts_the_second_client_also_for_root(settings, tmp_path, monkeypatch):
+    """Open MPI refuses root unless it is told otherwise; that the client answered is what it is refused for here."""
+    for name in [name for name in os.environ if name.startswith("OMPI_ALLOW")]:
+        monkeypatch.delenv(name)
+    with pytest.raises(UsageError, match="localhost of --ckpt-hosts, was started on this host"):
+        second_client.find_second_client(
+            settings, tmp_path, tmp_path / "pytest-ckpt-run", find_launcher(None, settings.hosts)
+        )

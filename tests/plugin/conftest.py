@@ -1,0 +1,40 @@
+"""What the tests of hooks share: the front door, and plugins beside it as a vendor writes them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.front_door import FrontDoor, Run, opened_door
+from tests.support.vendor_folder import QUICK, SUITE, put_example
+
+
+@pytest.fixture
+def door(make_home: Callable[[str], Path]) -> Iterator[FrontDoor]:
+    """The front door of a test with runs of its own."""
+    with opened_door(make_home("hooks")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def run_with(door: FrontDoor) -> Callable[..., Run]:
+    """Return a function that makes a tiny run of our suites with this text as the plugin of a folder."""
+
+    def run(conftest: str, *options: str, **how: object) -> Run:
+        folder = door.home / "vendor"
+        folder.mkdir(exist_ok=True)
+        (folder / "conftest.py").write_text(textwrap.dedent(conftest))
+        return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor", *options, **how)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def acme(make_home: Callable[[str], Path]) -> Run:
+    """A run of our suites and ACME's."""
+    with opened_door(make_home("acme")) as opened:
+        put_example(opened.home)
+        return opened.run(*QUICK, "--junitxml=pytest.xml", "--pyargs", "pytest_ckpt.suites", SUITE)

@@ -1,0 +1,322 @@
+"""The vendor's folder that the documentation shows: each of its hooks, as it shows in what a run leaves."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from pytest_ckpt.support import resources
+from tests.support.front_door import CHECKOUT, REQUIRED, SUBJECT, FrontDoor, Run, opened_door
+from tests.support.vendor_folder import QUICK, SUITE, put_example
+
+PLUGIN = f"{SUITE}/conftest.py"
+
+
+def setting(run: Run, option: str) -> dict[str, str]:
+    (found,) = (s for s in run.document["settings"] if s["option"] == option)
+    return found
+
+
+def page(run: Run) -> str:
+    return unescape((run.report / "certificate.html").read_text())
+
+
+def test_both_suites_run_and_everything_required_is_met(acme: Run) -> None:
+    assert acme.code == 0, acme.text
+    assert acme.outcomes() == dict.fromkeys(REQUIRED, "met")
+    assert acme.verdict("ACME-DROPPED")["outcome"] == "met"
+    assert acme.left_on_target == []
+
+
+def test_the_report_follows_its_schema(acme: Run) -> None:
+    schema = json.loads((resources.folder("templates") / "report.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(acme.document)
+
+
+@pytest.mark.parametrize(("option", "word"), [("--ckpt-drop-caches", "acme_tool.py"), ("--ckpt-launcher", "mpiexec")])
+def test_what_a_hook_decided_is_used_and_disclosed_as_its_own(acme: Run, option: str, word: str) -> None:
+    said = setting(acme, option)
+    assert word in said["value"]
+    assert said["source"] == f"hook of {PLUGIN}"
+    (sentence,) = (s for s in acme.document["disclosures"] if s.startswith(option))
+    assert sentence.endswith(f"from hook of {PLUGIN})")
+    assert sentence in html.unescape(page(acme))
+
+
+def test_the_command_that_drops_caches_is_the_hook_s(acme: Run) -> None:
+    method = acme.measurement()["cache"]["method"]
+    assert method == f"command on every host: {setting(acme, '--ckpt-drop-caches')['value']}"
+    assert acme.measurement()["cache"]["resident_fraction"] == 0
+
+
+def test_the_launcher_is_the_hook_s(acme: Run) -> None:
+    for launch in ("probe", "1"):
+        assert "-x ACME_READ_AHEAD=off -n 2" in (acme.report / "launches" / launch / "command").read_text()
+
+
+def test_a_power_cut_that_no_plugin_knows_has_its_default(acme: Run) -> None:
+    assert setting(acme, "--ckpt-power-cut") == {
+        "option": "--ckpt-power-cut", "value": "", "default": "", "source": "default"
+    }  # fmt: skip
+
+
+def test_plugin_version_hooks_and_facts_stand_in_the_environment(acme: Run) -> None:
+    (plugin,) = acme.document["environment"]["plugins"]
+    assert (plugin["name"], plugin["version"]) == (PLUGIN, "2.1")
+    assert plugin["facts"] == {"firmware": "7.2.1", "health before the run": "healthy"}
+    assert len(plugin["hooks"]) == 9
+    (sentence,) = (s for s in acme.document["disclosures"] if s.startswith("plugin"))
+    assert sentence.startswith(f"plugin {PLUGIN} 2.1 takes part with drop_caches, power_cut, launch_command, ")
+    for text in (sentence, "7.2.1", "health before the run"):
+        assert text in page(acme)
+    assert f"ckpt {sentence}" in acme.text
+
+
+def test_the_time_of_hooks_is_a_stage_and_no_operation_s(acme: Run) -> None:
+    stages = acme.measurement()["stages"]
+    assert stages["hooks"] > 0
+    assert acme.document["stages"]["hooks"] == stages["hooks"]
+    for operation in acme.measurement()["operations"]:
+        assert "hooks" not in operation["phases"]
+
+
+def test_the_hook_after_a_measurement_saw_it(acme: Run) -> None:
+    (line,) = (acme.home / "acme.jsonl").read_text().splitlines()
+    assert json.loads(line) == {
+        "subject": SUBJECT, "load_seconds": [o["seconds"] for o in acme.operations("load")]
+    }  # fmt: skip
+
+
+def test_what_was_held_for_the_hook_is_gone(acme: Run) -> None:
+    assert not list((acme.report / "launches").rglob(f"{SUBJECT}.json"))
+
+
+def test_requirements_of_the_plugin_stand_in_the_catalogue_with_the_text_of_their_judge(acme: Run) -> None:
+    rows = {row["id"]: row for row in acme.document["catalogue"]}
+    assert {row["plugin"] for row in rows.values()} == {"", PLUGIN}
+    assert rows["ACME-WARMUP"] == {
+        "id": "ACME-WARMUP",
+        "title": "The first load is no slower",
+        "severity": "advisory",
+        "text": "The first load takes at most twice as long as those that follow.\n\nAfter a failure there is only the "
+        "first.",
+        "source": "ACME's data sheet",
+        "suite": "performance",
+        "plugin": PLUGIN,
+    }
+    assert "After a failure there is only the first." in page(acme)
+    assert f"asked for and judged by plugin {PLUGIN}" in page(acme)
+
+
+def test_their_verdicts_stand_everywhere_and_name_the_plugin(acme: Run) -> None:
+    warmup = acme.verdict("ACME-WARMUP")
+    assert (warmup["limit"], warmup["unit"], warmup["severity"]) == (2.0, "x", "advisory")
+    assert re.search(rf"^requirements of plugin {re.escape(PLUGIN)}: .*met", acme.text, re.MULTILINE)
+    for file in (acme.report / "junit.xml", acme.home / "pytest.xml"):
+        cases = [
+            {p.get("name"): p.get("value") for p in case.findall("./properties/property")}
+            for case in ET.parse(file).getroot().iter("testcase")
+        ]
+        (case,) = (c for c in cases if c.get("requirement") == "ACME-DROPPED")
+        assert (case["outcome"], case["subject"]) == ("met", SUBJECT)
+    properties = ET.parse(acme.report / "junit.xml").getroot().findall(".//property[@name='plugin']")
+    assert [p.get("value") for p in properties] == [PLUGIN, PLUGIN]
+    assert page(acme).count(f"of plugin {PLUGIN}</p>") == 2
+
+
+def test_its_section_stands_in_report_and_certificate_below_its_name(acme: Run) -> None:
+    (section,) = acme.document["sections"]
+    assert section["plugin"] == PLUGIN
+    assert section["title"] == "Ordering this array"
+    assert section["head"] == ["checkpoint", "accelerators that one shelf serves"]
+    ((subject, size),) = section["rows"]
+    assert subject == SUBJECT
+    assert size == f"{acme.document['certified_cluster'][0]['overall']:,}"
+    drawn = page(acme)
+    places = [
+        "What each requirement asks for",
+        f"<h2>Written by plugin {PLUGIN}</h2>",
+        "Nothing of this part was measured or judged by pytest-ckpt.",
+        "<h3>Ordering this array</h3>",
+    ]
+    assert all(place in drawn for place in places)
+    assert sorted(places, key=drawn.index) == places
+
+
+# --- the commands of docs/writing_a_hook.md --------------------------------------------------------------------------
+
+
+def shown(language: str) -> str:
+    """Return what the page shows in this language, for a target and a cluster as tests have them."""
+    page = (CHECKOUT / "docs" / "writing_a_hook.md").read_text()
+    (text,) = re.findall(rf"^<!-- tried by .* -->\n```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
+@pytest.mark.parametrize(("number", "code"), [(0, 0), (1, 8)])
+def test_the_commands_that_are_shown_end_as_they_are_said_to(door: FrontDoor, number: int, code: int) -> None:
+    put_example(door.home).rename(door.home / "acme")
+    program, target, cluster, *words = shlex.split(shown("sh").splitlines()[number])
+    assert (program, target, cluster) == ("pytest", "--ckpt-target=/mnt/array", "--cluster=16000")
+    run = door.run(*QUICK, *words)
+    assert run.code == code, run.text
+    assert run.verdict("ACME-DROPPED")["outcome"] == "met"
+
+
+def test_the_pytest_ini_that_is_shown_runs_both(door: FrontDoor) -> None:
+    put_example(door.home).rename(door.home / "acme")
+    text = shown("ini").replace("/mnt/array", str(door.target)).replace("16000", "64")
+    more = {"ckpt_" + k.removeprefix("--ckpt-"): v for k, v in (o.split("=") for o in QUICK)}
+    (door.home / "pytest.ini").write_text(text + "".join(f"{name} = {value}\n" for name, value in more.items()))
+    words = [sys.executable, "-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider"]
+    path = {"PYTHONPATH": str(CHECKOUT)}
+    speed = ["--ckpt-gates=speed-only"]
+    done = subprocess.run([*words, *speed], cwd=door.home, env=os.environ | path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode()
+    report = json.loads((door.home / "ckpt-report" / "report.json").read_text())
+    outcomes = {v["id"]: v["outcome"] for v in report["requirements"]}
+    assert (outcomes["SAVE"], outcomes["ACME-DROPPED"]) == ("met", "met")
+
+
+# --- which suites run ------------------------------------------------------------------------------------------------
+
+
+def decided(run: Run) -> list[tuple[str, str, str]]:
+    """Return what was decided, in order; advisory requirements may be decided otherwise by chance."""
+    return [
+        (v["id"], v["severity"], v["outcome"] if v["severity"] == "required" else "")
+        for v in run.document["requirements"]
+    ]
+
+
+def test_over_workers_it_is_the_same(acme: Run, make_home: Callable[[str], Path]) -> None:
+    with opened_door(make_home("workers")) as door:
+        put_example(door.home)
+        run = door.run(*QUICK, "-n", "2", "--pyargs", "pytest_ckpt.suites", SUITE)
+    assert run.code == 0, run.text
+    assert decided(run) == decided(acme)
+    assert run.launches == ["1"]
+    assert setting(run, "--ckpt-drop-caches")["source"] == f"hook of {PLUGIN}"
+    assert run.document["environment"]["plugins"] == acme.document["environment"]["plugins"]
+    assert run.measurement()["stages"]["hooks"] > 0
+    assert len((run.home / "acme.jsonl").read_text().splitlines()) == 1
+    assert [s["title"] for s in run.document["sections"]] == ["Ordering this array"]
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_the_vendor_s_folder_alone_leaves_ours_not_run(door: FrontDoor, workers: tuple[str, ...]) -> None:
+    put_example(door.home)
+    run = door.run(*QUICK, *workers, SUITE)
+    assert run.code == 8, run.text
+    assert run.outcomes() == dict.fromkeys(REQUIRED, "not run")
+    assert run.verdict("ACME-DROPPED")["outcome"] == "met"
+
+
+def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoor) -> None:
+    """As a package with an entry point would be loaded: by name, from anywhere."""
+    folder = put_example(door.home)
+    (folder / "conftest.py").rename(folder / "acme_acceptance.py")
+    run = door.run(*QUICK, "-p", "acme_acceptance", environment={"PYTHONPATH": f"{folder}:{CHECKOUT}"})
+    assert run.code == 0, run.text
+    assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
+    assert run.verdict("ACME-DROPPED")["outcome"] == "met"
+    assert [p["name"] for p in run.document["environment"]["plugins"]] == ["acme_acceptance"]
+
+
+def test_our_suites_alone_leave_the_plugin_s_requirements_not_run(door: FrontDoor) -> None:
+    folder = put_example(door.home)
+    (folder / "conftest.py").rename(folder / "acme_acceptance.py")
+    path = {"PYTHONPATH": f"{folder}:{CHECKOUT}"}
+    run = door.run(*QUICK, "-p", "acme_acceptance", "pytest_ckpt.suites", environment=path)
+    assert run.code == 8, run.text
+    assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
+    verdict = run.verdict("ACME-DROPPED")
+    assert (verdict["outcome"], verdict["severity"]) == ("not run", "required")
+    assert "ACME-DROPPED, ACME-WARMUP of" in run.text
+
+
+def test_one_module_of_our_suites_can_be_named_too(door: FrontDoor) -> None:
+    put_example(door.home)
+    test = "pytest_ckpt.suites.test_performance::test_every_save_meets_the_budget"
+    run = door.run(*QUICK, "--pyargs", test, SUITE)
+    assert run.code == 8, run.text
+    assert run.outcomes() == dict.fromkeys(REQUIRED, "not run") | {"SAVE": "met"}
+    assert run.verdict("ACME-DROPPED")["outcome"] == "met"
+
+
+# --- options and hooks -----------------------------------------------------------------------------------------------
+
+
+def test_an_option_wins_over_the_hook_and_a_hook_speaks_where_the_rack_has_a_switch(door: FrontDoor) -> None:
+    put_example(door.home)
+    run = door.run(*QUICK, "--ckpt-drop-caches=auto", SUITE, environment={"ACME_POWER_SWITCH": "pdu 3"})
+    assert run.code == 1, run.text
+    assert setting(run, "--ckpt-drop-caches")["source"] == "command line"
+    assert setting(run, "--ckpt-power-cut")["value"] == "acme-power cycle 'pdu 3'"
+    assert setting(run, "--ckpt-power-cut")["source"] == f"hook of {PLUGIN}"
+    # The caches were emptied by the kernel, and the vendor asks for more than that.
+    verdict = run.verdict("ACME-DROPPED")
+    assert verdict["outcome"] == "failed"
+    assert "Caches were emptied otherwise" in verdict["because"]
+    assert f"failed: ACME-DROPPED of {SUBJECT}: Caches were emptied otherwise" in run.text
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_a_hook_that_will_not_have_it_fails_the_measurement_before_a_rank_starts(
+    door: FrontDoor, workers: tuple[str, ...]
+) -> None:
+    put_example(door.home)
+    ill = {"ACME_HEALTH": "rebuilding"}
+    run = door.run(*QUICK, *workers, "--pyargs", "pytest_ckpt.suites", SUITE, environment=ill)
+    assert run.code == 8, run.text
+    assert run.outcomes() == dict.fromkeys(REQUIRED, "not run")
+    failure = run.measurement()["failure"]
+    assert failure["kind"] == "hook"
+    said = f"Plugin {PLUGIN} 2.1 failed in pytest_ckpt_before_measure: RuntimeError: the array is rebuilding, so "
+    assert failure["message"].startswith(said)
+    assert failure["message"] in page(run)
+    assert run.events == []
+    assert not (run.report / "launches" / "1" / "command").exists()
+    assert "Traceback" in (run.report / "launches" / "1" / "hooks.log").read_text()
+    assert "Traceback" not in run.text
+    assert run.left_on_target == []
+
+
+def test_a_requirement_of_a_plugin_can_be_waived_and_is_then_not_certified(door: FrontDoor) -> None:
+    put_example(door.home)
+    (door.home / "waivers.toml").write_text(
+        '[[waive]]\nrequirement = "ACME-DROPPED"\nsubject = "*"\nreason = "We have no such client."\n'
+        "expires = 2999-12-31\n"
+    )
+    run = door.run(*QUICK, "--ckpt-drop-caches=auto", "--ckpt-waive=waivers.toml", "pytest_ckpt.suites", SUITE)
+    assert run.code == 0, run.text
+    verdict = run.verdict("ACME-DROPPED")
+    assert verdict["outcome"] == "waived"
+    assert "We have no such client. It failed: Caches were emptied otherwise" in verdict["because"]
+    assert any("ACME-DROPPED was waived" in reason for reason in run.document["grade_reasons"])
+    assert "REHEARSAL for a cluster of 64 accelerators: not everything required was run" in run.text
+
+
+def test_a_table_of_gates_may_name_it_and_what_it_asks_less_is_said(door: FrontDoor) -> None:
+    put_example(door.home)
+    (door.home / "mine.toml").write_text(
+        'name = "mine"\nextends = "speed-only"\n[requirements]\nACME-DROPPED = { gate = "advisory" }\n'
+    )
+    options = ("--ckpt-drop-caches=auto", "--ckpt-gates=mine.toml", "--ckpt-suite=performance")
+    run = door.run(*QUICK, *options, "pytest_ckpt.suites", SUITE)
+    assert run.code == 0, run.text
+    relaxed = "relaxed by the gates 'mine': ACME-DROPPED is advisory (speed-only: required)."
+    assert (run.verdict("ACME-DROPPED")["severity"], run.verdict("ACME-DROPPED")["outcome"]) == ("advisory", "failed")
+    assert relaxed in run.document["disclosures"]

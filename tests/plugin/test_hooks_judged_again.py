@@ -1,0 +1,237 @@
+"""Without the plugin: its verdicts are kept as they were, said to be, and certify nothing by themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.analysis.comparison import compare_reports
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.evidence.history import entry
+from pytest_ckpt.evidence.manifest import write_manifest
+from pytest_ckpt.evidence.rejudge import judge_folder
+from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, extended
+from pytest_ckpt.judging.grading import ALL_MET, judge_run, without_plugins
+from pytest_ckpt.run.session import write_report
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.vendors import Decision
+from tests.support.front_door import REQUIRED, Run
+
+PLUGIN = "the suite of ACME/conftest.py"
+NEEDED = f"Not judged again here: plugin {PLUGIN} is needed."
+
+
+@pytest.fixture
+def folder(acme: Run, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(acme.report, tmp_path / "run"))
+
+
+def verdict(document: dict, requirement: str = "ACME-DROPPED") -> dict:
+    (found,) = (v for v in document["requirements"] if v["id"] == requirement)
+    return found
+
+
+def edit(folder: Path, change: Callable[[dict], object]) -> None:
+    """Change the report as someone would who writes the manifest and the pages anew."""
+    document = json.loads((folder / "report.json").read_text())
+    change(document)
+    write_report(document, folder)
+
+
+def checks(folder: Path) -> dict[str, tuple[str, str, tuple[str, ...]]]:
+    return {c.name: (c.outcome, c.says, c.details) for c in verify_folder(folder, None)}
+
+
+# --- judge -----------------------------------------------------------------------------------------------------------
+
+
+def test_with_the_limits_of_the_run_its_verdict_is_kept_and_said_to_be(acme: Run, folder: Path) -> None:
+    document = judge_folder(folder, {})
+    kept, was = verdict(document), acme.verdict("ACME-DROPPED")
+    assert (kept["outcome"], kept["severity"]) == ("met", "required")
+    assert kept["because"] == f"{NEEDED} In the run: {was['because']}"
+    assert {v["id"]: v["outcome"] for v in document["requirements"] if v["id"] in REQUIRED} == acme.outcomes()
+
+
+def test_what_was_not_judged_again_does_not_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", str(folder)]) == 8
+    said = capsys.readouterr().out
+    assert f"ACME-DROPPED was not judged again here: plugin {PLUGIN} is" in said
+    assert "REHEARSAL for a cluster of 64 accelerators: not everything required was run" in said
+    assert "passed" not in said
+
+
+def test_by_other_limits_its_verdict_is_not_known(folder: Path) -> None:
+    document = judge_folder(folder, {"ckpt_cluster": "65"})
+    kept = verdict(document)
+    assert (kept["outcome"], kept["measured"], kept["limit"]) == ("not run", None, None)
+    assert kept["because"].startswith(f"{NEEDED} By the limits of the run it was met: ")
+    assert document["exit_code"] == 8
+
+
+def test_what_failed_stays_failed_with_the_limits_of_the_run(folder: Path) -> None:
+    def fail(report: dict) -> None:
+        verdict(report).update(outcome="failed", because="The cache was warm.")
+
+    edit(folder, fail)
+    document = judge_folder(folder, {})
+    assert verdict(document)["outcome"] == "failed"
+    assert document["exit_code"] == 1
+
+
+def test_its_requirement_stays_in_the_catalogue_and_its_sections_are_not_repeated(folder: Path) -> None:
+    document = judge_folder(folder, {})
+    assert [r["id"] for r in document["catalogue"] if r["plugin"] == PLUGIN] == ["ACME-DROPPED", "ACME-WARMUP"]
+    assert document["sections"] == []
+    assert "what plugins wrote about the run's own verdicts is not repeated here" in document["disclosures"]
+    assert document["environment"]["plugins"][0]["name"] == PLUGIN
+
+
+def test_a_test_of_it_that_did_not_run_then_does_not_run_now(folder: Path) -> None:
+    def leave_out(report: dict) -> None:
+        because = "Its test did not run: it was deselected, or the session ended before it."
+        verdict(report).update(outcome="not run", because=because)
+
+    edit(folder, leave_out)
+    assert verdict(judge_folder(folder, {}))["because"].startswith("Its test did not run")
+
+
+def test_a_report_cannot_give_one_of_our_requirements_to_a_plugin(acme: Run, folder: Path) -> None:
+    """Then its verdict could be written by hand, and nobody would judge it again."""
+
+    def steal(report: dict) -> None:
+        for row in report["catalogue"]:
+            row["plugin"] = "mine"
+        verdict(report, "SAVE").update(outcome="met", measured=0.0, because="It is said to be.")
+
+    edit(folder, steal)
+    again = judge_folder(folder, {})
+    assert verdict(again, "SAVE")["measured"] == acme.verdict("SAVE")["measured"]
+    assert not [reason for reason in again["grade_reasons"] if "SAVE was not judged again" in reason]
+    assert checks(folder)["verdicts"][0] == "broken"
+    assert not [detail for detail in checks(folder)["plugins"][2] if detail.startswith("SAVE")]
+
+
+# --- verify ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_nobody_touched_is_unchanged_and_says_what_was_not_checked(folder: Path) -> None:
+    found = checks(folder)
+    assert {name: outcome for name, (outcome, _, _) in found.items()} == {
+        "digests": "holds",
+        "schema": "holds",
+        "verdicts": "holds",
+        "plugins": "not checked",
+        "pages": "holds",
+        "signature": "not checked",
+    }
+    assert found["verdicts"][1] == "7 verdicts follow from the measurements"
+    details = found["plugins"][2]
+    assert f"ACME-DROPPED llama3-8b-open-2: met: not judged again here: plugin {PLUGIN} is needed" in details
+    assert f"section 'Ordering this array' was written by plugin {PLUGIN}" in details
+    assert main(["verify", str(folder)]) == 0
+
+
+def test_a_verdict_of_a_plugin_without_a_measurement_is_found(folder: Path) -> None:
+    next((folder / "measurements").iterdir()).unlink()
+    edit(folder, lambda report: report["measurements"].clear())
+    assert any("ACME-DROPPED" in d and "there is no measurement of it" in d for d in checks(folder)["verdicts"][2])
+
+
+def test_a_grade_that_does_not_follow_from_a_plugin_s_verdict_is_found(folder: Path) -> None:
+    edit(folder, lambda report: verdict(report).update(outcome="failed", because="The cache was warm."))
+    outcome, _, details = checks(folder)["verdicts"]
+    assert outcome == "broken"
+    assert any(d.startswith(("grade_reasons", "exit_code")) for d in details)
+
+
+def test_a_changed_section_is_found_on_the_page_or_by_its_digest(folder: Path) -> None:
+    document = json.loads((folder / "report.json").read_text())
+    document["sections"][0]["rows"][0][1] = "16,000"
+    (folder / "report.json").write_text(json.dumps(document, indent=1) + "\n")
+    assert checks(folder)["digests"][0] == "broken"
+    write_manifest(folder)
+    assert checks(folder)["pages"][0] == "broken"
+
+
+# --- diff and trend --------------------------------------------------------------------------------------------------
+
+
+def test_what_plugins_told_is_compared(acme: Run) -> None:
+    later = json.loads(json.dumps(acme.document))
+    later["environment"]["plugins"][0] |= {"version": "2.2", "facts": {"firmware": "7.3"}}
+    changes = {c["name"]: (c["before"], c["after"]) for c in compare_reports(acme.document, later)["environment"]}
+    assert changes == {
+        f"plugin {PLUGIN} version": ("2.1", "2.2"),
+        f"plugin {PLUGIN} firmware": ("7.2.1", "7.3"),
+        f"plugin {PLUGIN} health before the run": ("healthy", None),
+    }
+
+
+def test_nights_with_a_plugin_are_not_compared_with_nights_without(acme: Run) -> None:
+    (subject,) = entry(acme.document)["subjects"]
+    assert subject["conditions"]["plugins"] == [f"{PLUGIN} 2.1"]
+    without = acme.document | {"environment": acme.document["environment"] | {"plugins": []}}
+    assert "plugins" not in entry(without)["subjects"][0]["conditions"]
+
+
+# --- grades ----------------------------------------------------------------------------------------------------------
+
+
+def judged(outcome: str, severity: str = "required") -> tuple:
+    """Return the judgement of a whole run at full size in which a plugin's one requirement came out so."""
+    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
+    plan = plan_run(settings, file_system="ext4", is_local=True)
+    gates = dataclasses.replace(built_in("speed-only"), certifies=True)
+    extra = Requirement(
+        id="ACME", title="t", severity=severity, source="", judge=lambda m, _l: Decision(outcome=m, because="So."),
+        plugin="acme", words="A text.",
+    )  # fmt: skip
+    catalogue = extended([extra])
+    ids = [*REQUIRED, "STRAGGLER", "REPEAT", "ACME"]
+    book = [
+        Verdict(id=i, subject="llama3-8b-full", severity=catalogue[i].severity, measured=None, limit=None, unit="",
+                outcome=outcome if i == "ACME" else "met", margin=None, because="So.", detail="")
+        for i in ids if outcome != "missing" or i != "ACME"
+    ]  # fmt: skip
+    return judge_run(plan, settings, gates, book, catalogue=catalogue), {"ACME": "acme"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "severity", "grade", "code", "again", "code_again"),
+    [
+        ("met", "required", "certified", 0, "incomplete", 8),
+        ("met", "advisory", "certified", 0, "certified", 0),
+        ("failed", "required", "not certified", 1, "not certified", 1),
+        ("failed", "advisory", "certified", 0, "certified", 0),
+        ("not run", "required", "incomplete", 8, "incomplete", 8),
+        ("waived", "required", "not certified", 0, "not certified", 0),
+        ("missing", "required", "incomplete", 8, "incomplete", 8),
+        ("missing", "advisory", "incomplete", 8, "incomplete", 8),
+    ],
+)
+def test_a_plugin_can_make_a_run_fail_and_its_kept_verdict_certifies_nothing(
+    outcome: str, severity: str, grade: str, code: int, again: str, code_again: int
+) -> None:
+    judgement, plugins = judged(outcome, severity)
+    assert (judgement.grade, judgement.exit_code) == (grade, code)
+    kept = without_plugins(judgement, plugins)
+    assert (kept.grade, kept.exit_code) == (again, code_again)
+    if (grade, again) == ("certified", "incomplete"):
+        assert kept.reasons == ("ACME was not judged again here: plugin acme is needed.",)
+        assert judgement.reasons == (ALL_MET,)
+
+
+def test_no_requirement_of_a_plugin_takes_the_place_of_one_of_ours() -> None:
+    mine = Requirement(id="SAVE", title="t", severity="advisory", source="", plugin="acme", words="A text.")
+    assert extended([mine]) == REQUIREMENTS
+    assert list(extended([mine])) == list(REQUIREMENTS)

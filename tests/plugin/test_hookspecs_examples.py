@@ -1,0 +1,86 @@
+"""The example of every hook's docstring runs as it stands there, all of them in one run."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import platform
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.plugin import hookspecs
+from pytest_ckpt.plugin.vendor_hooks import HOOKS
+from tests.support.front_door import REQUIRED, SUBJECT, Run, opened_door
+from tests.support.machine import need
+from tests.support.vendor_folder import QUICK
+
+
+def blocks(name: str) -> list[str]:
+    """Return the indented examples of a hook's docstring."""
+    text = inspect.getdoc(getattr(hookspecs, name)) or ""
+    found = re.findall(r"::\n\n((?:    .*\n|\n)+)", text + "\n")
+    return [textwrap.dedent(block).strip() + "\n" for block in found]
+
+
+EXAMPLES = {name: blocks(name) for name in HOOKS}
+
+
+@pytest.fixture(scope="module")
+def run(make_home: Callable[[str], Path]) -> Run:
+    need(os.access("/proc/sys/vm/drop_caches", os.W_OK), "an example drops caches, which needs root")
+    with opened_door(make_home("examples")) as door:
+        folder = door.home / "acme"
+        folder.mkdir()
+        every = [block for name in HOOKS for block in EXAMPLES[name]]
+        (folder / "conftest.py").write_text("\n\n".join(b for b in every if "pytest.mark" not in b))
+        (folder / "test_acme.py").write_text("\n\n".join(b for b in every if "pytest.mark" in b))
+        return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "acme")
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_every_hook_has_an_example_that_implements_it(name: str) -> None:
+    assert any(f"def {name}(" in block for block in EXAMPLES[name])
+    for block in EXAMPLES[name]:
+        compile(block, name, "exec")
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_an_example_takes_what_the_hook_gives(name: str) -> None:
+    """Every argument is shown."""
+    arguments = ", ".join(inspect.signature(getattr(hookspecs, name)).parameters)
+    assert f"def {name}({arguments}):" in "".join(EXAMPLES[name])
+
+
+def test_they_run(run: Run) -> None:
+    assert run.code == 0, run.text
+    assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
+    assert run.document["environment"]["plugins"][0]["hooks"] == list(HOOKS)
+
+
+def test_what_they_decide_is_used(run: Run) -> None:
+    settings = {s["option"]: s for s in run.document["settings"]}
+    for option in ("--ckpt-drop-caches", "--ckpt-power-cut", "--ckpt-launcher"):
+        assert settings[option]["source"] == "hook of acme/conftest.py"
+    assert shlex.split(settings["--ckpt-power-cut"]["value"])[0] == sys.executable
+    assert run.measurement()["cache"]["method"].endswith("sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'")
+    assert "-x ACME_READ_AHEAD=off" in (run.report / "launches" / "1" / "command").read_text()
+
+
+def test_what_they_tell_and_write_is_there(run: Run) -> None:
+    assert run.document["environment"]["plugins"][0]["facts"] == {"client kernel": platform.release()}
+    (line,) = (run.home / "acme.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"subject": SUBJECT, "save_seconds": [o["seconds"] for o in run.operations("save")]}
+    (section,) = run.document["sections"]
+    assert section["rows"] == [[SUBJECT, "4"]]
+
+
+def test_what_they_require_is_judged(run: Run) -> None:
+    verdict = run.verdict("ACME-CLIENTS")
+    assert (verdict["outcome"], verdict["measured"], verdict["limit"], verdict["unit"]) == ("met", 1, 1, "clients")

@@ -1,0 +1,81 @@
+"""A pytest run that has nothing to do with storage pays next to nothing for the plugin and sees nothing of it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+HEAVY = ("torch", "mpi4py", "jinja2", "numpy", "psutil", "pytest_ckpt.plugin.fixtures", "pytest_ckpt.run.session",
+         "pytest_ckpt.launching", "pytest_ckpt.ranks", "pytest_ckpt.report")  # fmt: skip
+
+CONFTEST = """
+import sys
+
+def pytest_unconfigure(config):
+    print("LOADED", *sorted(sys.modules))
+"""
+
+
+def loaded(result):
+    (line,) = (line for line in result.outlines if line.startswith("LOADED "))
+    return set(line.split()[1:])
+
+
+def test_an_unrelated_run_imports_nothing_heavy(front_door, pytester):
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile("def test_nothing(): pass")
+    result = front_door("-q", "-s")
+    result.assert_outcomes(passed=1)
+    names = loaded(result)
+    assert "pytest_ckpt.plugin.session_hooks" in names
+    assert not names & set(HEAVY)
+
+
+def test_without_a_target_there_are_no_fixtures_no_files_and_no_lines_of_ours(front_door, pytester):
+    pytester.makepyfile("def test_nothing(): pass")
+    before = {p.name for p in pytester.path.iterdir()}
+    # pytest-benchmark makes a folder wherever it is loaded.
+    result = front_door("-p", "no:benchmark", "--fixtures", "-v")
+    assert "pytest_ckpt" not in result.stdout.str()
+    result = front_door("-p", "no:benchmark", "-v")
+    result.assert_outcomes(passed=1)
+    assert "ckpt target" not in result.stdout.str()
+    made = {p.name for p in pytester.path.iterdir()} - before - {"stdout", "stderr", "__pycache__"}
+    assert not {name for name in made if not name.startswith("runpytest-")}
+
+
+def test_a_fixture_of_ours_is_unknown_without_a_target(front_door, pytester):
+    pytester.makepyfile("def test_it(bench): pass")
+    front_door().stdout.fnmatch_lines(["*fixture 'bench' not found*"])
+
+
+def test_a_fixture_of_the_user_with_one_of_our_names_is_the_user_s(front_door, pytester):
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture
+        def judge():
+            return lambda subject: subject
+
+        def test_it(judge):
+            assert judge("mine") == "mine"
+        """
+    )
+    front_door().assert_outcomes(passed=1)
+
+
+def test_strict_markers_know_the_marker_of_the_suites(front_door, pytester):
+    pytester.makepyfile("import pytest\n\n@pytest.mark.requirement('X')\ndef test_it(): pass")
+    front_door("--strict-markers", "-W", "error").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    "module", ["pytest_ckpt.plugin.session_hooks", "pytest_ckpt.config.options", "pytest_ckpt.cli.main"]
+)
+def test_the_modules_at_the_door_import_nothing_heavy(pytester, module):
+    code = f"import sys, {module}; print('LOADED', *sorted(sys.modules))"
+    result = pytester.run(sys.executable, "-c", code)
+    assert result.ret == 0
+    assert not loaded(result) & set(HEAVY)

@@ -1,0 +1,130 @@
+"""Model, mode and units: from what was recorded, or from the bytes that were moved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.published.facts import Facts, facts_of, model_by_architecture, model_by_name
+from pytest_ckpt.published.layouts import recognize
+from pytest_ckpt.published.times import rank_times
+from pytest_ckpt.sizing.models import MODELS, layout
+from tests.support.made_results import ARCHITECTURES, BYTES, GIB, MadeRun
+
+
+def facts(run, *, metadata=False, config=False, summary=False, overrides=None):
+    return facts_of(
+        run.metadata() if metadata else None,
+        {"workload": run.workload()} if config else None,
+        overrides,
+        run.summary() if summary else None,
+    )
+
+
+@pytest.mark.parametrize(("model", "processes"), BYTES)
+@pytest.mark.parametrize("known", [{"config": True, "summary": True}, {"metadata": True}, {"summary": True}, {}])
+def test_every_layout_is_recognized_from_whatever_there_is(model, processes, known):
+    run = MadeRun(model=model, processes=processes)
+    found = recognize(facts(run, **known), run.bytes, 0, "")
+    mode = "full" if MODELS[model].processes == processes else "subset"
+    assert found.layout == layout(model, mode=mode)
+    assert found.source == ("bytes" if known in ({"summary": True}, {}) else "records")
+
+
+def test_the_folders_name_serves_where_nothing_else_does():
+    assert recognize(Facts(), None, 0, "llama3-8b").layout == layout("llama3-8b", mode="full")
+    assert recognize(Facts(), None, 9, "llama3-70b").layout == layout("llama3-70b", mode="full")
+    both = recognize(Facts(), None, 0, "llama3-70b")
+    assert both.layout is None
+    assert "llama3-70b-full or llama3-70b-subset" in both.because
+
+
+def test_open_layouts_are_told_by_their_processes():
+    sixteen = layout("llama3-8b", mode="open", processes=16)
+    assert recognize(Facts(model="llama3-8b", processes=16), sixteen.bytes, 15, "").layout == sixteen
+    assert recognize(Facts(processes=16), sixteen.bytes, 15, "").layout == sixteen
+
+
+@pytest.mark.parametrize(
+    ("run", "moved", "highest", "says"),
+    [
+        (MadeRun(), BYTES["llama3-70b", 64], 7, "the files are of different runs"),
+        (replace(MadeRun(), size=50 * GIB), None, 7, "no layout of the workload has"),
+        (MadeRun(), None, 12, "no layout of the workload has"),
+    ],
+)
+def test_what_fits_no_layout_is_not_guessed(run, moved, highest, says):
+    found = recognize(facts(run, summary=True), moved, highest, "")
+    assert found.layout is None
+    assert says in found.because
+
+
+def test_without_model_and_size_nothing_is_guessed():
+    assert recognize(Facts(), None, 0, "results").layout is None
+
+
+@pytest.mark.parametrize("model", ARCHITECTURES)
+def test_models_are_known_by_name_and_by_architecture(model):
+    for name in (model, model.replace("-", "_"), ARCHITECTURES[model][0]):
+        assert model_by_name(name) is MODELS[model]
+    assert model_by_architecture(MadeRun(model=model, processes=8).workload()["model"]) is MODELS[model]
+
+
+@pytest.mark.parametrize("name", ["", "llama", "llama3", "llama-7b", "bert", "unet3d", "results", "mixtral-8b"])
+def test_others_are_not_taken_for_one(name):
+    assert model_by_name(name) is None
+
+
+def test_a_gigabyte_there_is_a_gibibyte():
+    run = MadeRun()
+    assert facts(run, summary=True).bytes == run.bytes == 112_425_623_552
+    newer = run.summary()
+    newer["metric"]["checkpoint_size_GiB"] = newer["metric"].pop("checkpoint_size_GB")
+    assert facts_of(None, None, None, newer).bytes == run.bytes
+    assert facts(run, summary=True).published["save"].gib_per_second == pytest.approx(run.bytes / GIB / 5.0)
+
+
+@given(seconds=st.floats(0.01, 10_000), size=st.sampled_from(sorted(BYTES.values())))
+def test_throughput_times_duration_gives_the_bytes(seconds, size):
+    run = MadeRun(saves=1, loads=0, size=size, seconds=lambda *_: seconds)
+    assert rank_times(run.stats([0])[0]).bytes == pytest.approx(size, rel=1e-6)
+
+
+def test_a_mean_over_nothing_is_no_figure():
+    published = facts(MadeRun(saves=0), summary=True).published
+    assert "save" not in published
+    assert published["load"].seconds == 4.0
+
+
+@pytest.mark.parametrize("pause", [0, 1.5, 30])
+def test_the_pause_comes_from_the_configuration_or_its_overrides(pause):
+    assert facts(MadeRun(between=pause), config=True).seconds_between == pause
+    assert facts(MadeRun(between=pause), metadata=True).seconds_between == pause
+    assert (
+        facts(MadeRun(), overrides=[f"++workload.checkpoint.time_between_checkpoints={pause}"]).seconds_between == pause
+    )
+    assert facts(MadeRun(), summary=True).seconds_between is None
+
+
+@pytest.mark.parametrize("broken", [[], "text", 7, {"metric": []}, {"metric": {"checkpoint_size_GB": "105"}}])
+def test_files_of_another_shape_say_nothing(broken):
+    found = facts_of(broken, broken, broken, broken)
+    assert (found.bytes, found.processes, found.seconds_between) == (None, None, None)
+
+
+def test_counts_beyond_any_run_are_mistakes():
+    run = MadeRun()
+    metadata, summary = run.metadata(), run.summary()
+    metadata["num_processes"] = summary["num_accelerators"] = summary["num_hosts"] = 10**12
+    metadata["parameters"]["checkpoint"]["num_checkpoints_write"] = 10**12
+    found = facts_of(metadata, None, None, summary)
+    assert (found.processes, found.host_count, found.planned) == (None, 1, {"load": 10})
+
+
+def test_files_that_disagree_on_the_processes_are_named():
+    metadata = MadeRun().metadata() | {"num_processes": 64}
+    (said,) = facts_of(metadata, None, None, MadeRun().summary()).contradictions
+    assert "mlpstorage's metadata says 64, summary.json says 8" in said

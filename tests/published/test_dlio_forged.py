@@ -1,0 +1,341 @@
+"""Published results that somebody changed with a text editor, through the front door: told, and never judged better."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from datetime import datetime, timedelta
+
+import pytest
+
+from pytest_ckpt.cli import main as cli
+from tests.support.made_results import MadeRun, published
+
+
+def slow_rank_3(kind, number, rank):
+    """Every rank is a little different; one is far behind in saves."""
+    base = 5.0 if kind == "save" else 4.0
+    return base + 0.01 * rank + 0.003 * number + (35.0 if (kind, rank) == ("save", 3) else 0.0)
+
+
+TRUE_SECONDS = 40.0
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return MadeRun(seconds=slow_rank_3).write(tmp_path / "run", parts=("summary", "config", "metadata"))
+
+
+@pytest.fixture
+def judge(capsys):
+    """Run the command; return its document, and what stands in its messages."""
+
+    def run(folder, *words):
+        code = cli.main(["judge", str(folder), "--cluster=16000", "--json", *words])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        document = json.loads(said.out, parse_constant=pytest.fail) if said.out else None
+        if document is None:
+            assert code == 4
+            return None, said.err
+        messages = document["messages"] if "messages" in document else document["published"]["messages"]
+        return document, "\n".join(f"{m['path']}: {m['text']}" for m in messages)
+
+    return run
+
+
+def edit(file, change):
+    stats = json.loads(file.read_text())
+    change(stats["1"])
+    file.write_text(json.dumps(stats))
+
+
+def outcome(document, requirement="SAVE"):
+    return next(v["outcome"] for v in document["requirements"] if v["id"] == requirement)
+
+
+def judged(document, kind="save"):
+    return next(f["judged_seconds"] for f in document["published"]["figures"] if f["kind"] == kind)
+
+
+def shortened(entry, seconds):
+    start = datetime.fromisoformat(entry["start"])
+    entry["throughput"] *= entry["duration"] / seconds
+    entry["duration"] = seconds
+    entry["end"] = (start + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
+
+
+def test_as_it_was_it_misses_the_limit(judge, folder):
+    document, _ = judge(folder)
+    assert outcome(document) == "failed"
+    assert judged(document) == pytest.approx(TRUE_SECONDS, abs=0.1)
+
+
+def test_the_times_of_the_slow_rank_are_shortened(judge, folder):
+    def better(epoch):
+        for name, entry in epoch.items():
+            if name.startswith("save"):
+                shortened(entry, 5.0)
+
+    edit(folder / "3_per_epoch_stats.json", better)
+    document, messages = judge(folder)
+    assert outcome(document) == "failed"
+    assert judged(document) == pytest.approx(TRUE_SECONDS, abs=0.1)
+    assert document["grade"] == "rehearsal"
+    assert "the next operation started later than all ranks were done" in messages
+
+
+@pytest.mark.parametrize("field", ["duration", "end"])
+def test_one_field_of_the_slow_rank_is_changed(judge, folder, field):
+    def better(epoch):
+        for name, entry in epoch.items():
+            if name.startswith("save"):
+                entry[field] = 5.0 if field == "duration" else entry["start"]
+
+    edit(folder / "3_per_epoch_stats.json", better)
+    document, messages = judge(folder)
+    assert outcome(document) == "failed"
+    assert "its start and end are" in messages
+
+
+def test_the_slow_ranks_file_is_replaced_by_a_copy_of_a_fast_ones(judge, folder):
+    shutil.copy(folder / "0_per_epoch_stats.json", folder / "3_per_epoch_stats.json")
+    document, messages = judge(folder)
+    assert outcome(document) == "failed"
+    assert document["measurements"][0]["basis"] == "inferred from rank 0"
+    assert "3_per_epoch_stats.json: left out: its times are those of rank 0, to the microsecond" in messages
+
+
+def test_the_slow_ranks_file_is_taken_away(judge, folder):
+    (folder / "3_per_epoch_stats.json").unlink()
+    document, messages = judge(folder)
+    assert outcome(document) == "failed"
+    assert "holds the times of 7 of 8 ranks" in messages
+
+
+@pytest.mark.parametrize("name", ["03_per_epoch_stats.json", "\u0663_per_epoch_stats.json", "+3_per_epoch_stats.json"])
+def test_a_second_file_for_the_slow_rank_does_not_stand_for_it(judge, folder, name):
+    fast = json.loads((folder / "2_per_epoch_stats.json").read_text())
+    (folder / name).write_text(json.dumps(fast))
+    document, messages = judge(folder)
+    assert outcome(document) == "failed"
+    assert judged(document) == pytest.approx(TRUE_SECONDS, abs=0.1)
+    assert f"{name}: left out: DLIO names no rank's file like this" in messages
+
+
+def test_a_longer_pause_is_written_into_the_configuration(judge, folder):
+    """Of rank 0 alone, so that the pause decides what is inferred."""
+    for rank in range(1, 8):
+        (folder / f"{rank}_per_epoch_stats.json").unlink()
+    for file in (folder / "dlio_config" / "config.yaml", *folder.glob("*_metadata.json")):
+        text = file.read_text()
+        file.write_text(text.replace('"time_between_checkpoints": 5.0', '"time_between_checkpoints": 38.0').replace(
+            "time_between_checkpoints: 5.0", "time_between_checkpoints: 38.0"))  # fmt: skip
+    document, messages = judge(folder)
+    assert outcome(document) == "failed"
+    assert judged(document) == pytest.approx(TRUE_SECONDS, abs=0.1)
+    assert "38 s between checkpoints is what the configuration says" in messages
+
+
+def test_files_that_disagree_on_the_pause_are_named(judge, folder):
+    file = folder / "dlio_config" / "config.yaml"
+    file.write_text(file.read_text().replace("time_between_checkpoints: 5.0", "time_between_checkpoints: 3.0"))
+    assert "The files disagree on the time between checkpoints" in judge(folder)[1]
+
+
+def test_the_slow_operation_is_taken_out_of_every_file(judge, tmp_path):
+    run = MadeRun(seconds=lambda kind, number, _rank: 40.0 if (kind, number) == ("save", 4) else 5.0 + number / 100)
+    folder = run.write(tmp_path / "run", parts=())
+    for file in folder.glob("*_per_epoch_stats.json"):
+        edit(file, lambda epoch: epoch.pop("save_ckpt4"))
+    document, _ = judge(folder)
+    assert outcome(document) == "not run"
+    assert (
+        next(v["because"] for v in document["requirements"] if v["id"] == "SAVE") == "Only 9 of 10 saves were measured."
+    )
+
+
+def test_ranks_of_a_faster_run_are_mixed_in(judge, folder, tmp_path):
+    fast = MadeRun(started=MadeRun().started + timedelta(days=1)).stats()
+    for rank in (1, 3, 5):
+        (folder / f"{rank}_per_epoch_stats.json").write_text(json.dumps(fast[rank]))
+    document, messages = judge(folder)
+    assert outcome(document) == "failed"
+    assert "3_per_epoch_stats.json: left out: its operations do not start at the others' intervals" in messages
+
+
+@pytest.mark.parametrize("field", ["save_checkpoint_duration_mean_seconds", "save_checkpoint_io_mean_GB_per_second"])
+def test_a_better_summary_is_told_and_changes_no_verdict(judge, folder, field):
+    file = folder / "summary.json"
+    summary = json.loads(file.read_text())
+    summary["metric"][field] *= 0.5 if "duration" in field else 2
+    file.write_text(json.dumps(summary))
+    document, messages = judge(folder)
+    assert outcome(document) == "failed"
+    assert "summary.json: it says that a save took" in messages
+    assert "it is of another run, or was changed" in messages
+
+
+def test_every_rank_that_waits_for_the_slowest_hides_a_straggler(judge, tmp_path):
+    run = MadeRun()
+    folder = run.write(tmp_path / "run")
+    assert outcome(judge(folder)[0], "STRAGGLER") == "met"
+    file = folder / "dlio_config" / "config.yaml"
+    file.write_text(file.read_text() + "    rank_sync: true\n")
+    document, _ = judge(folder)
+    assert outcome(document, "STRAGGLER") == "not run"
+
+
+def test_the_same_run_twice_counts_once(judge, tmp_path):
+    """Five saves and five loads are no ten."""
+    start = MadeRun().started
+    first = published(tmp_path, "Maker", "array", "llama3-8b", "20260301_120000")
+    MadeRun(saves=5, loads=5, started=start).write(first)
+    shutil.copytree(first, first.with_name("20260301_130000"))
+    document, messages = judge(tmp_path)
+    assert len(document["measurements"][0]["operations"]) == 10
+    assert "to the microsecond: one of them is a copy, and counts once" in messages
+    assert any("acceptance asks for 10" in reason for reason in document["grade_reasons"])
+
+
+def test_a_run_that_two_systems_show_is_named_on_the_second(judge, tmp_path):
+    first = published(tmp_path, "Maker", "array", "llama3-8b", "20260301_120000")
+    MadeRun().write(first)
+    shutil.copytree(first, published(tmp_path, "Other", "array", "llama3-8b", "20260301_120000"))
+    document, messages = judge(tmp_path)
+    assert len(document["results"]) == 2
+    assert messages.count("one of them is a copy.") == 1
+
+
+# --- what only breaks things -----------------------------------------------------------------------------------------
+
+
+def test_links_are_named_and_not_followed(judge, tmp_path):
+    MadeRun().write(tmp_path / "results" / "run")
+    (tmp_path / "results" / "loop").symlink_to(tmp_path)
+    (tmp_path / "results" / "again").symlink_to(tmp_path / "results" / "run")
+    document, messages = judge(tmp_path)
+    assert len(document["measurements"][0]["operations"]) == 20
+    assert "results/loop: it is a link to a folder, and was not followed" in messages
+    assert "results/again: it is a link to a folder, and was not followed" in messages
+
+
+HOSTILE = "a\x1b[2Jb\nc\u202ed"
+
+
+def test_names_that_steer_a_terminal_are_printed_as_text(tmp_path, capsys):
+    run = MadeRun().write(published(tmp_path, HOSTILE, HOSTILE, "llama3-8b", "1"), ranks=[0])
+    MadeRun().write(published(tmp_path, "Other", "array", "llama3-8b", "1"), ranks=[0])
+    (run / "summary.json").write_text("{")
+    for where in (tmp_path, run):
+        cli.main(["judge", str(where), "--cluster=16000", f"--html={tmp_path / 'page.html'}"])
+        said = capsys.readouterr()
+        page = (tmp_path / "page.html").read_text()
+        for text in (said.out, said.err, page):
+            assert not {"\x1b", "\u202e"} & set(text)
+    assert cli.main(["judge", str(run / "nothing\x1b[2J"), "--cluster=16000"]) == 4
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_names_that_are_no_text_are_printed_all_the_same(tmp_path, capsysbinary):
+    MadeRun().write(published(tmp_path, os.fsdecode(b"\xff\xfe"), os.fsdecode(b"\xff"), "llama3-8b", "1"), ranks=[0])
+    for words in ([], ["--json"], [f"--html={tmp_path / 'page.html'}"]):
+        assert cli.main(["judge", str(tmp_path), "--cluster=16000", *words]) == 8
+        capsysbinary.readouterr().out.decode("utf-8")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"workload:\n  checkpoint: &a [*a, *a]\n",
+        b"a: &a [x,x,x]\nb: &b [*a,*a,*a]\nc: &c [*b,*b,*b]\nworkload: {checkpoint: {checkpoint_folder: [*c,*c]}}\n",
+        b"workload: " + b"[" * 5_000,
+        b"workload: !!python/object/apply:os.system ['true']\n",
+        b"\xff\xfe\x00",
+        b"workload: {checkpoint: {num_checkpoints_write: 99999999999999999999999, time_between_checkpoints: .nan}}\n",
+        b"workload: {checkpoint: {time_between_checkpoints: {type: normal, mean: 5, stdev: 1}}}\n",
+        b"? [1, 2]\n: 3\n",
+        b"2026-13-45: 1\n",
+        b"",
+    ],
+)
+def test_any_configuration_ends_in_a_judgement(judge, tmp_path, content):
+    folder = MadeRun().write(tmp_path / "run", ranks=[0], parts=("summary",))
+    (folder / "dlio_config").mkdir()
+    (folder / "dlio_config" / "config.yaml").write_bytes(content)
+    document, _ = judge(folder)
+    assert document["grade"] == "rehearsal"
+
+
+def test_pauses_that_were_drawn_leave_only_rank_0s_times(judge, tmp_path):
+    folder = MadeRun().write(tmp_path / "run", ranks=[0], parts=("summary",))
+    (folder / "dlio_config").mkdir()
+    (folder / "dlio_config" / "config.yaml").write_text(
+        "workload: {checkpoint: {time_between_checkpoints: {type: normal, mean: 5, stdev: 1}}}\n"
+    )
+    document, messages = judge(folder)
+    assert document["measurements"][0]["basis"] == "rank 0 only"
+    assert "every pause was drawn at random" in messages
+
+
+@pytest.mark.parametrize("inside", ["checkpointing/checkpointing", "results/a/checkpointing/checkpointing", "training"])
+def test_folders_of_any_names_are_no_trap(judge, tmp_path, inside):
+    folder = MadeRun().write(tmp_path / inside)
+    document, _ = judge(folder)
+    assert document["measurements"][0]["basis"] == "all ranks"
+    document, _ = judge(tmp_path)
+    assert document["measurements"][0]["basis"] == "all ranks"
+
+
+def test_ranks_beyond_any_run_are_not_read(judge, tmp_path):
+    folder = MadeRun().write(tmp_path / "run")
+    (folder / "9999999_per_epoch_stats.json").write_text("{")
+    document, messages = judge(folder)
+    assert document["measurements"][0]["basis"] == "all ranks"
+    assert "9999999_per_epoch_stats.json: left out: no run has so many ranks" in messages
+
+
+def test_a_file_that_is_far_too_large_is_not_read(judge, tmp_path):
+    folder = MadeRun().write(tmp_path / "run", ranks=range(1, 8))
+    for name in ("0_per_epoch_stats.json", "dlio_config/config.yaml", "dlio.log"):
+        with (folder / name).open("wb") as file:
+            file.truncate(1 << 40)
+    document, messages = judge(folder)
+    assert document["measurements"][0]["basis"] == "inferred from rank 0"
+    assert messages.count("far too large for what it should be") == 3
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, judge):
+    """By any user: its path is longer than the kernel takes."""
+    MadeRun().write(tmp_path / "run")
+    inside = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=inside)
+        below = os.open("d" * 250, os.O_RDONLY, dir_fd=inside)
+        os.close(inside)
+        inside = below
+    os.close(inside)
+    document, messages = judge(tmp_path)
+    assert document["measurements"][0]["basis"] == "all ranks"
+    assert "d: it cannot be read: File name too long." in messages
+
+
+@pytest.mark.parametrize("words", [["x" * 5000], [".", "--html=/nowhere/page.html"], [".", "--html=."]])
+def test_what_the_kernel_refuses_is_said(tmp_path, monkeypatch, capsys, words):
+    MadeRun().write(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["judge", *words, "--cluster=16000"]) == 4
+    assert capsys.readouterr().err.startswith("pytest-ckpt: error: ")
+
+
+def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path):
+    MadeRun().write(published(tmp_path, "Größe", "日本", "llama3-8b", "1"), ranks=[0])
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(tmp_path), "--cluster=16000"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (8, b"")
+    assert rb"Gr\xf6\xdfe \u65e5\u672c" in done.stdout

@@ -1,0 +1,54 @@
+"""What docs/published_results.md shows is what the command prints, from made-up folders."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli import main as cli
+from tests.support.made_results import MadeRun, published, steady
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "published_results.md"
+COMMAND = re.compile(r"^    \$ pytest-ckpt (.*)\n((?:    .*\n|\n)+)", re.MULTILINE)
+
+
+def save_and_load(kind, number, rank):
+    """Rank 0 is fast, rank 41 is not; from load 7 on a cache helps."""
+    if kind == "save":
+        return 19.0 + 0.1 * (number % 3) + (12.5 if rank == 41 else 0.0)
+    return (22.0 if number < 7 else 8.0) + 0.1 * (number % 2) + (1.5 if rank == 41 else 0.0)
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    start = MadeRun().started
+    write = published(tmp_path, "Vendor-A", "array-one", "llama3-8b", "20260301_120000")
+    read = published(tmp_path, "Vendor-A", "array-one", "llama3-8b", "20260301_130000")
+    MadeRun(loads=0).write(write)
+    MadeRun(saves=0, started=start + timedelta(hours=1)).write(read)
+    slow = published(tmp_path, "Vendor-B", "array-two", "llama3-70b", "20260304_090000")
+    MadeRun(model="llama3-70b", processes=64, seconds=save_and_load).write(slow, ranks=[0])
+    small = published(tmp_path, "Vendor-B", "array-two", "llama3-8b", "20260304_080000")
+    MadeRun(seconds=steady(2.1, 1.9)).write(small, ranks=[0])
+    monkeypatch.chdir(tmp_path)
+
+
+def commands():
+    return [
+        (words, "\n".join(line[4:] for line in block.rstrip().split("\n")))
+        for words, block in COMMAND.findall(PAGE.read_text())
+    ]
+
+
+@pytest.mark.parametrize(("words", "shown"), commands(), ids=[words for words, _ in commands()])
+def test_the_command_prints_what_the_page_shows(words, shown, results, capsys):
+    cli.main(words.split())
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.rstrip().split("\n"))
+    assert printed == shown
+
+
+def test_the_page_shows_one_result_and_a_tree():
+    assert len(commands()) == 2

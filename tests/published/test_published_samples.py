@@ -1,0 +1,68 @@
+"""Results that others published, read from the folder that PYTEST_CKPT_PUBLISHED names: skipped where it names none.
+
+The project holds none of them. The folder is a tree of closed/SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli import main as cli
+from pytest_ckpt.published.folder import find_runs, read_run
+from pytest_ckpt.published.runs import examine
+
+FOLDER = os.environ.get("PYTEST_CKPT_PUBLISHED", "")
+pytestmark = pytest.mark.skipif(not FOLDER, reason="PYTEST_CKPT_PUBLISHED names no folder of published results")
+
+
+def test_every_result_is_judged(capsys):
+    code = cli.main(["judge", FOLDER, "--cluster=16000", "--json"])
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert code in (1, 8)
+    for row in document["results"]:
+        assert row["grade"] in ("rehearsal", "incomplete", "not certified")
+        for figure in row["figures"]:
+            if figure["operations"]:
+                assert figure["judged_seconds"] >= figure["published_seconds"]
+                assert math.isfinite(figure["judged_seconds"])
+
+
+def test_where_all_ranks_are_known_the_inference_is_right_to_2_ms():
+    errors = []
+    for folder in find_runs(Path(FOLDER)):
+        run, _ = examine(read_run(folder))
+        if run and run.inference_error_seconds is not None:
+            errors.append(run.inference_error_seconds)
+    assert errors, "no run in the folder has all ranks"
+    assert max(errors) <= 0.002
+
+
+# Sentences of what somebody has changed, or of what cannot be.
+SUSPICIONS = ("too short", "a copy", "is taken", "was changed", "do not leave room", "another run", "names no rank")
+
+
+def test_nothing_in_them_is_suspected():
+    for folder in find_runs(Path(FOLDER)):
+        _, messages = examine(read_run(folder))
+        suspected = [m.text for m in messages if any(word in m.text for word in SUSPICIONS)]
+        assert not suspected, folder
+
+
+def test_a_last_save_before_loads_is_bounded_by_what_the_others_took():
+    """Its bound is no figure of its own: storage does not know that a save is the last."""
+    tried = 0
+    for folder in find_runs(Path(FOLDER)):
+        run, _ = examine(read_run(folder))
+        saves = run.of_kind("save") if run else ()
+        if not saves or saves[-1].at_least_seconds is None:
+            continue
+        *others, last = saves
+        assert last.at_least_seconds <= last.seconds
+        assert 0.5 * min(o.seconds for o in others) < last.seconds < 1.5 * max(o.seconds for o in others)
+        tried += 1
+    assert tried, "no run in the folder saves and loads, with ranks missing"

@@ -1,0 +1,159 @@
+"""``pytest-ckpt doctor`` and the description of the system."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.config.system_description import FACTS, read_system, template
+from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.report.html import write_certificate
+from pytest_ckpt.run.doctor import memory_limit_bytes
+from pytest_ckpt.support.errors import UsageError
+from tests.support import made_up_run
+
+TWO = ("--ckpt-processes=2", "--ckpt-mode=open", "--ckpt-model=llama3-8b", "--ckpt-profile=smoke", "--cluster=64")
+
+
+def doctor(capsys, *words):
+    code = main(["doctor", "--json", *words])
+    document = json.loads(capsys.readouterr().out)
+    assert not faults(document, "doctor")
+    assert (code == 0) == document["can_run"]
+    return code, {f["name"]: f for f in document["findings"]}
+
+
+def test_a_machine_that_can_run_is_told_so(capsys, tmp_path):
+    code, found = doctor(capsys, f"--ckpt-target={tmp_path}", *TWO)
+    assert code == 0
+    assert list(found) == [
+        "torch", "mpi4py", "target", "plan", "MPI launch", "cores", "memory", "memory limit", "space", "drop caches",
+        "residency", "O_DIRECT", "clock",
+    ]  # fmt: skip
+    assert all(f["can"] for f in found.values() if f["needed"])
+    assert found["MPI launch"]["says"].startswith("2 ranks on ")
+    assert " needed" in found["space"]["says"]
+    for f in found.values():
+        assert f["can"] or f["remedy"], f
+    assert not list(tmp_path.iterdir()), "the target is left as it was"
+
+
+def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_at(capsys, tmp_path):
+    code, found = doctor(capsys, f"--ckpt-target={tmp_path / 'none'}", "--ckpt-launcher=no-such-launcher")
+    assert code == 4
+    assert not found["target"]["can"]
+    assert "does not exist" in found["target"]["says"]
+    assert not found["MPI launch"]["can"]
+    assert "no-such-launcher" in found["MPI launch"]["says"]
+    assert found["memory"]["says"] == "not known: no rank was started"
+    assert found["clock"]["says"].startswith("monotonic")
+
+
+def test_a_launcher_that_fails_is_told_and_no_secret_of_it(capsys, tmp_path):
+    code, found = doctor(capsys, "--ckpt-launcher=false --token=planted-secret", "--ckpt-processes=2")
+    assert code == 4
+    assert not found["MPI launch"]["can"]
+    assert "planted-secret" not in json.dumps(found)
+
+
+def test_a_run_that_does_not_fit_is_told_before_it_is_tried(capsys, tmp_path):
+    code, found = doctor(
+        capsys, f"--ckpt-target={tmp_path}", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open",
+        "--ckpt-processes=2", "--ckpt-operations=4000",
+    )  # fmt: skip
+    assert code == 4
+    assert not found["space"]["can"]
+    assert "Too little space" in found["space"]["says"]
+    code, found = doctor(
+        capsys, f"--ckpt-target={tmp_path}", "--cluster=64", "--ckpt-model=llama3-1t", "--ckpt-mode=open",
+        "--ckpt-processes=2",
+    )  # fmt: skip
+    assert code == 4
+    assert "fit no layout" in found["plan"]["says"]
+
+
+def test_a_library_that_cannot_be_imported_is_named(capsys, tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    code, found = doctor(capsys, "--ckpt-processes=2")
+    assert code == 4
+    assert "libcudart" in found["torch"]["says"]
+    assert "pip install" in found["torch"]["remedy"]
+
+
+def test_for_people_each_line_says_ok_or_what_to_do(capsys, tmp_path):
+    assert main(["doctor", "--ckpt-processes=2", "--ckpt-launcher=no-such-launcher"]) == 4
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["torch", "ok"]
+    at = next(n for n, line in enumerate(lines) if line.startswith("MPI launch    cannot"))
+    assert "Name a launcher" in lines[at + 1]
+    assert lines[-1] == "NO RUN IS POSSIBLE: mend what says cannot"
+
+
+def test_memory_limits_of_control_groups_of_both_versions_are_read(tmp_path):
+    root, of = tmp_path / "cgroup", tmp_path / "self"
+    (root / "a" / "b").mkdir(parents=True)
+    of.write_text("0::/a/b\n")
+    assert memory_limit_bytes(root, of) is None
+    (root / "a" / "b" / "memory.max").write_text("max\n")
+    (root / "a" / "memory.max").write_text("1073741824\n")
+    assert memory_limit_bytes(root, of) == 1 << 30
+    (root / "memory" / "c").mkdir(parents=True)
+    of.write_text("5:cpu,cpuacct:/c\n4:memory:/c\n")
+    (root / "memory" / "c" / "memory.limit_in_bytes").write_text("2147483648\n")
+    assert memory_limit_bytes(root, of) == 2 << 30
+    (root / "memory" / "c" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert memory_limit_bytes(root, of) is None
+    assert memory_limit_bytes(root, tmp_path / "none") is None
+
+
+def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):
+    file = tmp_path / "system.toml"
+    assert main(["doctor", f"--write-system={file}"]) == 0
+    assert f"--ckpt-system={file}" in capsys.readouterr().out
+    assert tomllib.loads(file.read_text()) == {table: {} for table in FACTS}
+    filled = "\n".join(line.removeprefix("# ") if " = " in line else line for line in file.read_text().splitlines())
+    file.write_text(filled)
+    told = read_system(file)
+    assert {table: set(facts) for table, facts in told.items()} == {t: {f.name for f in fs} for t, fs in FACTS.items()}
+    assert main(["doctor", f"--write-system={file}"]) == 4
+    assert file.read_text() == filled, "a file that was filled in is never overwritten"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[sytem]\nvendor = 'x'", r"'sytem' is no table \(did you mean 'system'\?\)"),
+        ("[system]\nvender = 'x'", r"\[system\] has no 'vender' \(did you mean 'vendor'\?\)"),
+        ("[topology]\nnodes = 'eight'", r"topology.nodes is 'eight', and a whole number is expected"),
+        ("[topology]\nnodes = true", "a whole number is expected"),
+        ("[system]\nvendor = 3", "a text in quotes is expected"),
+        ("system = 'x'", r"written as \[system\]"),
+        ("[system]\nvendor = ", "it is not TOML"),
+        (template(), "it tells nothing"),
+        ("", "it tells nothing"),
+        (None, "it cannot be read"),
+    ],
+)
+def test_what_is_wrong_in_the_description_is_named(tmp_path, text, why):
+    file = tmp_path / "system.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UsageError, match=why) as raised:
+        read_system(file)
+    assert raised.value.remedy
+
+
+def test_the_certificate_shows_the_system_escaped(tmp_path):
+    document = made_up_run.make_run(tmp_path / "run")
+    write_certificate(document, tmp_path / "without.html")
+    assert "System under test" not in (tmp_path / "without.html").read_text()
+    document["system"] = {"system": {"vendor": "<b>Example</b>"}, "topology": {"drive_model": "NVMe"}}
+    write_certificate(document, tmp_path / "with.html")
+    page = (tmp_path / "with.html").read_text()
+    assert "&lt;b&gt;Example&lt;/b&gt;" in page
+    assert "drive model" in page

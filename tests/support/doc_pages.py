@@ -1,0 +1,103 @@
+"""Reads the pages as a reader of Markdown sees them: headings, links, and blocks with what stands above each.
+
+A block between fences is an example, and a comment on the line above it says how it is tested:
+
+    <!-- runs -->               commands, made in the page's own folder; they end with 0
+    <!-- runs, exit 4 -->       the same; the last of them ends with 4
+    <!-- prints -->             what the commands above print: the words; figures may be others, … stands for anything
+    <!-- prints exactly -->     the same with its figures
+    <!-- says -->               lines that stand in the code, with … for what is put in
+    <!-- writes NAME -->        a file that the commands below find in the page's folder
+    <!-- shows FILE -->         the content of a file that lies beside the page
+    <!-- tried by FILE -->      another test reads it from the page and tries it
+    <!-- not run: REASON -->    what cannot be tried here, and why
+
+Without a comment it must be data (json, toml, ini, yaml, python), and is parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support import CHECKOUT
+
+DOCS = CHECKOUT / "docs"
+# All that is written for readers of Markdown; those in docs/ are pages of the site.
+PAGES = (*sorted(DOCS.glob("*.md")), *(CHECKOUT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")))
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})\s*(\S*)\s*$")
+_COMMENT = re.compile(r"^ {0,3}<!--\s*(.*?)\s*-->$")
+_HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*$")
+_LINK = re.compile(r"\]\(\s*([^)\s]+)\s*\)")
+_SLUG_DROPS = re.compile(r"[^\w\- ]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """What stands between two fences. ``comment`` is that of the line above, ``line`` the number of the first fence."""
+
+    page: Path
+    line: int
+    language: str
+    comment: str
+    text: str
+
+    @property
+    def where(self) -> str:
+        """Return the place as editors open it."""
+        return f"{self.page.relative_to(CHECKOUT)}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the blocks of a page; a fence that is never closed is an error."""
+    found, opened, body, comment = [], None, [], ""
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        fence = _FENCE.match(line)
+        if opened is None and fence:
+            opened, body = (fence[1], fence[2], number), []
+        elif opened and fence and fence[1] == opened[0] and not fence[2]:
+            text = "".join(f"{one}\n" for one in body)
+            found.append(Block(page=page, line=opened[2], language=opened[1], comment=comment, text=text))
+            opened, comment = None, ""
+        elif opened:
+            body.append(line)
+        else:
+            above = _COMMENT.match(line)
+            comment = above[1] if above else ""
+    assert opened is None, f"{page}:{opened[2]}: the fence is not closed"
+    return found
+
+
+def prose(page: Path) -> Iterator[tuple[int, str]]:
+    """Return the numbered lines that are no block: neither between fences nor indented."""
+    fence = ""
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        found = _FENCE.match(line)
+        if found and fence in ("", found[1]):
+            fence = "" if fence else found[1]
+        elif not fence and not line.startswith("    "):
+            yield number, line
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that hosts of Markdown make from the headings of a page."""
+    made: set[str] = set()
+    for _, line in prose(page):
+        if heading := _HEADING.match(line):
+            slug = _SLUG_DROPS.sub("", re.sub(r"\]\([^)]*\)", "]", heading[2]).strip().lower()).replace(" ", "-")
+            number, name = 0, slug
+            while name in made:
+                number += 1
+                name = f"{slug}-{number}"
+            made.add(name)
+    return made
+
+
+def links(page: Path) -> list[tuple[int, str]]:
+    """Return (line, target) of every link and picture of a page; a link may be broken over two lines."""
+    lines = list(prose(page))
+    text = "\n".join(re.sub(r"`[^`]*`", "", line) for _, line in lines)
+    return [(lines[text.count("\n", 0, found.start())][0], found[1]) for found in _LINK.finditer(text)]

@@ -1,0 +1,72 @@
+"""Writes what in docs/conformance.md follows from the tables: ``python -m`` this module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from tests.support import CHECKOUT
+from tests.support.matrix import (
+    CONTENT,
+    MATRIX,
+    OF_SPEED,
+    WHOLE_FILES,
+)
+
+PAGE = CHECKOUT / "docs" / "conformance.md"
+BEGIN, END = "<!-- from the tables: begin -->\n", "<!-- from the tables: end -->\n"
+
+_INTRODUCTION = (
+    "Each row was switched on, on a target with two clients that is otherwise honest, and all checks were made. What",
+    "damages bytes may meet other checks' files at the right moment; nothing else may fail, and what fails says why.",
+)
+
+
+def from_the_tables() -> str:
+    """Return the requirements with their checks, and the matrix of faults."""
+    lines = []
+    for requirement in (r for r in REQUIREMENTS.values() if r.suite == "conformance"):
+        lines += [f"### {requirement.id}: {requirement.title}", ""]
+        for paragraph in requirement.text.split("\n\n"):
+            lines += [" ".join(paragraph.split()), ""]
+        lines += [f"*{requirement.severity.capitalize()}. Source: {requirement.source}.*", ""]
+        lines.append("| check | what is done | needs | limit | who relies on it | faults that prove it |")
+        lines.append("|---|---|---|---|---|---|")
+        for check in (c for c in CHECKS if c.requirement == requirement.id):
+            limit = "" if check.limit is None else f"{check.limit:g} {check.unit}"
+            proof = "; ".join(row.fault for row in MATRIX if check.name in row.fails)
+            lines.append(f"| {check.name} | {check.how} | {check.needs} | {limit} | {check.relies} | {proof} |")
+        lines.append("")
+    head = ["| fault of the target | what it does | fails | may fail too |", "|---|---|---|---|"]
+    lines += ["## The matrix", "", *_INTRODUCTION, "", *head]
+    for row in MATRIX:
+        fails = _listed(row.fails) or f"nothing; reported by {_listed(row.reported)}"
+        where = f" (here: {row.parameters['path']})" if "path" in row.parameters else ""
+        lines.append(f"| {row.fault} | {row.sentence}{where} | {fails} | {_listed(row.may_fail)} |")
+    lines += ["", "Faults of speed, which only a whole run can show:", "", *head]
+    for speed in OF_SPEED:
+        fails = _listed(speed.fails) or "nothing"
+        lines.append(f"| {speed.title} | {speed.sentence} | {fails} | {_listed(speed.may_fail)} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_tables(page: str) -> str:
+    """Return the page with the part between the marks made anew."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return before + BEGIN + from_the_tables() + END + after
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return names with commas; the large sets by what they have in common."""
+    chosen = frozenset(names)
+    if chosen == WHOLE_FILES:
+        return "every check that compares whole files: " + ", ".join(sorted(chosen))
+    if chosen and chosen >= CONTENT - WHOLE_FILES - {"POINTER.overwrite", "POINTER.overwrite-second-client"}:
+        return "whatever reads something back"
+    return ", ".join(sorted(chosen))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text()))

@@ -1,0 +1,151 @@
+"""Writes what in docs/requirements.md follows from the catalogue: ``python -m`` this module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pytest_ckpt.analysis.steadiness import MOST_ROUNDS
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.facts.checks import CHECKS, Check
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
+from pytest_ckpt.judging.endurance import MOST_NEAR_FULL_LOSS
+from pytest_ckpt.judging.gates import BUILT_IN
+from pytest_ckpt.judging.interference import MOST_MIXED_SAVE
+from pytest_ckpt.judging.proof import MOST_RESIDENT
+from pytest_ckpt.judging.restore_patterns import MOST_STORM_SKEW
+from pytest_ckpt.judging.variability import MOST_TAIL
+from pytest_ckpt.sizing.limits import cluster_limits
+from pytest_ckpt.sizing.reliability import parse_failure_model
+from pytest_ckpt.support.units import format_seconds
+from tests.support import CHECKOUT
+
+PAGE = CHECKOUT / "docs" / "requirements.md"
+BEGIN, END = "<!-- from the catalogue: begin -->\n", "<!-- from the catalogue: end -->\n"
+GATES = {name: built_in(name) for name in BUILT_IN}
+
+_OF_16000 = cluster_limits(16_000, failures=parse_failure_model("llama3"))
+_SAVE, _LOAD = format_seconds(_OF_16000.save_limit_seconds), format_seconds(_OF_16000.load_limit_seconds)
+# (units as reports write them, the figure, its limit); {most} is the catalogue's, which a table of gates may set.
+FIGURES: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "SAVE": (("s",), "the slowest save", f"the save limit of the cluster ({_SAVE} for 16,000 accelerators)"),
+    "LOAD": (("s",), "the slowest load", f"the load limit of the cluster ({_LOAD} for 16,000 accelerators)"),
+    "INTEGRITY": (("faults", "bytes"), "faults found; bytes compared, where some were not", "no fault, every byte"),
+    "COLD": (("fraction",), "the largest share that was resident before a load", f"{MOST_RESIDENT:g}"),
+    "DURABLE-CALLS": (("files", "folders", "commits"), "fsynced files; what was left out, where something was", "all"),
+    "STRAGGLER": (
+        ("slowest / median", "p99 / p50"),
+        "the ranks' times for a byte, in the most uneven operation",
+        f"{{most:g}}; the 99th percentile of 100 ranks and more {MOST_TAIL:g}",
+    ),
+    "REPEAT": (("fraction",), "the larger coefficient of variation", "{most:g}"),
+    "RETENTION": (("with / without deletion",), "the time of a save with a deletion beside it", "{most:g}"),
+    "DATA": (("unique / constant",), "the larger ratio of median times", "{most:g}"),
+    "STORM": (
+        ("s", "slowest / median"),
+        "the slowest load; the ranks' times for a byte, where these were uneven",
+        f"{{most:g}} x the load limit; {MOST_STORM_SKEW:g} for the slowest rank",
+    ),
+    "SHIFTED": (("s",), "the slowest load", "the load limit of the cluster"),
+    "RESHAPED": (("s",), "the slowest load", "the load limit of the cluster"),
+    "NEIGHBOUR": (("beside / alone",), "the median time of a save", "{most:g}"),
+    "MIXED": (
+        ("during saves / alone", "s"),
+        "the 99th percentile of reading a sample; the slowest save, where that was late",
+        f"{{most:g}}; {MOST_MIXED_SAVE:g} x the save limit",
+    ),
+    "ENDURE": (("fraction",), "how much of the first quarter's rate the last quarter lost", "{most:g}"),
+    "STEADY": (("rounds",), "the save that completed the first steady window of five", f"{MOST_ROUNDS}"),
+    "NEARFULL": (
+        ("fraction",),
+        "how much of the rate was lost",
+        ", ".join(f"{loss:g} at {level:.0%}" for level, loss in MOST_NEAR_FULL_LOSS.items()),
+    ),
+}
+SUITES = {
+    "performance": ("Speed and its proofs", "Part of every run. Each is judged on every checkpoint of the plan."),
+    "contention": (
+        "Loads and saves that are not alone",
+        "Part of a run where the gates require one of them or `--ckpt-suite` names `contention`. "
+        "[patterns.md](patterns.md) says how each is measured.",
+    ),
+    "endurance": (
+        "Saves for long, and on a full volume",
+        "Part of a run where `--ckpt-suite` names `endurance`. [patterns.md](patterns.md#endurance) says how each is "
+        "measured.",
+    ),
+    "conformance": (
+        "How the target behaves",
+        "Part of a run where the gates require one of them. Each is judged by checks; "
+        "[conformance.md](conformance.md) says what each does and which software relies on it. A check without a limit "
+        "is met when it saw nothing that a healthy target does not do.",
+    ),
+}
+
+
+def with_catalogue(page: str) -> str:
+    """Return the page with the part between the marks made anew."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return before + BEGIN + "\n" + from_the_catalogue() + END + after
+
+
+def from_the_catalogue() -> str:
+    """Return which table of gates asks for what, and every requirement by suite."""
+    head = f"| requirement | {' | '.join(BUILT_IN)} |"
+    lines = ["## Which table of gates asks for what", "", head, "|---" * (len(BUILT_IN) + 1) + "|"]
+    for requirement in REQUIREMENTS.values():
+        lines += [f"| {name} | {' | '.join(kinds)} |" for name, kinds in _rows(requirement)]
+    for suite, (title, text) in SUITES.items():
+        lines += ["", f"## {title}", "", text]
+        for requirement in (r for r in REQUIREMENTS.values() if r.suite == suite):
+            lines += ["", *_described(requirement)]
+    return "\n".join([*lines, ""])
+
+
+def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
+    """Return (name, how it gates by each table); checks of a requirement that gate alike stand in one row."""
+    if requirement.suite != "conformance":
+        yield _linked(requirement), [gates.kind(requirement.id, "", requirement.severity) for gates in GATES.values()]
+        return
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for check in _checks(requirement):
+        kinds = tuple(gates.kind(check.requirement, check.subject, requirement.severity) for gates in GATES.values())
+        alike.setdefault(kinds, []).append(check.subject)
+    for number, (kinds, subjects) in enumerate(alike.items()):
+        which = f": {', '.join(subjects)}" if len(alike) > 1 else ""
+        yield (requirement.id if number else _linked(requirement)) + which, list(kinds)
+
+
+def _described(requirement: Requirement) -> list[str]:
+    lines = [f"### {_heading(requirement)}", ""]
+    for paragraph in requirement.text.split("\n\n"):
+        lines += [" ".join(paragraph.split()), ""]
+    if requirement.suite == "conformance":
+        lines += ["| check | needs | limit |", "|---|---|---|"]
+        for check in _checks(requirement):
+            limit = "" if check.limit is None else f"{check.limit:g} {check.unit}"
+            lines.append(f"| {check.subject} | {check.needs} | {limit} |")
+        return [*lines, "", f"- Source: {requirement.source}."]
+    units, figure, limit = FIGURES[requirement.id]
+    most = "" if requirement.most is None else "; a table of gates may set another"
+    lines.append(f"- Measured: {figure}, in {' or '.join(f'`{unit}`' for unit in units)}")
+    lines.append(f"- Limit: {limit.format(most=requirement.most)}{most}")
+    return [*lines, f"- Source: {requirement.source}."]
+
+
+def _checks(requirement: Requirement) -> list[Check]:
+    return [check for check in CHECKS if check.requirement == requirement.id]
+
+
+def _heading(requirement: Requirement) -> str:
+    return f"{requirement.id}: {requirement.title}"
+
+
+def _linked(requirement: Requirement) -> str:
+    slug = re.sub(r"[^\w\- ]", "", _heading(requirement).lower()).replace(" ", "-")
+    return f"[{requirement.id}](#{slug})"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_catalogue(PAGE.read_text()))

@@ -1,0 +1,297 @@
+"""Runs pytest-ckpt as a user does: a process of its own, in a folder of its own, told only by its options."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import CHECKOUT
+from tests.support.machine import Found, eventually
+
+HERE = Path(__file__).resolve().parent
+SUBJECT = "llama3-8b-open-2"
+SMALLEST = (
+    "--ckpt-model=llama3-8b",
+    "--ckpt-mode=open",
+    "--ckpt-processes=2",
+    "--ckpt-profile=smoke",
+    "--ckpt-operations=2",
+)
+TINY = (*SMALLEST, "--ckpt-scale=1/10000")
+REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
+
+_MARK = "PYTEST_CKPT_RUN"
+_RUN_SECONDS = 240.0
+
+
+def processes_of(run_id: str) -> list[int]:
+    """Return the processes that carry the mark of a run; one that has ended and waits for its parent does not."""
+    wanted = f"{_MARK}={run_id}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that has ended."""
+
+    code: int
+    text: str
+    home: Path
+    target: Path
+    report: Path
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        return json.loads((self.report / "report.json").read_text())
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        return read_events(self.report)
+
+    @property
+    def run_id(self) -> str:
+        return self.document["run"]["id"]
+
+    @property
+    def left_on_target(self) -> list[str]:
+        return sorted(entry.name for entry in self.target.iterdir())
+
+    @property
+    def launches(self) -> list[str]:
+        return sorted(p.name for p in (self.report / "launches").iterdir() if p.name != "probe")
+
+    def verdict(self, requirement: str, subject: str = SUBJECT) -> dict[str, Any]:
+        """Return the one verdict of a requirement and subject."""
+        (found,) = (v for v in self.document["requirements"] if v["id"] == requirement and v["subject"] == subject)
+        return found
+
+    def outcomes(self, subject: str = SUBJECT) -> dict[str, str]:
+        """Return the outcome of every required requirement of a subject."""
+        return {name: self.verdict(name, subject)["outcome"] for name in REQUIRED}
+
+    def measurement(self, subject: str = SUBJECT) -> dict[str, Any]:
+        (found,) = (m for m in self.document["measurements"] if m["subject"] == subject)
+        return found
+
+    def operations(self, kind: str, subject: str = SUBJECT) -> list[dict[str, Any]]:
+        return [o for o in self.measurement(subject)["operations"] if o["kind"] == kind]
+
+
+class Started:
+    """A run that goes on."""
+
+    def __init__(self, process: subprocess.Popen[bytes], home: Path, target: Path, report: Path, output: Path) -> None:
+        self.process = process
+        self.home = home
+        self.target = target
+        self.report = report
+        self._output = output
+
+    @property
+    def text(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    @property
+    def run_id(self) -> str:
+        return self.session["run_id"]
+
+    @property
+    def session(self) -> dict[str, Any]:
+        file = self.report / "session.json"
+        self.until(file.exists, "the run is open")
+        return json.loads(file.read_text())
+
+    @property
+    def run_folder(self) -> Path:
+        """The run's own folder on the target."""
+        return Path(self.session["target_folder"])
+
+    def until(self, condition: Callable[[], Found], what: str) -> Found:
+        """Wait for something while the run goes on; fail with its output when it ends before that."""
+
+        def ended_or() -> Found | bool:
+            return condition() or self.process.poll() is not None
+
+        eventually(ended_or, what)
+        found = condition()
+        assert found, f"the run ended before this: {what}\n{self.text}"
+        return found
+
+    def pid_of_rank(self, rank: int, launch: int = 1) -> int:
+        """Return the process of a rank, as it introduced itself."""
+        log = self.report / "launches" / str(launch) / f"rank-{rank}.log"
+        self.until(lambda: log.exists() and "hello" in log.read_text(), f"rank {rank} introduces itself")
+        return next(e["pid"] for e in map(json.loads, log.read_text().splitlines()) if e["event"] == "hello")
+
+    def finish(self, seconds: float = _RUN_SECONDS) -> Run:
+        """Wait for the end."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the run did not end in {seconds:g} s:\n{self.text}")
+        run = Run(code=code, text=self.text, home=self.home, target=self.target, report=self.report)
+        if (self.report / "report.json").exists():
+            assert run.document, "read now: a later run may give this folder another name"
+        return run
+
+
+class FrontDoor:
+    """Starts runs in one folder, and leaves no process of them behind."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.target = home / "target"
+        self.target.mkdir(exist_ok=True)
+        self._started: list[Started] = []
+
+    def start(
+        self,
+        *options: str,
+        target: Path | None = None,
+        report: Path | None = None,
+        cluster: int = 64,
+        environment: Mapping[str, str] | None = None,
+        terminal: int | None = None,
+    ) -> Started:
+        """Start a run and return at once. ``terminal`` is the descriptor of one to write to, in place of a file."""
+        target = target or self.target
+        words = [
+            f"--ckpt-target={target}",
+            f"--cluster={cluster}",
+            "-p",
+            "pytest_ckpt.plugin.session_hooks",
+            "-p",
+            "no:cacheprovider",
+        ]
+        if report:
+            words.append(f"--ckpt-report={report}")
+        if not any(option.startswith(("--ckpt-gates", "--ckpt-suite")) for option in options):
+            # How the target behaves is asked where a test is about that.
+            words.append("--ckpt-gates=speed-only")
+        output = self.home / f"output-{len(self._started) + 1}.txt"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", *words, *options],
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=file if terminal is None else terminal,
+                stderr=subprocess.STDOUT,
+                env=_environment() | dict(environment or {}),
+                start_new_session=True,
+                preexec_fn=_mind_interrupts,  # noqa: PLW1509 - no threads here
+            )
+        started = Started(process, self.home, target, report or self.home / "ckpt-report", output)
+        self._started.append(started)
+        return started
+
+    def run(self, *options: str, **how: Any) -> Run:
+        """Start a run and wait for its end."""
+        return self.start(*options, **how).finish()
+
+    def close(self) -> None:
+        """Kill what still runs, and clear what a killed controller could not."""
+        for started in self._started:
+            if started.process.poll() is None:
+                started.process.kill()
+                started.process.wait()
+        for session in self.home.glob("*/session.json"):
+            for pid in processes_of(json.loads(session.read_text())["run_id"]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for kept in self.home.glob("*/launches/*/environment"):
+            if scratch := re.search(r"^TMPDIR=(/dev/shm/ckpt-.+)$", kept.read_text(), re.MULTILINE):
+                shutil.rmtree(scratch[1], ignore_errors=True)
+
+
+@contextlib.contextmanager
+def opened_door(home: Path) -> Iterator[FrontDoor]:
+    """Give a front door in an empty folder and close it behind the test."""
+    door = FrontDoor(home)
+    try:
+        yield door
+    finally:
+        door.close()
+
+
+class Sabotage:
+    """Makes one rank misbehave in one checkpoint; see ``sabotage/sitecustomize.py`` for the ways.
+
+    A rank that is held stands in the write of its first file until it is released, or killed. ``where`` names an
+    operation in place of a checkpoint.
+    """
+
+    def __init__(
+        self, folder: Path, way: str, *, rank: int, checkpoint: int = 2, subject: str = SUBJECT, where: str = ""
+    ) -> None:
+        self._held = folder / "held"
+        self._gate = folder / "gate"
+        os.mkfifo(self._gate)
+        plan = {
+            "way": way,
+            "rank": rank,
+            "where": where or f"/{subject}/checkpoint-{checkpoint:04d}.partial",
+            "held": str(self._held),
+            "gate": str(self._gate),
+        }
+        self.environment = {"PYTHONPATH": f"{HERE / 'sabotage'}:{CHECKOUT}", "CKPT_SABOTAGE": json.dumps(plan)}
+
+    def wait_until_held(self, run: Started) -> int:
+        """Wait until the rank stands still; return its process."""
+        run.until(self._held.exists, "the rank is held in its write")
+        return int(self._held.read_text())
+
+    def release(self) -> None:
+        """Let the rank go on."""
+
+        def opened() -> bool:
+            try:
+                os.close(os.open(self._gate, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return False
+                raise
+            return True
+
+        eventually(opened, "the held rank listens")
+
+
+def read_events(report: Path) -> list[dict[str, Any]]:
+    """Return the events of a run folder, without a last line that is still being written."""
+    file = report / "events.jsonl"
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def progress_lines(text: str) -> list[str]:
+    """Return the lines that tell of finished operations."""
+    return re.findall(r"^\[\d+/\d+\] .*$", text, re.MULTILINE)
+
+
+def _mind_interrupts() -> None:
+    """Undo what a shell does to commands in its background: they, and all they start, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_", "CKPT_"))}
+    return kept | {"COLUMNS": "120", "PYTHONPATH": str(CHECKOUT)}

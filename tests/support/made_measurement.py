@@ -1,0 +1,80 @@
+"""A measurement made up for judges: all well, unless a test says otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
+from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, decide
+from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.sizing.limits import cluster_limits
+from pytest_ckpt.sizing.reliability import parse_failure_model
+
+LIMITS = cluster_limits(16_000, failures=parse_failure_model("llama3"))
+GATES = Gates(name="as in the catalogue", text="")
+FULL = 1_000_000_000
+SUBJECT = "llama3-8b-full"
+
+
+def operation(kind, index, seconds, *, ranks=None, size=FULL, resident=0.0):
+    ranks = tuple(ranks or [seconds] * 4)
+    return Operation(
+        kind=kind,
+        index=index,
+        seconds=seconds,
+        slowest_rank=max(range(len(ranks)), key=ranks.__getitem__),
+        rank0_seconds=ranks[0],
+        rank_seconds=ranks,
+        phases={"open": 0.1 * seconds, "fsync": 0.6 * seconds, "write": 0.3 * seconds},
+        bytes=size,
+        mapped_bytes=None if kind == "save" or resident is None else size,
+        resident_bytes=None if kind == "save" or resident is None else int(resident * size),
+    )
+
+
+def measurement(saves=(1.0, 1.0, 1.0), loads=(1.0, 1.0, 1.0), *, size=FULL, resident=0.0, operations=None, **changes):
+    done = [operation("save", i, s, size=size) for i, s in enumerate(saves, 1)]
+    done += [operation("load", i, s, size=size, resident=resident) for i, s in enumerate(loads, 1)]
+    whole = Measurement(
+        subject=SUBJECT,
+        model="llama3-8b",
+        mode="full",
+        processes=4,
+        hosts=("n1",),
+        engine="torch",
+        scale=size / FULL,
+        seed=1,
+        bytes=size,
+        full_bytes=FULL,
+        rank_bytes=(size // 4,) * 4,
+        basis="all ranks",
+        operations_planned=3,
+        operations=tuple(done if operations is None else operations),
+        cache=CacheFacts(
+            required=True,
+            readings=(),
+            policy="auto",
+            method="drop_caches",
+            gauge="cachestat",
+            resident_fraction=resident,
+        ),
+        integrity=Integrity(bytes_expected=3 * size, bytes_checked=3 * size, fault_count=0, faults=()),
+        durability=Durability(files=24, files_synced=24, directories=15, directories_synced=15, saves=3, commits=3),
+        ranks=tuple(RankFacts(rank=r, host="n1", pid=100 + r) for r in range(4)),
+    )
+    return dataclasses.replace(whole, **changes)
+
+
+def judged(requirement, of):
+    return decide(REQUIREMENTS[requirement], of, LIMITS, GATES)
+
+
+def outcome(requirement, of):
+    return judged(requirement, of).outcome
+
+
+def failed_in(operation="", kind="error", **facts):
+    return Failure(kind=kind, message="No space left on device", rank=2, host="n1", operation=operation, phase="fsync",
+                   file="a.pt", errno="ENOSPC", **facts)  # fmt: skip

@@ -1,0 +1,191 @@
+"""Run folders as a run leaves them, without a run: made-up times, judged and written by what judges and writes runs."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt import __version__
+from pytest_ckpt.config.gate_files import load_gates
+from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
+from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.judging.catalogue import decide
+from pytest_ckpt.judging.grading import asked_requirements, judge_run, make_document
+from pytest_ckpt.run.session import write_report
+from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
+
+SUBJECT = "llama3-8b-open-2"
+OPTIONS_OF_A_SMALL_RUN = {
+    "ckpt_target": "/mnt/array",
+    "ckpt_cluster": "64",
+    "ckpt_model": "llama3-8b",
+    "ckpt_mode": "open",
+    "ckpt_processes": "2",
+    "ckpt_profile": "smoke",
+    "ckpt_gates": "speed-only",
+}
+
+
+def make_run(
+    folder: Path,
+    *,
+    seed: int = 1,
+    save: float = 0.10,
+    load: float = 0.05,
+    noise: float = 0.05,
+    started: str = "2031-05-06T07:08:09+00:00",
+    signer: Any = None,
+    versions: dict[str, str] | None = None,
+    target: dict[str, Any] | None = None,
+    options: dict[str, str] | None = None,
+    run_id: str = "",
+    fails: bool = False,
+) -> dict[str, Any]:
+    """Write a run folder whose saves and loads take about so many seconds; return its report."""
+    said = OPTIONS_OF_A_SMALL_RUN | (options or {})
+    settings = resolve({o.ini_name: said.get(o.ini_name) for o in OPTIONS}, {})
+    plan = plan_run(settings, file_system="ext4", is_local=True)
+    rng = random.Random(seed)
+    measurements = [_measurement(rng, c, save, load, noise) for c in plan.checkpoints if not c.not_run]
+    gates = load_gates(settings.gates, "ext4", is_local=True)
+    asked = [r for r in asked_requirements(settings, gates) if r.suite == "performance"]
+    book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
+    judgement = judge_run(plan, settings, gates, book, measurements)
+    document = make_document(
+        run={
+            "id": run_id or f"20310506T070809-{seed:06x}",
+            "version": __version__,
+            "started": started,
+            "finished": started,
+            "seconds": 61.5,
+            "command": ["pytest", *(f"--{name.replace('_', '-')}={value}" for name, value in said.items())],
+            "folder": str(folder),
+            "seed": seed,
+        },
+        plan=plan,
+        settings=settings,
+        gates=gates,
+        waivers=(),
+        judgement=judgement,
+        exit_code=2 if fails else judgement.exit_code,
+        measurements=measurements,
+        observations=(),
+        environment={
+            "hosts": [
+                {"host": "n1", "ranks": [0, 1], "cpu": "EPYC", "cores": 64, "memory_bytes": 1 << 40,
+                 "kernel": "6.8.0", "os": "Linux", "python": "3.12.3"}
+            ],
+            "target": {
+                "path": "/mnt/array", "file_system": "ext4", "source": "/dev/nvme0n1", "mount_point": "/mnt/array",
+                "options": "rw,relatime", "total_bytes": 1 << 50, "free_bytes": 1 << 49, "local": True,
+            }
+            | (target or {}),
+            "versions": {"python": "3.12.3", "pytest-ckpt": __version__, "torch": "2.13.0"} | (versions or {}),
+            "launcher": "mpiexec (Open MPI) 5.0.8",
+        },
+        stages={"save": 1.0, "load": 1.0},
+        left_behind=[],
+    )  # fmt: skip
+    (folder / "measurements").mkdir(parents=True)
+    for measurement in measurements:
+        text = json.dumps(to_plain(measurement), indent=1) + "\n"
+        (folder / "measurements" / f"{measurement.subject}.json").write_text(text)
+    (folder / "launches" / "1").mkdir(parents=True)
+    (folder / "launches" / "1" / "command").write_text("mpiexec -n 2 python -m pytest_ckpt.ranks\n")
+    (folder / "launches" / "1" / "rank-0.log").write_text('{"event": "hello", "rank": 0}\n')
+    (folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in _events(measurements)))
+    (folder / "plan.json").write_text(json.dumps(plan.to_plain(ranks=True)) + "\n")
+    (folder / "session.json").write_text(json.dumps(_session(document), indent=1) + "\n")
+    (folder / "lock").touch()
+    write_report(document, folder, signer)
+    return document
+
+
+def _session(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what is written down of a run when it begins."""
+    run = document["run"]
+    return {
+        "run_id": run["id"],
+        "started": run["started"],
+        "seed": run["seed"],
+        "command": run["command"],
+        **{name: document[name] for name in ("environment", "gates", "waivers")},
+    }
+
+
+def _events(measurements: list[Measurement]) -> Iterator[dict[str, Any]]:
+    """Yield what rank 0 tells of these measurements."""
+    yield {"seconds": 0.1, "event": "ready"}
+    for measurement in measurements:
+        plain = to_plain(measurement)
+        about = {"seconds": 0.2, "subject": measurement.subject}
+        yield {**about, "event": "measuring"}
+        for operation in plain["operations"]:
+            yield {**about, "event": "operation", "operation": operation}
+        for name in ("durability", "integrity"):
+            yield {**about, "event": name, name: plain[name]}
+        end = ("cache", "ranks", "retention", "data", "engine_facts", "stages")
+        yield {**about, "event": "measured", **{name: plain[name] for name in end}}
+
+
+def _measurement(rng: random.Random, planned: PlannedCheckpoint, save: float, load: float, noise: float) -> Measurement:
+    shards, count = planned.layout, planned.operations
+    files = sum(len(rank.files) for rank in shards.ranks())
+    operations = [
+        _operation(rng, kind, index, seconds, noise, shards.processes, shards.bytes)
+        for kind, seconds in (("save", save), ("load", load))
+        for index in range(1, count + 1)
+    ]
+    return Measurement(
+        subject=planned.subject,
+        model=shards.model.name,
+        mode=shards.mode,
+        processes=shards.processes,
+        hosts=("n1",),
+        engine="torch",
+        scale=shards.scale,
+        seed=1,
+        bytes=shards.bytes,
+        full_bytes=shards.full_bytes,
+        rank_bytes=tuple(rank.bytes for rank in shards.ranks()),
+        basis="all ranks",
+        operations_planned=count,
+        operations=tuple(operations),
+        cache=CacheFacts(
+            required=True, readings=(), policy="auto", method="drop_caches", gauge="cachestat", resident_fraction=0.0
+        ),
+        integrity=Integrity(bytes_expected=shards.bytes * count, bytes_checked=shards.bytes * count, fault_count=0,
+                            faults=()),
+        durability=Durability(files=files * count, files_synced=files * count, directories=count,
+                              directories_synced=count, saves=count, commits=count),
+        stages={"save": 1.0, "load": 1.0},
+        ranks=tuple(RankFacts(rank=r, host="n1", pid=100 + r) for r in range(shards.processes)),
+        launch="launches/1",
+    )  # fmt: skip
+
+
+def _operation(
+    rng: random.Random, kind: Any, index: int, seconds: float, noise: float, ranks: int, size: int
+) -> Operation:
+    took = seconds * rng.lognormvariate(0.0, noise)
+    each = [took * rng.uniform(0.9, 0.99) for _ in range(ranks)]
+    slowest = rng.randrange(ranks)
+    each[slowest] = took
+    return Operation(
+        kind=kind,
+        index=index,
+        seconds=took,
+        slowest_rank=slowest,
+        rank0_seconds=each[0],
+        rank_seconds=tuple(each),
+        phases={"write" if kind == "save" else "read": took},
+        bytes=size,
+        checkpoint=index,
+        mapped_bytes=size if kind == "load" else None,
+        resident_bytes=0 if kind == "load" else None,
+    )

@@ -1,0 +1,93 @@
+"""Makes many checks of one place, a few at a time, each in a process forked from this one: ``python many_checks.py``.
+
+Reads from standard input what is asked, as JSON: ``checks`` (names), ``words`` (of the command line of a check),
+``at_once`` and ``seconds`` (after which a check counts as blocked). Writes {check: observation} to standard output.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from typing import Any
+
+from pytest_ckpt.conformance import __main__ as command
+from pytest_ckpt.facts.checks import BY_NAME
+
+# Those beside which no other of their kind may be under way: they take the target away, or its space.
+ALONE = ("power cut", "small folder")
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    for check in BY_NAME.values():
+        importlib.import_module(f"pytest_ckpt.conformance.posix.checks.{check.code.split(':')[0]}")
+    alone = [name for name in asked["checks"] if BY_NAME[name].needs in ALONE]
+    rest = [name for name in asked["checks"] if name not in alone]
+    found = _make(rest, asked, asked["at_once"]) | _make(alone, asked, 1)
+    json.dump(found, sys.stdout)
+
+
+def _make(names: list[str], asked: dict[str, Any], at_once: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    running: dict[int, tuple[str, Any, Any, float]] = {}
+    waiting = list(names)
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            name = waiting.pop(0)
+            out, log = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - read when the check has ended
+            running[_start(name, asked["words"], out.fileno(), log.fileno())] = (name, out, log, time.monotonic())
+        pid, _ = os.waitpid(-1, os.WNOHANG)
+        if pid in running:
+            name, out, log, _ = running.pop(pid)
+            found[name] = _result(out, log)
+            continue
+        for late, (name, _, log, began) in list(running.items()):
+            if time.monotonic() - began > asked["seconds"]:
+                os.killpg(late, signal.SIGKILL)
+                del running[late]
+                found[name] = {"blocked": {"kind": "hung", "message": "no end", "phase": "", "stack": _end(log)}}
+        time.sleep(0.01)
+    return found
+
+
+def _start(name: str, words: dict[str, list[str]], out: int, log: int) -> int:
+    if pid := os.fork():
+        return pid
+    try:
+        os.setsid()
+        os.dup2(out, 1)
+        os.dup2(log, 2)
+        needs = BY_NAME[name].needs
+        sys.argv = ["conformance", name, *words[""], *(words[needs] if needs else [])]
+        sys.stdout = os.fdopen(1, "w")
+        sys.stderr = os.fdopen(2, "w")
+        command.main()
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(0)
+
+
+def _result(out: Any, log: Any) -> dict[str, Any]:
+    out.seek(0)
+    try:
+        seen: dict[str, Any] = json.load(out)
+    except ValueError:
+        return {"broke": _end(log)}
+    return seen
+
+
+def _end(log: Any) -> str:
+    log.seek(0)
+    return str(log.read().decode(errors="replace")[-1500:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Makes all checks of a target with two clients, and judges them as a run on shared storage does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, decide_observed
+from tests.support import CHECKOUT
+from tests.support.targets.misbehaving import Target
+
+SHARED = built_in("posix-shared")
+SHARE, AT_ONCE = 0.02, 3
+# A check that has not ended by then hangs; a loaded machine may take long.
+MOST_SECONDS = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A target with two clients, and a small one that may be filled."""
+
+    target: Target
+    small: Target
+
+    def fault(self, name: str, **parameters: Any) -> None:
+        self.target.fault(name, **parameters)
+        with contextlib.suppress(ValueError):
+            self.small.fault(name, **parameters)
+
+    def words(self) -> dict[str, list[str]]:
+        """Return the words of a check's command line, by what it needs."""
+        return {
+            "": [f"--folder={self.target.path}", f"--share={SHARE}", "--json"],
+            "second client": [f"--second-folder={self.target.second}"],
+            "power cut": [f"--power-cut={shlex.join(self.target.power_cut_command)}"],
+            "small folder": [f"--small-folder={self.small.path}"],
+        }
+
+
+def observe(words: dict[str, list[str]], names: list[str], seconds: float = MOST_SECONDS) -> dict[str, Verdict]:
+    """Make checks and judge them as a run on shared storage does."""
+    asked = {"checks": names, "words": words, "at_once": AT_ONCE, "seconds": seconds}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.many_checks"],
+        cwd=CHECKOUT,
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for name, seen in json.loads(done.stdout).items():
+        assert "broke" not in seen, f"{name} itself broke: {seen['broke']}"
+        requirement, _, subject = name.partition(".")
+        observation = from_plain(Observation, {"requirement": requirement, "subject": subject} | seen)
+        found[name] = decide_observed(REQUIREMENTS[requirement], observation, SHARED)
+    return found

@@ -1,0 +1,159 @@
+"""Every page that the project writes, from made-up facts, for tests that look at pages and for pictures of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.history import entry
+from pytest_ckpt.report.html import write_certificate
+from tests.support import made_up, made_up_run, pictured_runs
+from tests.support.made_results import MadeRun, published
+
+HOSTILE = made_up.HOSTILE + " \u0627\u0644\u0639\u0631\u0628\u064a\u0629 " + "very-long-without-a-break-" * 12
+
+
+def hostile() -> dict[str, Any]:
+    """Return a report in which every text from outside is as bad as it can be, hosts and system included."""
+    document = made_up.document("not certified", text=HOSTILE, fail_after=2, not_run=("llama3-1t-subset",))
+    document["system"] = {"system": {"vendor": HOSTILE, "product": HOSTILE}, "clients": {"hosts": 3, "model": HOSTILE}}
+    document["run"]["id"] = "run " + HOSTILE
+    document["environment"]["plugins"] = [
+        {"name": HOSTILE, "version": HOSTILE, "hooks": ["ckpt_environment"], "facts": {HOSTILE: HOSTILE}}
+    ]
+    document["sections"] = [
+        {
+            "plugin": HOSTILE,
+            "title": HOSTILE,
+            "paragraphs": [HOSTILE],
+            "head": [HOSTILE, "b"],
+            "rows": [[HOSTILE, HOSTILE]],
+        }
+    ]
+    return document
+
+
+# The grades in many shapes: documents of the report, written as certificates.
+DOCUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "certified": pictured_runs.certified,
+    "not certified": pictured_runs.not_certified,
+    "incomplete": pictured_runs.incomplete,
+    "rehearsal": pictured_runs.rehearsal,
+    "1,024 ranks": pictured_runs.thousand_ranks,
+    "hostile": hostile,
+    "nothing ran": made_up.empty,
+    "contract only": made_up.bare,
+}
+
+
+@cache
+def _certificate(name: str) -> dict[str, Any]:
+    return DOCUMENTS[name]()
+
+
+def certificate(name: str, folder: Path) -> Path:
+    """Write one of the certificates and return its file."""
+    page = folder / "certificate.html"
+    write_certificate(_certificate(name), page)
+    return page
+
+
+def judged_again(folder: Path) -> Path:
+    """Judge the folder of a run again."""
+    made_up_run.make_run(folder / "run")
+    return _command(folder, "again", "judge", "run", "--cluster=24000")
+
+
+def judged_result(folder: Path) -> Path:
+    """Judge one published result, of which only rank 0 is known, with loads from a cache."""
+    run = MadeRun(seconds=lambda kind, n, _rank: 5.0 if kind == "save" else (9.0 if n < 6 else 3.0))
+    run.write(folder / "made-up-system", ranks=[0])
+    return _command(folder, "result", "judge", "made-up-system", "--cluster=16000")
+
+
+def judged_tree(folder: Path) -> Path:
+    """Judge a tree of published results: in time, too late, with signs of a cache, of all ranks and of one."""
+    places = {
+        "example-array-1": (MadeRun(), None),
+        "example-array-2": (MadeRun(seconds=lambda kind, n, _rank: 31.0 if kind == "save" and n == 7 else 12.0), None),
+        "example-array-3": (MadeRun(seconds=lambda kind, n, _rank: 6.0 if kind == "save" or n < 6 else 2.0), [0]),
+    }
+    return _tree(folder, places)
+
+
+def judged_hostile_tree(folder: Path) -> Path:
+    """Judge a tree of published results whose names try to break out."""
+    names = ("array", "</style><script>alert(1)< & ü".replace("/", "_"), "a" * 90)
+    return _tree(folder, {name: (MadeRun(), None if name == "array" else [0]) for name in names})
+
+
+def _tree(folder: Path, places: dict[str, tuple[MadeRun, list[int] | None]]) -> Path:
+    for number, (system, (run, ranks)) in enumerate(places.items()):
+        place = published(folder / "made-up", "made-up", system, "llama3-8b", "20260301_120000")
+        dataclasses.replace(run, started=run.started + timedelta(days=number)).write(place, ranks=ranks)
+    return _command(folder, "table", "judge", "made-up", "--cluster=16000")
+
+
+def trend(folder: Path) -> Path:
+    """Follow forty nights, of which the last ones are slower."""
+    line = entry(made_up_run.make_run(folder / "run"))
+    nights = []
+    for number in range(40):
+        night = json.loads(json.dumps(line))
+        wobble = (1 + number * 7 % 11 / 500) * (1.2 if number >= 32 else 1.0)
+        night |= {
+            "id": f"made-up-{number:03}",
+            "started": f"2031-{1 + number // 28:02}-{1 + number % 28:02}T02:00:00+00:00",
+        }
+        for subject in night["subjects"]:
+            subject["save_seconds"] = [4.1 * wobble * (1 + i / 20) for i in range(3)]
+            subject["load_seconds"] = [2.2 * (1 + number * 5 % 7 / 300) * (1 + i / 20) for i in range(3)]
+        nights.append(json.dumps(night) + "\n")
+    (folder / "made-up-history").mkdir()
+    (folder / "made-up-history" / "history.jsonl").write_text("".join(nights))
+    return _command(folder, "trend", "trend", "made-up-history")
+
+
+def diff(folder: Path) -> Path:
+    """Compare two runs, the second with another release, mounted otherwise, and slower."""
+    ten = {"ckpt_operations": "10"}
+    made_up_run.make_run(folder / "first", options=ten, run_id="made-up-before")
+    made_up_run.make_run(
+        folder / "second",
+        save=0.13,
+        seed=2,
+        target={"options": "rw,relatime,sync"},
+        versions={"torch": "2.14.0"},
+        options=ten,
+        run_id="made-up-after",
+        started="2031-05-07T07:08:09+00:00",
+    )
+    return _command(folder, "diff", "diff", "first", "second")
+
+
+PAGES: dict[str, Callable[[Path], Path]] = {
+    **{f"certificate: {name}": lambda folder, name=name: certificate(name, folder) for name in DOCUMENTS},
+    "judge of a run": judged_again,
+    "judge of a published result": judged_result,
+    "judge of a tree": judged_tree,
+    "judge of a hostile tree": judged_hostile_tree,
+    "trend": trend,
+    "diff": diff,
+}
+
+
+def _command(folder: Path, name: str, *words: str) -> Path:
+    """Run a command of ours in a folder, and return the page that it wrote there."""
+    page = folder / f"{name}.html"
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(folder):
+        code = main([*words, f"--html={page}"])
+    assert code in (0, 1, 8), code
+    return page

@@ -1,0 +1,84 @@
+"""Makes ranks misbehave. Python loads this by itself in every process of a run; it acts in one rank only.
+
+The ways: ``hold`` stops in the write of a file until the gate is opened, ``eio`` makes fsync fail as storage does that
+has lost a write, ``forget`` is an engine that does not call fsync, ``slow`` takes a second longer for a save or load
+in whose name the pattern ``where`` is found.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+
+def _hold(plan: dict[str, str]) -> None:
+    held = Path(plan["held"])
+    if held.exists():
+        return
+    made = held.with_suffix(".part")
+    made.write_text(str(os.getpid()))
+    made.replace(held)
+    with open(plan["gate"], "rb") as gate:  # noqa: PTH123 - blocks until the other side opens it
+        gate.read()
+
+
+def _patch_engine(plan: dict[str, str]) -> None:
+    from pytest_ckpt.ranks.engines import protocol as engines  # noqa: PLC0415 - only in the rank that it is for
+
+    find = engines.engine_class
+
+    def engine_class(name):
+        class Misbehaving(find(name)):
+            def _write(self, file, out):
+                if plan["way"] == "hold" and plan["where"] in out.name.as_posix():
+                    _hold(plan)
+                super()._write(file, out)
+
+            def load(self, folder, step, clock):
+                self._linger()
+                return super().load(folder, step, clock)
+
+            def _linger(self):
+                if plan["way"] == "slow" and re.search(plan["where"], self._activity.operation):
+                    time.sleep(1.0)
+
+            def save(self, folder, clock):
+                self._linger()
+                if plan["way"] != "forget":
+                    super().save(folder, clock)
+                    return
+                for file in self._files:
+                    clock.files += 1
+                    with (folder / file.name).open("xb") as out:
+                        import torch  # noqa: PLC0415 - its engine has imported it
+
+                        torch.save(self._state[file.name], out)
+
+        return Misbehaving
+
+    engines.engine_class = engine_class
+
+
+def _patch_fsync(plan: dict[str, str]) -> None:
+    fsync = os.fsync
+
+    def failing(descriptor):
+        fsync(descriptor)
+        if plan["where"] + "/" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    os.fsync = failing
+
+
+if "pytest_ckpt.ranks" in sys.orig_argv and "CKPT_SABOTAGE" in os.environ:
+    _plan = json.loads(os.environ["CKPT_SABOTAGE"])
+    if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == str(_plan["rank"]):
+        if _plan["way"] == "eio":
+            _patch_fsync(_plan)
+        else:
+            _patch_engine(_plan)

@@ -1,0 +1,140 @@
+"""How a fault stands between the requests and the honest file system, and the table of all faults.
+
+A fault is a class: its name, its sentence (the docstring), its parameters (class attributes with their defaults), and
+one method for each operation on which it acts, of the operation's name, which gets the way to go on and the call.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from tests.support.targets.fuse_nodes import Handle, Node
+from tests.support.targets.fuse_passthrough import Passthrough
+from tests.support.targets.fuse_protocol import Session
+
+FAULTS: dict[str, type[Fault]] = {}
+
+Proceed = Callable[..., Any]
+_END_SECONDS = 5.0
+FIRST, SECOND = 0, 1
+OPERATIONS = frozenset(
+    name for name, member in vars(Passthrough).items() if inspect.isfunction(member) and not name.startswith("_")
+)
+
+
+class Fault:
+    """A way to misbehave, switched on for the paths that match ``path`` and, unless it is None, for one client."""
+
+    name: ClassVar[str]
+    sentence: ClassVar[str]
+    operations: ClassVar[tuple[str, ...]]
+
+    # Whether the power stays on when it is to be cut.
+    keeps_the_power: ClassVar[bool] = False
+
+    path = "*"
+    client: int | None = None
+
+    def __init_subclass__(cls, *, name: str = "") -> None:
+        if not name:
+            return
+        cls.name, cls.sentence = name, " ".join((cls.__doc__ or "").split())
+        cls.operations = tuple(sorted(one for one in OPERATIONS if hasattr(cls, one)))
+        if name in FAULTS or not cls.sentence or not (cls.operations or cls.keeps_the_power):
+            raise TypeError(f"the fault {name!r} is there twice, says nothing or does nothing")
+        FAULTS[name] = cls
+
+    def __init__(self, fs: Passthrough, sessions: list[Session], parameters: dict[str, Any]) -> None:
+        self.fs, self.sessions, self.parameters = fs, sessions, parameters
+        self.hits = 0
+        self.lock = threading.Lock()
+        self.over = threading.Event()
+        for key, value in parameters.items():
+            if key.startswith("_") or callable(getattr(type(self), key, len)):
+                raise ValueError(f"the fault {self.name!r} has no parameter {key!r}")
+            setattr(self, key, value)
+        self.begin()
+
+    def begin(self) -> None:
+        """Prepare the state of a fault."""
+
+    def release(self) -> None:
+        """Let go on what the fault holds."""
+
+    def hit(self) -> None:
+        """Count that the fault did something."""
+        with self.lock:
+            self.hits += 1
+
+    def pause(self, seconds: float) -> None:
+        """Wait, though not longer than the fault is on."""
+        self.over.wait(seconds)
+
+    def concerns(self, call: Any, arguments: tuple[Any, ...]) -> bool:
+        """Whether the fault is meant for this client and one of the paths of a call."""
+        if self.client is not None and call.client != self.client:
+            return False
+        return self.path == "*" or any(fnmatch.fnmatch(path, self.path) for path in self.paths(arguments))
+
+    def paths(self, arguments: tuple[Any, ...]) -> list[str]:
+        """Return the paths, from the root, that a call speaks of."""
+        found = []
+        for one, following in zip(arguments, (*arguments[1:], None), strict=True):
+            node = one.node if isinstance(one, Handle) else one
+            if isinstance(node, Node):
+                found.append(self.fs.nodes.path_of(node, following if isinstance(following, bytes) else None))
+        return found
+
+
+class Faulty:
+    """The honest file system behind the faults that are on."""
+
+    def __init__(self, fs: Passthrough) -> None:
+        self.fs = fs
+        self.active: list[Fault] = []
+        self.hits: dict[str, int] = {}  # of faults that are off again
+        self._at: dict[str, list[Fault]] = {}
+        self._quiet = threading.Condition()
+        self._under_way = 0
+
+    def switch_on(self, name: str, parameters: dict[str, Any], sessions: list[Session]) -> None:
+        self.hits.pop(name, None)
+        self._set([*self.active, FAULTS[name](self.fs, sessions, parameters)])
+
+    def switch_off(self) -> None:
+        active = self.active
+        self._set([])
+        for fault in active:
+            fault.over.set()
+            fault.release()
+        with self._quiet:
+            # What a fault has begun it ends. Only who waits for a lock of somebody's may take longer.
+            self._quiet.wait_for(lambda: not self._under_way, _END_SECONDS)
+        for fault in active:
+            self.hits[fault.name] = self.hits.get(fault.name, 0) + fault.hits
+
+    def _set(self, active: list[Fault]) -> None:
+        self.active = active
+        self._at = {name: found for name in OPERATIONS if (found := [one for one in active if name in one.operations])}
+
+    def run(self, operation: str, call: Any, *arguments: Any, **named: Any) -> Any:
+        """Do an operation as the faults have it."""
+        proceed: Proceed = getattr(self.fs, operation)
+        if not (faults := self._at.get(operation)):
+            return proceed(call, *arguments, **named)
+        for fault in faults:
+            if fault.concerns(call, arguments):
+                proceed = functools.partial(getattr(fault, operation), proceed)
+        with self._quiet:
+            self._under_way += 1
+        try:
+            return proceed(call, *arguments, **named)
+        finally:
+            with self._quiet:
+                self._under_way -= 1
+                self._quiet.notify_all()

@@ -1,0 +1,306 @@
+"""Faults of bytes: flipped, torn, misplaced, stale, or other than what was written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+
+from tests.support.targets.fuse_faults import SECOND, Fault
+from tests.support.targets.fuse_nodes import Attributes, Handle
+from tests.support.targets.fuse_volatile import pieces
+
+_BLOCK = 4096
+
+
+def _size(handle: Handle) -> int:
+    return os.fstat(handle.fd).st_size
+
+
+def _rotated(data: memoryview, block: int) -> bytes:
+    """Put the last whole block before the others."""
+    whole = len(data) // block * block
+    return bytes(data[whole - block : whole]) + bytes(data[: whole - block]) + bytes(data[whole:])
+
+
+class FlippedInReads(Fault, name="flipped bit in reads"):
+    """One bit in the middle of every file is flipped when it is read; what is stored is right."""
+
+    place = 0.5
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        where = int(_size(handle) * self.place) - offset
+        if 0 <= where < len(data):
+            data[where] ^= 1
+            self.hit()
+        return data
+
+
+class FlippedAtRest(Fault, name="flipped bit at rest"):
+    """When a file that was written is closed or fsynced, one bit in its middle is flipped in what is stored."""
+
+    place = 0.5
+
+    def begin(self):
+        self.written: set[int] = set()
+
+    def write(self, proceed, call, handle, offset, data):
+        done = proceed(call, handle, offset, data)
+        self.written.add(handle.node.id)
+        return done
+
+    def flush(self, proceed, call, handle):
+        proceed(call, handle)
+        self._flip(handle)
+
+    def fsync(self, proceed, call, handle):
+        self._flip(handle)
+        proceed(call, handle)
+
+    def _flip(self, handle):
+        with self.lock:
+            if handle.node.id not in self.written:
+                return
+            self.written.remove(handle.node.id)
+        where = int(_size(handle) * self.place)
+        if byte := os.pread(handle.fd, 1, where):
+            os.pwrite(handle.fd, bytes([byte[0] ^ 1]), where)
+            self.hit()
+
+
+class TornWrite(Fault, name="torn write"):
+    """A write is acknowledged whole, though only its first half is stored; the file has the right size."""
+
+    kept = 0.5
+
+    def write(self, proceed, call, handle, offset, data):
+        some = int(len(data) * self.kept)
+        if some:
+            proceed(call, handle, offset, data[:some])
+        if _size(handle) < offset + len(data):
+            self.fs.truncate(call, handle.node, offset + len(data))
+        self.hit()
+        return len(data)
+
+
+class MisplacedWrite(Fault, name="misplaced write"):
+    """The blocks of a write that has several land one block further, the last one in the place of the first."""
+
+    block = _BLOCK
+
+    def write(self, proceed, call, handle, offset, data):
+        if len(data) < 2 * self.block:
+            return proceed(call, handle, offset, data)
+        self.hit()
+        return proceed(call, handle, offset, memoryview(_rotated(data, self.block)))
+
+
+class MisplacedRead(Fault, name="misplaced read"):
+    """The blocks of a read that has several come in another order; what is stored is right."""
+
+    block = _BLOCK
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        if len(data) >= 2 * self.block:
+            data[:] = _rotated(data, self.block)
+            self.hit()
+        return data
+
+
+class StaleData(Fault, name="stale data"):
+    """The second client goes on to see the bytes that a path had when it first read them, for a time."""
+
+    client = SECOND
+    seconds = 5.0
+    most_bytes = 16 << 20
+
+    def begin(self):
+        self.seen: dict[str, tuple[float, bytes]] = {}
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        path = self.fs.nodes.path_of(handle.node)
+        when, old = self.seen.get(path, (0.0, b""))
+        if time.monotonic() - when > self.seconds:
+            self.seen[path] = (time.monotonic(), os.pread(handle.fd, self.most_bytes, 0))
+        elif old[offset : offset + len(data)] != data:
+            piece = old[offset : offset + len(data)]
+            data[: len(piece)] = piece
+            self.hit()
+        return data
+
+
+class LateData(Fault, name="late data"):
+    """What the first client has written is not there for the second one until some time after: the file looks empty."""
+
+    client = None
+    seconds = 3.0
+
+    def begin(self):
+        self.fresh: dict[int, float] = {}
+
+    def write(self, proceed, call, handle, offset, data):
+        if call.client != SECOND:
+            self.fresh[handle.node.id] = time.monotonic() + self.seconds
+        return proceed(call, handle, offset, data)
+
+    def attributes(self, proceed, call, node):
+        known: Attributes = proceed(call, node)
+        if not self._hides(call, node.id):
+            return known
+        self.hit()
+        return known._replace(size=0)
+
+    def read(self, proceed, call, handle, offset, size):
+        return memoryview(b"") if self._hides(call, handle.node.id) else proceed(call, handle, offset, size)
+
+    def _hides(self, call, number):
+        return call.client == SECOND and time.monotonic() < self.fresh.get(number, 0)
+
+
+class GarbageForAMoment(Fault, name="overwrite in place is not atomic"):
+    """For a moment after bytes of a file were written in place, readers get something that nobody wrote."""
+
+    seconds = 0.005
+
+    def begin(self):
+        self.unsettled: dict[int, float] = {}
+
+    def write(self, proceed, call, handle, offset, data):
+        done = proceed(call, handle, offset, data)
+        self.unsettled[handle.node.id] = time.monotonic() + self.seconds
+        return done
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        if data and time.monotonic() < self.unsettled.get(handle.node.id, 0):
+            data[:] = b"\xa5" * len(data)
+            self.hit()
+        return data
+
+
+class HolesNotZero(Fault, name="holes are not zero"):
+    """Where nothing was written, a read finds something other than zeros."""
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        for low, high, is_data in pieces(handle.fd, offset, offset + len(data)):
+            if not is_data:
+                data[low - offset : high - offset] = b"\xa5" * (high - low)
+                self.hit()
+        return data
+
+
+class LargeOffsetWraps(Fault, name="large offset wraps"):
+    """Bytes written at or beyond a power of two, 4 GiB by default, land at the offset less that power."""
+
+    at = 1 << 32
+
+    def write(self, proceed, call, handle, offset, data):
+        if offset >= self.at:
+            self.hit()
+        return proceed(call, handle, offset % self.at, data)
+
+
+class FileSizeLimited(Fault, name="file size limited"):
+    """No byte can be written at or beyond a size, 2 GiB by default: EFBIG."""
+
+    at = 1 << 31
+
+    def write(self, proceed, call, handle, offset, data):
+        if offset + len(data) > self.at:
+            self._refuse()
+        return proceed(call, handle, offset, data)
+
+    def truncate(self, proceed, call, node, size):
+        if size > self.at:
+            self._refuse()
+        return proceed(call, node, size)
+
+    def _refuse(self):
+        self.hit()
+        raise OSError(errno.EFBIG, "the file is too large")
+
+
+class DirectIsIncoherent(Fault, name="O_DIRECT is not coherent"):
+    """What was written through the page cache is zeros for those who read with O_DIRECT."""
+
+    def begin(self):
+        self.buffered: dict[int, list[tuple[int, int]]] = {}
+
+    def write(self, proceed, call, handle, offset, data):
+        if not handle.flags & os.O_DIRECT:
+            self.buffered.setdefault(handle.node.id, []).append((offset, offset + len(data)))
+        return proceed(call, handle, offset, data)
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        if handle.flags & os.O_DIRECT:
+            for begin, end in self.buffered.get(handle.node.id, ()):
+                low, high = max(begin - offset, 0), min(end - offset, len(data))
+                if low < high:
+                    data[low:high] = bytes(high - low)
+                    self.hit()
+        return data
+
+
+class _UnlinkedWhileOpen(Fault):
+    def unlink(self, proceed, call, parent, name):
+        node = self.fs.nodes.find(parent, name)
+        try:
+            proceed(call, parent, name)
+        finally:
+            self.fs.nodes.unpin(node)
+        for session in self.sessions:
+            # What the kernel still keeps would hide the fault.
+            call.afterwards.append(lambda session=session: session.invalidate_node(node.id))
+
+    def _is_gone(self, handle):
+        return not os.fstat(handle.fd).st_nlink - handle.node.kept_links
+
+
+class UnlinkedIsStale(_UnlinkedWhileOpen, name="unlink takes the file from its readers"):
+    """Who has a file open while it is unlinked gets ESTALE when he reads on."""
+
+    def read(self, proceed, call, handle, offset, size):
+        if self._is_gone(handle):
+            self.hit()
+            raise OSError(errno.ESTALE, "the file was unlinked")
+        return proceed(call, handle, offset, size)
+
+
+class UnlinkedIsGarbage(_UnlinkedWhileOpen, name="unlink gives its readers wrong bytes"):
+    """Who has a file open while it is unlinked reads other bytes than the file had."""
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        if data and self._is_gone(handle):
+            data[:] = b"\xa5" * len(data)
+            self.hit()
+        return data
+
+
+class MappedReadFails(Fault, name="reading through mmap gives SIGBUS"):
+    """Pages of a mapped file cannot be read (the process gets SIGBUS), while read(2) of the same file works."""
+
+    def read(self, proceed, call, handle, offset, size):
+        if _faults_a_page(call.pid):
+            self.hit()
+            raise OSError(errno.EIO, "no page")
+        return proceed(call, handle, offset, size)
+
+
+def _faults_a_page(pid: int) -> bool:
+    """Whether a task waits for a page that it touched, and not in a call that it made."""
+    for _ in range(200):
+        try:
+            words = Path(f"/proc/{pid}/syscall").read_text().split()
+        except OSError:
+            return False
+        if words != ["running"]:
+            return words[0] == "-1"
+        time.sleep(0.0005)
+    return False

@@ -1,0 +1,29 @@
+"""Faults that only a power cut brings to light."""
+
+from __future__ import annotations
+
+from tests.support.targets.fuse_faults import Fault
+
+
+class LostFsync(Fault, name="fsync of files is lost"):
+    """fsync of a file says that it is done and does nothing: a power cut takes the bytes."""
+
+    def fsync(self, proceed, call, handle):
+        self.hit()
+
+
+class LostFsyncOfFolders(Fault, name="fsync of folders is lost"):
+    """fsync makes no name durable, neither that of a folder nor that of a file: a power cut takes them all."""
+
+    def fsyncdir(self, proceed, call, handle):
+        self.hit()
+
+    def fsync(self, proceed, call, handle):
+        self.fs.sync_bytes(call, handle)
+        self.hit()
+
+
+class PowerStays(Fault, name="power cut does not cut"):
+    """The command that is to cut the power says that it did, and nothing is lost."""
+
+    keeps_the_power = True

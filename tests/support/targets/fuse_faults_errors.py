@@ -1,0 +1,202 @@
+"""Faults that are errors, or the lack of them: what is refused, and what should have been."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from tests.support.targets.fuse_faults import Fault
+
+
+class _Refuses(Fault):
+    """Refuse operations with an error."""
+
+    error = errno.EIO
+
+    def refuse(self, *_arguments, **_named):
+        self.hit()
+        raise OSError(self.error, os.strerror(self.error))
+
+
+class FailingWrite(_Refuses, name="EIO in write"):
+    """Writing fails with EIO, beyond a number of bytes if one is given."""
+
+    after = 0
+
+    def write(self, proceed, call, handle, offset, data):
+        if offset + len(data) > self.after:
+            self.refuse()
+        return proceed(call, handle, offset, data)
+
+
+class FailingFsync(_Refuses, name="EIO in fsync"):
+    """fsync of a file fails with EIO; write and close do not."""
+
+    fsync = _Refuses.refuse
+
+
+class FailingClose(_Refuses, name="EIO in close"):
+    """close of a file that was written fails with EIO, as NFS does."""
+
+    def begin(self):
+        self.written: set[int] = set()
+
+    def write(self, proceed, call, handle, offset, data):
+        self.written.add(id(handle))
+        handle.closing.append(lambda: self.written.discard(id(handle)))
+        return proceed(call, handle, offset, data)
+
+    def flush(self, proceed, call, handle):
+        if id(handle) in self.written:
+            self.refuse()
+        return proceed(call, handle)
+
+
+class FailingRead(_Refuses, name="EIO in read"):
+    """Reading fails with EIO, beyond a number of bytes if one is given."""
+
+    after = 0
+
+    def read(self, proceed, call, handle, offset, size):
+        if offset + size > self.after:
+            self.refuse()
+        return proceed(call, handle, offset, size)
+
+
+class _Room(_Refuses):
+    """Room for so many bytes that are written from now on."""
+
+    room = 0
+
+    def begin(self):
+        self.left = self.room
+
+    def takes(self, data):
+        """Return how many bytes still fit, and count them."""
+        with self.lock:
+            some = max(min(len(data), self.left), 0)
+            self.left -= some
+        return some
+
+
+class _Full(_Room):
+    def write(self, proceed, call, handle, offset, data):
+        some = self.takes(data)
+        if not some and data:
+            self.refuse()
+        return proceed(call, handle, offset, data[:some])
+
+
+class VolumeFull(_Full, name="ENOSPC in write"):
+    """Writing fails with ENOSPC once as many bytes were written as there is room for, none by default."""
+
+    error = errno.ENOSPC
+
+
+class OverQuota(_Full, name="EDQUOT in write"):
+    """Writing fails with EDQUOT once as many bytes were written as there is room for, none by default."""
+
+    error = errno.EDQUOT
+
+
+class FullAndSilent(_Room, name="ENOSPC is swallowed"):
+    """Once there is no more room, write, fsync and close say success and the bytes are not there: the file is short."""
+
+    def write(self, proceed, call, handle, offset, data):
+        some = self.takes(data)
+        if some:
+            proceed(call, handle, offset, data[:some])
+        if some < len(data):
+            self.hit()
+        return len(data)
+
+
+class LostWriteback(Fault, name="error of write-back is lost"):
+    """What was written never gets to storage, and neither write nor fsync nor close says so: zeros are read later."""
+
+    def write(self, proceed, call, handle, offset, data):
+        if os.fstat(handle.fd).st_size < offset + len(data):
+            self.fs.truncate(call, handle.node, offset + len(data))
+        self.hit()
+        return len(data)
+
+
+class ReadOnly(_Refuses, name="EROFS"):
+    """Nothing can be changed: EROFS."""
+
+    error = errno.EROFS
+
+    create = mkdir = mknod = symlink = link = unlink = rmdir = rename = write = _Refuses.refuse
+    truncate = fallocate = change = setxattr = removexattr = _Refuses.refuse
+
+    def open(self, proceed, call, node, flags):
+        if flags & (os.O_ACCMODE | os.O_TRUNC):
+            self.refuse()
+        return proceed(call, node, flags)
+
+
+class NoDirect(_Refuses, name="no O_DIRECT"):
+    """open with O_DIRECT fails with EINVAL."""
+
+    error = errno.EINVAL
+
+    def open(self, proceed, call, node, flags):
+        if flags & os.O_DIRECT:
+            self.refuse()
+        return proceed(call, node, flags)
+
+    def create(self, proceed, call, parent, name, flags, mode):
+        if flags & os.O_DIRECT:
+            self.refuse()
+        return proceed(call, parent, name, flags, mode)
+
+
+class NoMmap(Fault, name="no mmap"):
+    """A shared mapping of a file fails with ENODEV; private ones the kernel grants on every file."""
+
+    def open(self, proceed, call, node, flags):
+        self.hit()
+        handle = proceed(call, node, flags)
+        handle.bypasses_cache = True
+        return handle
+
+    def create(self, proceed, call, parent, name, flags, mode):
+        self.hit()
+        node, handle = proceed(call, parent, name, flags, mode)
+        handle.bypasses_cache = True
+        return node, handle
+
+
+class NoSymlinks(_Refuses, name="no symbolic links"):
+    """A symbolic link cannot be made: EPERM."""
+
+    error = errno.EPERM
+    symlink = _Refuses.refuse
+
+
+class NoHardLinks(_Refuses, name="no hard links"):
+    """A hard link cannot be made: EPERM."""
+
+    error = errno.EPERM
+    link = _Refuses.refuse
+
+
+class NoXattr(_Refuses, name="no extended attributes"):
+    """Extended attributes are not supported: EOPNOTSUPP."""
+
+    error = errno.EOPNOTSUPP
+    getxattr = setxattr = listxattr = removexattr = _Refuses.refuse
+
+
+class NoFallocate(_Refuses, name="no fallocate"):
+    """fallocate is not supported: EOPNOTSUPP."""
+
+    error = errno.EOPNOTSUPP
+    fallocate = _Refuses.refuse
+
+
+class EverybodyLocks(Fault, name="flock locks nobody out"):
+    """Everybody gets the lock of a file that he asks for."""
+
+    def flock(self, proceed, call, handle, wanted, wait):
+        self.hit()

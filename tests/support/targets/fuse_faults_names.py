@@ -1,0 +1,385 @@
+"""Faults of names: renames in several steps, listings that are wrong, exclusion that does not exclude, stale names."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from tests.support.targets.fuse_faults import SECOND, Fault
+from tests.support.targets.fuse_nodes import Attributes
+
+
+class RenameLeavesAGap(Fault, name="rename of a file is not atomic: no name"):
+    """When a file is renamed over another, for a moment there is nothing of the new name."""
+
+    seconds = 0.003
+
+    def begin(self):
+        self.moving: set[tuple[int, bytes]] = set()
+
+    def lookup(self, proceed, call, parent, name):
+        if (parent.id, name) in self.moving:
+            raise FileNotFoundError(errno.ENOENT, "it was renamed")
+        return proceed(call, parent, name)
+
+    def rename(self, proceed, call, old, old_name, new, new_name, flags):
+        if flags or not _is_file(new, new_name) or not _is_file(old, old_name):
+            proceed(call, old, old_name, new, new_name, flags)
+            return
+        self.hit()
+        with self.fs.volatile.names:
+            self.fs.unlink(call, new, new_name)
+            self.moving.add((old.id, old_name))
+            # While a rename is under way the kernel lets nobody look: the gap must come after its answer.
+            call.acknowledge()
+            time.sleep(self.seconds)
+            proceed(call, old, old_name, new, new_name, 0)
+            self.moving.discard((old.id, old_name))
+
+
+class RenameShowsAPart(Fault, name="rename of a file is not atomic: short content"):
+    """For a moment after a file was renamed, only the first half of its bytes is there."""
+
+    seconds = 0.005
+
+    def begin(self):
+        self.arriving: dict[int, float] = {}
+
+    def rename(self, proceed, call, old, old_name, new, new_name, flags):
+        node = self.fs.nodes.find(old, old_name)
+        self.arriving[node.id] = time.monotonic() + self.seconds
+        self.fs.nodes.unpin(node)
+        proceed(call, old, old_name, new, new_name, flags)
+
+    def attributes(self, proceed, call, node):
+        known: Attributes = proceed(call, node)
+        if not self._is_short(node.id):
+            return known
+        self.hit()
+        return known._replace(size=known.size // 2)
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        if not self._is_short(handle.node.id):
+            return data
+        return data[: max(os.fstat(handle.fd).st_size // 2 - offset, 0)]
+
+    def _is_short(self, number):
+        return time.monotonic() < self.arriving.get(number, 0)
+
+
+class FolderArrivesInParts(Fault, name="rename of a folder is not atomic"):
+    """After a folder was renamed, its entries appear one after the other."""
+
+    seconds = 0.2
+
+    def begin(self):
+        self.arriving: dict[int, float] = {}
+
+    def rename(self, proceed, call, old, old_name, new, new_name, flags):
+        node = self.fs.nodes.find(old, old_name)
+        self.arriving[node.id] = time.monotonic()
+        self.fs.nodes.unpin(node)
+        proceed(call, old, old_name, new, new_name, flags)
+
+    def list(self, proceed, call, handle):
+        found = proceed(call, handle)
+        share = (time.monotonic() - self.arriving.get(handle.node.id, 0)) / self.seconds
+        if share >= 1 or not found:
+            return found
+        self.hit()
+        return found[: int(len(found) * share)]
+
+
+class DroppedNames(Fault, name="names dropped in a listing"):
+    """A listing of a folder with many names lacks one of them."""
+
+    at_least = 8
+
+    def list(self, proceed, call, handle):
+        found = proceed(call, handle)
+        if len(found) < self.at_least:
+            return found
+        self.hit()
+        middle = len(found) // 2
+        return found[:middle] + found[middle + 1 :]
+
+
+class DuplicatedNames(Fault, name="names twice in a listing"):
+    """A listing of a folder with many names has one of them twice."""
+
+    at_least = 8
+
+    def list(self, proceed, call, handle):
+        found = proceed(call, handle)
+        if len(found) < self.at_least:
+            return found
+        self.hit()
+        return [*found, found[len(found) // 2]]
+
+
+class ListedAfterDelete(Fault, name="still listed after delete"):
+    """A deleted name goes on to be listed for a time."""
+
+    seconds = 3.0
+
+    def begin(self):
+        self.ghosts: dict[tuple[int, bytes], float] = {}
+
+    def unlink(self, proceed, call, parent, name):
+        proceed(call, parent, name)
+        self.ghosts[parent.id, name] = time.monotonic() + self.seconds
+
+    def list(self, proceed, call, handle):
+        found = proceed(call, handle)
+        names = {name for name, _, _ in found}
+        for (number, name), end in list(self.ghosts.items()):
+            if number == handle.node.id and time.monotonic() < end and name not in names:
+                self.hit()
+                found.append((name, 1, 0o100000))
+        return found
+
+
+class NotListedAfterCreate(Fault, name="not listed after create"):
+    """A new name is not listed for a time, though it can be opened."""
+
+    seconds = 3.0
+
+    def begin(self):
+        self.fresh: dict[tuple[int, bytes], float] = {}
+
+    def create(self, proceed, call, parent, name, flags, mode):
+        made = proceed(call, parent, name, flags, mode)
+        self.fresh[parent.id, name] = time.monotonic() + self.seconds
+        return made
+
+    def list(self, proceed, call, handle):
+        found, now = proceed(call, handle), time.monotonic()
+        seen = [entry for entry in found if now >= self.fresh.get((handle.node.id, entry[0]), 0)]
+        if len(seen) < len(found):
+            self.hit()
+        return seen
+
+
+class _HiddenFromOthers(Fault):
+    """A new name is not seen by processes other than the one that made it, for a time."""
+
+    seconds = 0.1
+
+    def begin(self):
+        self.hidden: dict[tuple[int, bytes], tuple[float, object]] = {}
+
+    def hide(self, call, parent, name):
+        self.hidden[parent.id, name] = (time.monotonic() + self.seconds, _process(call))
+
+    def lookup(self, proceed, call, parent, name):
+        until, maker = self.hidden.get((parent.id, name), (0.0, None))
+        if time.monotonic() < until and maker != _process(call):
+            self.hit()
+            raise FileNotFoundError(errno.ENOENT, "not yet")
+        return proceed(call, parent, name)
+
+
+class CreateIsNotExclusive(_HiddenFromOthers, name="O_EXCL is not exclusive"):
+    """For a moment after a file was made, other processes do not see it, and O_EXCL lets them make it too."""
+
+    def create(self, proceed, call, parent, name, flags, mode):
+        try:
+            made = proceed(call, parent, name, flags, mode)
+        except FileExistsError:
+            self.hit()
+            return proceed(call, parent, name, flags & ~os.O_EXCL, mode)
+        self.hide(call, parent, name)
+        return made
+
+
+class MkdirIsNotExclusive(_HiddenFromOthers, name="mkdir is not exclusive"):
+    """For a moment after a folder was made, other processes do not see it, and mkdir lets them make it too."""
+
+    def mkdir(self, proceed, call, parent, name, mode):
+        try:
+            made = proceed(call, parent, name, mode)
+        except FileExistsError:
+            self.hit()
+            return self.fs.lookup(call, parent, name)
+        self.hide(call, parent, name)
+        return made
+
+
+class MkdirIsNotVisible(_HiddenFromOthers, name="new folder is not visible"):
+    """For a time after a folder was made, other processes do not find it."""
+
+    seconds = 2.0
+
+    def mkdir(self, proceed, call, parent, name, mode):
+        made = proceed(call, parent, name, mode)
+        self.hide(call, parent, name)
+        return made
+
+
+class StaleNames(Fault, name="stale names"):
+    """The second client goes on to find under a name what it has found there before, for a time."""
+
+    client = SECOND
+    seconds = 5.0
+
+    def begin(self):
+        self.seen = {}
+
+    def lookup(self, proceed, call, parent, name):
+        end, node, _ = self.seen.get((parent.id, name), (0.0, None, -1))
+        if time.monotonic() < end:
+            self.hit()
+            return self.fs.nodes.pin(node)
+        found = proceed(call, parent, name)
+        # What is remembered stays open, so that it is still there when it is deleted.
+        held = found, self.fs.nodes.open(found, os.O_PATH | os.O_NOFOLLOW)
+        with self.lock:
+            self._drop(self.seen.pop((parent.id, name), None))
+            self.seen[parent.id, name] = (time.monotonic() + self.seconds, *held)
+        self.fs.nodes.pin(found)
+        return found
+
+    def _drop(self, seen):
+        if seen:
+            self.fs.nodes.unpin(seen[1])
+            os.close(seen[2])
+
+    def release(self):
+        if self.over.is_set():
+            with self.lock:
+                while self.seen:
+                    self._drop(self.seen.popitem()[1])
+
+
+class StaleAbsence(Fault, name="stale negative names"):
+    """The second client goes on not to find a name that it has looked for in vain before, for a time."""
+
+    client = SECOND
+    seconds = 5.0
+
+    def begin(self):
+        self.missed: dict[tuple[int, bytes], float] = {}
+
+    def lookup(self, proceed, call, parent, name):
+        if time.monotonic() < self.missed.get((parent.id, name), 0):
+            self.hit()
+            raise FileNotFoundError(errno.ENOENT, "as before")
+        try:
+            return proceed(call, parent, name)
+        except FileNotFoundError:
+            self.missed[parent.id, name] = time.monotonic() + self.seconds
+            raise
+
+
+class StaleAttributes(Fault, name="stale attributes"):
+    """The second client goes on to see the size and the times that a file had when it first asked, for a time."""
+
+    client = SECOND
+    seconds = 5.0
+
+    def begin(self):
+        self.seen: dict[int, tuple[float, Attributes]] = {}
+
+    def attributes(self, proceed, call, node):
+        end, old = self.seen.get(node.id, (0.0, None))
+        if time.monotonic() < end:
+            self.hit()
+            return old
+        known = proceed(call, node)
+        self.seen[node.id] = (time.monotonic() + self.seconds, known)
+        return known
+
+
+class StaleListing(Fault, name="stale listing"):
+    """The second client goes on to list the names that a folder had when it first listed it, for a time."""
+
+    client = SECOND
+    seconds = 5.0
+
+    def begin(self):
+        self.seen = {}
+
+    def list(self, proceed, call, handle):
+        end, old = self.seen.get(handle.node.id, (0.0, None))
+        if time.monotonic() < end:
+            self.hit()
+            return old
+        found = proceed(call, handle)
+        self.seen[handle.node.id] = (time.monotonic() + self.seconds, found)
+        return found
+
+
+class CaseInsensitive(Fault, name="names regardless of case"):
+    """Names that differ in case alone are one name."""
+
+    def lookup(self, proceed, call, parent, name):
+        return proceed(call, parent, self._known(parent, name))
+
+    def create(self, proceed, call, parent, name, flags, mode):
+        return proceed(call, parent, self._known(parent, name), flags, mode)
+
+    def mkdir(self, proceed, call, parent, name, mode):
+        return proceed(call, parent, self._known(parent, name), mode)
+
+    def unlink(self, proceed, call, parent, name):
+        return proceed(call, parent, self._known(parent, name))
+
+    def rmdir(self, proceed, call, parent, name):
+        return proceed(call, parent, self._known(parent, name))
+
+    def rename(self, proceed, call, old, old_name, new, new_name, flags):
+        proceed(call, old, self._known(old, old_name), new, self._known(new, new_name), flags)
+
+    def _known(self, parent, name):
+        fd = self.fs.nodes.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            names = [os.fsencode(one) for one in os.listdir(fd)]
+        finally:
+            os.close(fd)
+        same = [one for one in names if one.lower() == name.lower()]
+        if not same or name in same:
+            return name
+        self.hit()
+        return same[0]
+
+
+class ShortNames(Fault, name="names of limited length"):
+    """A name of more than 64 bytes is refused: ENAMETOOLONG."""
+
+    length = 64
+
+    def lookup(self, proceed, call, parent, name):
+        return proceed(call, parent, self._fitting(name))
+
+    def create(self, proceed, call, parent, name, flags, mode):
+        return proceed(call, parent, self._fitting(name), flags, mode)
+
+    def mkdir(self, proceed, call, parent, name, mode):
+        return proceed(call, parent, self._fitting(name), mode)
+
+    def rename(self, proceed, call, old, old_name, new, new_name, flags):
+        proceed(call, old, old_name, new, self._fitting(new_name), flags)
+
+    def _fitting(self, name):
+        if len(name) > self.length:
+            self.hit()
+            raise OSError(errno.ENAMETOOLONG, "the name is too long")
+        return name
+
+
+def _is_file(parent, name):
+    try:
+        return os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode & 0o170000 == 0o100000
+    except FileNotFoundError:
+        return False
+
+
+def _process(call):
+    """Return which process asks: the kernel names the thread."""
+    try:
+        with open(f"/proc/{call.pid}/status") as lines:
+            return call.client, next(line for line in lines if line.startswith("Tgid:"))
+    except OSError:
+        return call.client, call.pid

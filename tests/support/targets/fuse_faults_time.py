@@ -1,0 +1,211 @@
+"""Faults of time and of figures: what is slow, what hangs, and clocks and counters that are wrong."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from tests.support.targets.fuse_faults import Fault
+from tests.support.targets.fuse_nodes import Attributes
+
+_GRAIN = 1 << 16
+
+
+class SlowFile(Fault, name="slow file"):
+    """Each read and write of the files whose path matches takes some time longer."""
+
+    seconds = 0.05
+
+    def read(self, proceed, call, handle, offset, size):
+        return self._later(proceed, call, handle, offset, size)
+
+    def write(self, proceed, call, handle, offset, data):
+        return self._later(proceed, call, handle, offset, data)
+
+    def _later(self, proceed, *arguments):
+        self.hit()
+        self.pause(self.seconds)
+        return proceed(*arguments)
+
+
+class _Rated(Fault):
+    """A device that moves so many bytes in a second, one after the other."""
+
+    bytes_per_second = 50e6
+
+    def begin(self):
+        self.free_at = 0.0
+
+    def carry(self, count):
+        """Wait as the device would need for some bytes behind all that came before."""
+        with self.lock:
+            self.free_at = max(self.free_at, time.monotonic()) + count / self.bytes_per_second
+            self.hits += count > 0
+            wait = self.free_at - time.monotonic()
+        self.pause(wait)
+
+
+class Slow(_Rated, name="slow"):
+    """Everything that is read or written goes at 50 MB/s, or another rate, in sum."""
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        self.carry(len(data))
+        return data
+
+    def write(self, proceed, call, handle, offset, data):
+        self.carry(len(data))
+        return proceed(call, handle, offset, data)
+
+
+class FastForDuplicates(_Rated, name="fast for duplicate data"):
+    """Data that was written before is taken at once, while new data goes at 50 MB/s or another rate."""
+
+    def begin(self):
+        super().begin()
+        self.seen: set[int] = set()
+
+    def write(self, proceed, call, handle, offset, data):
+        prints = {hash(bytes(data[low : low + 4096])) for low in range(0, len(data), 4096)}
+        fresh = prints - self.seen
+        self.seen |= fresh
+        self.carry(min(len(fresh) * 4096, len(data)))
+        return proceed(call, handle, offset, data)
+
+
+class FastWhenCached(_Rated, name="fast when cached"):
+    """What was written or read lately comes at once from a cache of 256 MiB behind the client, the rest at 50 MB/s."""
+
+    cache_bytes = 256 << 20
+    takes_reads = True
+
+    def begin(self):
+        super().begin()
+        self.cached: dict[tuple[int, int], None] = {}
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        self.carry(self._remember(handle, offset, len(data), takes=self.takes_reads))
+        return data
+
+    def write(self, proceed, call, handle, offset, data):
+        self._remember(handle, offset, len(data))
+        return proceed(call, handle, offset, data)
+
+    def _remember(self, handle, offset, count, *, takes=True):
+        """Put a range into the cache, if it takes it, and return how many of its bytes were not there."""
+        missed = 0
+        # Not the node: the kernel forgets those when it drops its caches.
+        file = os.fstat(handle.fd).st_ino
+        with self.lock:
+            for grain in range(offset // _GRAIN, (offset + count + _GRAIN - 1) // _GRAIN):
+                key = (file, grain)
+                missed += key not in self.cached
+                if takes:
+                    self.cached.pop(key, None)
+                    self.cached[key] = None
+            while len(self.cached) > self.cache_bytes // _GRAIN:
+                del self.cached[next(iter(self.cached))]
+        return min(missed * _GRAIN, count)
+
+
+class _Holds(Fault):
+    """Hold operations until they are released, or for ``most_seconds``: nobody is to be stuck for good."""
+
+    uninterruptible = True
+    most_seconds = 120.0
+
+    def begin(self):
+        self.gate = threading.Event()
+        if self.uninterruptible:
+            for session in self.sessions:
+                session.refuse_interrupts()
+
+    def hold(self):
+        self.hit()
+        self.gate.wait(self.most_seconds)
+
+    def release(self):
+        with self.lock:
+            gate, self.gate = self.gate, self.gate if self.over.is_set() else threading.Event()
+        gate.set()
+
+
+class Hang(_Holds, name="hang"):
+    """An operation, write by default, does not come back until it is released; its task shows as D."""
+
+    operation = "write"
+
+    def begin(self):
+        super().begin()
+        if self.operation not in self.operations:
+            raise ValueError(f"{self.operation!r} cannot hang, only one of {', '.join(self.operations)}")
+        self.operations = (self.operation,)
+
+    def _held(self, proceed, *arguments, **named):
+        self.hold()
+        return proceed(*arguments, **named)
+
+    lookup = attributes = open = create = read = write = flush = fsync = fsyncdir = _held
+    list = mkdir = unlink = rename = truncate = statfs = flock = _held
+
+
+class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs"):
+    """When a file is opened with O_TRUNC twice at once, the second one does not come back until it is released."""
+
+    seconds = 0.005
+
+    def begin(self):
+        super().begin()
+        self.busy: set[int] = set()
+
+    def open(self, proceed, call, node, flags):
+        if not flags & os.O_TRUNC:
+            return proceed(call, node, flags)
+        with self.lock:
+            first = node.id not in self.busy
+            self.busy.add(node.id)
+        if not first:
+            self.hold()
+            return proceed(call, node, flags)
+        try:
+            self.pause(self.seconds)
+            return proceed(call, node, flags)
+        finally:
+            self.busy.discard(node.id)
+
+
+class StatfsStands(Fault, name="statfs never changes"):
+    """Free space stays at what it was when it was first asked for."""
+
+    def begin(self):
+        self.seen = None
+
+    def statfs(self, proceed, call, node):
+        self.hit()
+        self.seen = self.seen or proceed(call, node)
+        return self.seen
+
+
+class TimesGoBack(Fault, name="mtime goes back"):
+    """What was changed later has the earlier mtime."""
+
+    def begin(self):
+        self.middle = time.time_ns()
+
+    def attributes(self, proceed, call, node):
+        known: Attributes = proceed(call, node)
+        self.hit()
+        return known._replace(mtime_ns=2 * self.middle - known.mtime_ns)
+
+
+class CoarseTimes(Fault, name="mtime is coarse"):
+    """mtime is told in steps of two seconds, or another time."""
+
+    seconds = 2.0
+
+    def attributes(self, proceed, call, node):
+        known: Attributes = proceed(call, node)
+        self.hit()
+        return known._replace(mtime_ns=known.mtime_ns - known.mtime_ns % int(self.seconds * 1e9))

@@ -1,0 +1,320 @@
+"""A target for tests that is honest until it is told how to misbehave: a FUSE file system in a process of its own.
+
+    with misbehaving(tmp_path, second=True) as target:
+        target.fault("rename of a file is not atomic")
+        …
+        target.clear()
+
+``python misbehaving.py serve FOLDER MOUNTPOINT [SECOND]`` is the process; ``python misbehaving.py ask NAME power_cut``
+asks it from elsewhere. Needs root and /dev/fuse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.targets import (
+    fuse_faults_data,
+    fuse_faults_durable,
+    fuse_faults_errors,
+    fuse_faults_names,
+    fuse_faults_time,
+)
+from tests.support.targets.fuse_faults import FAULTS, Fault, Faulty
+from tests.support.targets.fuse_passthrough import Passthrough
+from tests.support.targets.fuse_protocol import OPEN_DIRECT_IO, Session, unmount
+
+__all__ = ["FAULTS", "Fault", "Target", "misbehaving"]
+
+# Each has put its faults into the table.
+SUBJECTS = (fuse_faults_data, fuse_faults_names, fuse_faults_durable, fuse_faults_errors, fuse_faults_time)
+
+_PR_SET_PDEATHSIG = 1
+_END_SECONDS = 30
+
+
+@dataclass(slots=True)
+class Target:
+    """A mounted target. All methods come back when what they say is so."""
+
+    path: Path
+    second: Path | None
+    backing: Path
+    name: str
+    pid: int
+
+    @property
+    def power_cut_command(self) -> list[str]:
+        """The command that cuts the power from another process."""
+        return [sys.executable, str(Path(__file__).resolve()), "ask", self.name, "power_cut"]
+
+    def fault(self, name: str, **parameters: Any) -> None:
+        """Switch a fault on, besides those that are."""
+        self._ask("fault", name=name, parameters=parameters)
+
+    def clear(self) -> None:
+        """Switch all faults off; what hangs goes on."""
+        self._ask("clear")
+
+    def release(self) -> None:
+        """Let go on what hangs; the fault stays on for what comes."""
+        self._ask("release")
+
+    def power_cut(self) -> None:
+        """Lose what is not durable. Whoever has something open on the mounts can do no more with it."""
+        self._ask("power_cut")
+
+    def empty(self) -> None:
+        """Remove all files, for good: also after a power cut they are gone."""
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(fd)
+        os.close(fd)
+
+    def hits(self, name: str) -> int:
+        """Return how often a fault has done something since it was last switched on, also when it is off again."""
+        return int(self._ask("hits", name=name))
+
+    def failures(self) -> list[str]:
+        """Return the tracebacks of errors that are the target's own and no fault that was asked for."""
+        return list(self._ask("failures"))
+
+    def _ask(self, what: str, /, **arguments: Any) -> Any:
+        return _ask(self.name, what, **arguments)
+
+
+@contextlib.contextmanager
+def misbehaving(
+    folder: Path,
+    *,
+    second: bool = False,
+    backing: Path | None = None,
+    direct_io: bool = False,
+    cache_seconds: float = 0,
+) -> Iterator[Target]:
+    """Mount a target at ``folder/mount``, and at ``folder/second``, and take it away again whatever happens.
+
+    ``backing`` is a folder of our own in which the files come to lie, ``folder/backing`` by default; ``direct_io``
+    bypasses the kernel's page cache; ``cache_seconds`` lets the kernel believe names and attributes that long.
+    """
+    points = [folder / "mount", *([folder / "second"] if second else [])]
+    store = backing or folder / "backing"
+    for path in (*points, store):
+        path.mkdir(exist_ok=True)
+    settings = ["--cache-seconds", str(cache_seconds), *(["--direct-io"] if direct_io else [])]
+    words = [sys.executable, str(Path(__file__).resolve()), "serve", *settings, str(store), *map(str, points)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        try:
+            said = process.stdout.readline()
+            if not said:
+                raise OSError(f"no FUSE file system could be mounted at {points[0]}: see its standard error")
+            target = Target(points[0], points[1] if second else None, store / "files", json.loads(said), process.pid)
+            yield target
+            if failures := target.failures():
+                raise AssertionError("the target itself has failed:\n" + "\n".join(failures))
+        finally:
+            process.stdin.close()  # asks it to unmount and end
+            try:
+                process.wait(_END_SECONDS)
+            finally:
+                process.kill()
+                for point in points:
+                    unmount(point)
+
+
+def _ask(name: str, what: str, /, **arguments: Any) -> Any:
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.connect(f"\0{name}")
+        channel.sendall(json.dumps({"what": what, **arguments}).encode() + b"\n")
+        with channel.makefile() as answers:
+            answer = json.loads(answers.readline())
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    return answer["value"]
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+class _Server:
+    """The mounts of one backing folder, and what can be asked of them."""
+
+    def __init__(self, folder: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
+        self._folder, self._points = folder, points
+        self._open_flags, self._cache_seconds = open_flags, cache_seconds
+        self._failures: list[str] = []
+        self._lock = threading.Lock()
+        self._mount(Faulty(Passthrough(folder)))
+
+    def _mount(self, faulty: Faulty) -> None:
+        self._faulty = faulty
+        self._sessions: list[Session] = []
+        for client, point in enumerate(self._points):
+            session = Session(faulty.run, faulty.fs.nodes, point, client, self._open_flags, self._cache_seconds)
+            session.peers = self._sessions
+            self._sessions.append(session)
+
+    def _unmount(self) -> None:
+        for session in self._sessions:
+            session.unmount()
+        self._faulty.switch_off()  # what hangs or is slow goes on
+        for session in self._sessions:
+            session.end()
+            self._failures += session.failures
+
+    def fault(self, name: str, parameters: dict[str, Any]) -> None:
+        if name not in FAULTS:
+            raise ValueError(f"there is no fault {name!r}")
+        self._faulty.switch_on(name, parameters, self._sessions)
+        self._invalidate()
+
+    def clear(self) -> None:
+        self._faulty.switch_off()
+        self._invalidate()
+
+    def release(self) -> None:
+        for fault in self._faulty.active:
+            fault.release()
+
+    def hits(self, name: str) -> int:
+        now = sum(fault.hits for fault in self._faulty.active if fault.name == name)
+        return now + self._faulty.hits.get(name, 0)
+
+    def failures(self) -> list[str]:
+        return self._failures + [one for session in self._sessions for one in session.failures]
+
+    def power_cut(self) -> None:
+        if any(fault.keeps_the_power for fault in self._faulty.active):
+            return
+        active = self._faulty.active
+        self._unmount()
+        self._faulty.fs.cut()
+        hits = self._faulty.hits
+        self._mount(Faulty(Passthrough(self._folder)))
+        self._faulty.hits = hits
+        for fault in active:
+            self.fault(fault.name, fault.parameters)
+            self._faulty.active[-1].hits = fault.hits
+
+    def _invalidate(self) -> None:
+        for session in self._sessions:
+            session.invalidate()
+
+    def end(self) -> None:
+        self._unmount()
+        self._faulty.fs.close()
+
+    def listen(self, listener: socket.socket) -> None:
+        """Answer questions, one after the other."""
+        while True:
+            channel, _ = listener.accept()
+            with channel, channel.makefile() as lines:
+                for line in lines:
+                    channel.sendall(json.dumps(self._reply(json.loads(line))).encode() + b"\n")
+
+    def _reply(self, asked: dict[str, Any]) -> dict[str, Any]:
+        what = asked.pop("what")
+        if what not in ("fault", "clear", "release", "power_cut", "hits", "failures"):
+            return {"error": f"nobody can be asked for {what!r}"}
+        try:
+            with self._lock:
+                return {"value": getattr(self, what)(**asked)}
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _guard(points: list[Path]) -> Callable[[], None]:
+    """Leave a process behind that unmounts when this one dies; the result sends it away when all is done."""
+    reading, writing = os.pipe()
+    if guard := os.fork():
+        os.close(reading)
+
+        def send_away() -> None:
+            os.write(writing, b".")
+            os.waitpid(guard, 0)
+
+        return send_away
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2, writing):
+        os.dup2(null, descriptor)
+    if not os.read(reading, 1):
+        for point in points:
+            unmount(point)
+    os._exit(0)
+
+
+def _serve(folder: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
+    parent = os.getppid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # The kernel speaks of the thread that started us; the process it belongs to may live on.
+    signal.signal(signal.SIGUSR1, lambda *_: os.getppid() == parent or sys.exit(1))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    os.umask(0)
+    send_away = _guard(points)
+    name = f"pytest-ckpt-misbehaving-{os.getpid()}-{secrets.token_hex(4)}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen()
+        server = _Server(folder, points, open_flags, cache_seconds)
+        try:
+            threading.Thread(target=server.listen, args=(listener,), daemon=True).start()
+            print(json.dumps(name), flush=True)
+            sys.stdin.buffer.read()
+        finally:
+            server.end()
+            send_away()
+    # What still waits is a thread of ours alone: nobody is served any more.
+    os._exit(0)
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="mount until standard input ends")
+    serve.add_argument("--direct-io", action="store_true", help="bypass the page cache of the kernel")
+    serve.add_argument(
+        "--cache-seconds", type=float, default=0, help="how long the kernel believes names and attributes"
+    )
+    serve.add_argument("folder", type=Path)
+    serve.add_argument("mountpoint", type=Path, nargs="+")
+    ask = commands.add_parser("ask", help="ask something of a target that is mounted")
+    ask.add_argument("name")
+    ask.add_argument("what", choices=["clear", "release", "power_cut"])
+    said = parser.parse_args()
+    if said.command == "ask":
+        _ask(said.name, said.what)
+    else:
+        flags = OPEN_DIRECT_IO if said.direct_io else 0
+        _serve(said.folder.resolve(), [point.resolve() for point in said.mountpoint], flags, said.cache_seconds)
+
+
+if __name__ == "__main__":
+    _main()

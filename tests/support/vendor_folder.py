@@ -1,0 +1,18 @@
+"""The vendor's folder that the documentation shows, as tests use it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.support.front_door import TINY
+
+# Limits of which a busy machine stays short: none of these tests is about a time.
+QUICK = (*TINY, "--ckpt-checkpoints-per-failure=1", "--ckpt-overhead=50%", "--ckpt-restore-budget=50%")
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "acme"
+SUITE = "the suite of ACME"
+
+
+def put_example(home: Path) -> Path:
+    """Copy the folder, under a name with spaces."""
+    return Path(shutil.copytree(EXAMPLE, home / SUITE, ignore=shutil.ignore_patterns("__pycache__")))

@@ -1,0 +1,174 @@
+"""Secrets never reach a file: each kind of place by itself, then a real run in which all of them are planted."""
+
+from __future__ import annotations
+
+import html
+import json
+import shlex
+import stat
+import sys
+import urllib.parse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.support.redaction import HIDDEN, Redactor, is_telling
+
+NOBODY = Redactor()
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("https://user:hunter2@host/x", "https://***@host/x"),
+        ("https://ghp_token@host/x", "https://***@host/x"),
+        ("ftp://u:pa/ss@host/", "ftp://***@host/"),
+        ("x --token=abc --n=3", "x --token=*** --n=3"),
+        ("x --token abc", "x --token ***"),
+        ("x --password='a b' y", "x --password=*** y"),
+        ('x --api-key "a b" y', "x --api-key *** y"),
+        ("env AWS_SECRET_ACCESS_KEY=abc/def x", "env AWS_SECRET_ACCESS_KEY=*** x"),
+        ("rw,username=me,password=abc,vers=3.0", "rw,username=me,password=***,vers=3.0"),
+        ("https://host/x?sig=abc%2F&n=1", "https://host/x?sig=***&n=1"),
+        ("Authorization: Bearer abcdefgh", "Authorization: *** ***"),
+        ("curl -u me:word host", "curl -u *** host"),
+        ("sshpass -p word ssh host", "sshpass -p *** ssh host"),
+        ("me:word@host:/export", "***@host:/export"),
+    ],
+)
+def test_what_stands_where_secrets_stand_is_hidden(text, left):
+    hidden = NOBODY.text(text)
+    assert hidden == left
+    assert NOBODY.text(hidden) == hidden
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10.0.0.1@o2ib:10.0.0.2@o2ib:/lustre",
+        "array:/export/ckpt",
+        "admin@array:/export",
+        "client01:8,client02:8",
+        "observed:419/54d@16000",
+        "mpiexec -n 8 --host client01:8 python -m pytest_ckpt.ranks",
+        "rw,relatime,vers=4.2,sec=krb5,rsize=1048576,hard,proto=tcp",
+        "http://host:8080/a@b",
+        "--tokenizer=llama --max-tokens=3",
+        "fsync returned for all 160 files: 3 of 3 keys",
+        "https://user:***@host",
+    ],
+)
+def test_other_text_stays_as_it_is(text):
+    assert NOBODY.text(text) == text
+
+
+def test_names_tell():
+    assert all(
+        map(is_telling, ["AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GITHUB_TOKEN", "DB_PWD", "apikey", "ckpt_pass"])
+    )
+    assert not any(map(is_telling, ["HOME", "PATH", "LANG", "max_tokens", "PYTHONPATH", "OMP_NUM_THREADS", "author"]))
+
+
+def test_a_known_value_is_hidden_wherever_it_stands():
+    redactor = Redactor.of({"MY_TOKEN": "s3cr3t-value", "HOME": "/root", "PWD": "/work"}, ["x --pass='a long one'"])
+    assert redactor.text("the server said: s3cr3t-value is wrong, /root, /work") == (
+        "the server said: *** is wrong, /root, /work"
+    )
+    assert redactor.plain({"a": ["a long one", 1, None, True]}) == {"a": [HIDDEN, 1, None, True]}
+
+
+def test_secrets_in_a_command_within_a_command_are_known():
+    redactor = Redactor.of({}, ["sh -c \"mount -o 'password=inner-secret' x\"", "curl https://u:p%40ss-word@h/"])
+    assert redactor.text("inner-secret p%40ss-word p@ss-word") == f"{HIDDEN} {HIDDEN} {HIDDEN}"
+
+
+def test_the_word_behind_an_option_in_a_list_is_hidden():
+    assert NOBODY.plain(["x", "--password", "hunter2", "--n", "3"]) == ["x", "--password", HIDDEN, "--n", "3"]
+    assert NOBODY.plain(["x", "--password", "--n"]) == ["x", "--password", "--n"]
+
+
+def test_short_values_do_not_destroy_other_text():
+    assert Redactor.of({"ALLOW_EMPTY_PASSWORD": "yes"}, []).text("yes, 3 of 3") == "yes, 3 of 3"
+
+
+@given(st.text(max_size=80))
+def test_hiding_twice_is_hiding_once(text):
+    once = NOBODY.text(text)
+    assert NOBODY.text(once) == once
+
+
+SECRET = "pl&nted\"s'cret<é"
+
+
+def test_a_sweep_finds_a_secret_however_a_file_escapes_it(tmp_path):
+    redactor = Redactor.of({"THE_SECRET": SECRET}, [])
+    for number, text in enumerate(
+        [SECRET, json.dumps([SECRET]), html.escape(SECRET), urllib.parse.quote(SECRET), shlex.quote(SECRET)]
+    ):
+        (tmp_path / f"{number}").write_text(f"before {text} after")
+    (tmp_path / "other").write_bytes(b"\xff\x00")
+    redactor.sweep(tmp_path)
+    for number in range(5):
+        left = (tmp_path / f"{number}").read_text()
+        assert "pl" not in left
+        assert "nted" not in left
+        assert left.startswith("before ")
+        assert left.endswith(" after")
+    assert (tmp_path / "other").read_bytes() == b"\xff\x00"
+
+
+PLANTED = {
+    "AWS_SECRET_ACCESS_KEY": "planted/environment/secret",
+    "DB_PASSWORD": "planted-password-of-a-database",
+}
+IN_OPTIONS = ("planted-token-of-the-launcher", "planted-word-of-a-url", "planted-word-of-another-plugin", "planted-pw")
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_no_planted_secret_reaches_a_file_of_a_real_run(front_door, pytester, monkeypatch, workers):
+    """Options, environment, a launcher that repeats its command and its environment on a terminal, a drop command."""
+    target = pytester.path / "target"
+    target.mkdir()
+    launcher = pytester.path / "launch"
+    # Not by its first line: that cannot name a Python whose path holds a space.
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(launcher))}.py "$@"\n')
+    launcher.with_name("launch.py").write_text(
+        "import os, sys\n"
+        "words = [w for w in sys.argv[1:] if not w.startswith(('--token', 'https:'))]\n"
+        "if words == ['--version']:\n    print('mpiexec (Open MPI) 5.0.8 with', *sys.argv); raise SystemExit\n"
+        "print('launched as', *sys.argv, os.environ.get('AWS_SECRET_ACCESS_KEY'), flush=True)\n"
+        "print('to standard error', *sys.argv, os.environ.get('DB_PASSWORD'), file=sys.stderr, flush=True)\n"
+        f"mpiexec = {str(pytester.path)!r} and os.path.join(os.path.dirname(sys.executable), 'mpiexec')\n"
+        "os.execv(mpiexec, [mpiexec, *words])\n"
+    )
+    launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR)
+    for name, value in PLANTED.items():
+        monkeypatch.setenv(name, value)
+    result = front_door(
+        f"--ckpt-target={target}",
+        "--cluster=64",
+        "--ckpt-model=llama3-8b",
+        "--ckpt-mode=open",
+        "--ckpt-processes=2",
+        "--ckpt-profile=smoke",
+        "--ckpt-operations=2",
+        "--ckpt-scale=1/10000",
+        "--ckpt-engine=stream",
+        "--ckpt-gates=speed-only",
+        f"--ckpt-launcher={launcher} --token={IN_OPTIONS[0]} https://me:{IN_OPTIONS[1]}@host/",
+        f"--ckpt-drop-caches=true --password {IN_OPTIONS[3]} me:{IN_OPTIONS[2]}@host",
+        *workers,
+    )
+    folder = pytester.path / "ckpt-report"
+    assert result.ret in (0, 8), result.stdout.str()
+    text = {p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*") if p.is_file()}
+    assert "launched as" in text["launches/1/launcher.log"]
+    assert "to standard error" in text["launches/1/launcher.log"]
+    for name, content in text.items():
+        found = [s for s in (*PLANTED.values(), *IN_OPTIONS) if s in content]
+        assert not found, f"{name} holds {found}"
+    assert HIDDEN in text["report.json"]
+    assert f"--token={HIDDEN}" in text["launches/1/command"]
+    verified = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "verify", folder)
+    assert verified.ret == 0, verified.stdout.str()

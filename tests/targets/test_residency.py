@@ -1,0 +1,160 @@
+"""How much of a file is in the page cache, by two calls of the kernel that must agree."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.residency import evict, find_gauge, resident_bytes
+
+GAUGES = ("cachestat", "mincore")
+SIZE = (8 << 20) + 123
+
+
+def write(folder, size=SIZE):
+    path = folder / "file"
+    with path.open("wb") as file:
+        file.write(os.urandom(size))
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def drop(path):
+    evict([path])
+    if resident_bytes(path, "mincore")[0]:
+        pytest.skip("this file system does not let go of pages when it is asked to")
+
+
+@pytest.fixture
+def on_disk(tmp_path):
+    """A folder where pages can be dropped."""
+    if mount_of(tmp_path.resolve()).file_system == "tmpfs":
+        home = Path(tempfile.mkdtemp(prefix="ckpt-", dir="/var/tmp"))
+        if mount_of(home).file_system == "tmpfs":
+            home.rmdir()
+            pytest.skip("every folder here is in memory")
+        yield home
+        for file in home.iterdir():
+            file.unlink()
+        home.rmdir()
+    else:
+        yield tmp_path
+
+
+@pytest.fixture(params=GAUGES)
+def gauge(request, tmp_path):
+    (tmp_path / "try").write_bytes(b"x")
+    try:
+        resident_bytes(tmp_path / "try", request.param)
+    except OSError as error:
+        pytest.skip(f"{request.param}: {error.strerror}")
+    return request.param
+
+
+def test_a_file_just_written_and_read_is_resident(on_disk, gauge):
+    path = write(on_disk)
+    path.read_bytes()
+    assert resident_bytes(path, gauge) == (SIZE, SIZE)
+
+
+def test_after_it_was_dropped_nothing_is_resident(on_disk, gauge):
+    path = write(on_disk)
+    drop(path)
+    assert resident_bytes(path, gauge) == (0, SIZE)
+
+
+def test_after_a_part_was_read_again_that_part_is_resident(on_disk, gauge):
+    path = write(on_disk)
+    drop(path)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(descriptor, 1 << 20, 4 << 20)
+    finally:
+        os.close(descriptor)
+    assert resident_bytes(path, gauge) == (1 << 20, SIZE)
+
+
+@pytest.mark.parametrize("pages", [0, 1, 3, 64])
+def test_both_gauges_agree_page_by_page(on_disk, pages):
+    path = write(on_disk)
+    drop(path)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        for number in range(pages):
+            os.pread(descriptor, 1, number * 17 * mmap.PAGESIZE)
+    finally:
+        os.close(descriptor)
+    try:
+        by_cachestat = resident_bytes(path, "cachestat")
+    except OSError as error:
+        pytest.skip(f"cachestat: {error.strerror}")
+    assert by_cachestat == resident_bytes(path, "mincore") == (pages * mmap.PAGESIZE, SIZE)
+
+
+def test_dirty_pages_stay_until_they_are_synced(on_disk, gauge):
+    """Why a drop before the fsync drops nothing, and the fsync comes first."""
+    path = on_disk / "file"
+    with path.open("wb") as file:
+        file.write(os.urandom(SIZE))
+        file.flush()
+        evict([path])
+        dirty = resident_bytes(path, gauge)[0]
+        os.fsync(file.fileno())
+    if not dirty:
+        pytest.skip("the kernel wrote them back by itself")
+    drop(path)
+    assert resident_bytes(path, gauge) == (0, SIZE)
+
+
+def test_in_memory_everything_is_resident_and_nothing_can_be_dropped(gauge):
+    if mount_of(Path("/dev/shm")).file_system != "tmpfs":
+        pytest.skip("there is no file system in memory")
+    with tempfile.TemporaryDirectory(prefix="ckpt-", dir="/dev/shm") as home:
+        path = write(Path(home))
+        evict([path])
+        assert resident_bytes(path, gauge) == (SIZE, SIZE)
+
+
+def test_an_empty_file_has_nothing_to_be_resident(tmp_path, gauge):
+    (tmp_path / "empty").touch()
+    assert resident_bytes(tmp_path / "empty", gauge) == (0, 0)
+
+
+def test_a_missing_file_is_an_error_and_not_zero(tmp_path, gauge):
+    with pytest.raises(FileNotFoundError):
+        resident_bytes(tmp_path / "missing", gauge)
+
+
+def test_a_gauge_is_tried_before_it_is_believed_and_leaves_nothing(on_disk):
+    assert find_gauge(on_disk) in {"cachestat", "mincore"}
+    assert not any(on_disk.iterdir())
+
+
+def test_gauges_that_see_nothing_are_not_believed(tmp_path, monkeypatch):
+    monkeypatch.setattr("pytest_ckpt.targets.posix.residency.resident_bytes", lambda path, _: (0, path.stat().st_size))
+    assert find_gauge(tmp_path) is None
+    assert not any(tmp_path.iterdir())
+
+
+def test_where_the_first_gauge_is_blind_the_second_is_used(tmp_path, monkeypatch):
+    def only_mincore(path, gauge):
+        if gauge == "cachestat":
+            raise OSError(38, "Function not implemented")
+        return path.stat().st_size, path.stat().st_size
+
+    monkeypatch.setattr("pytest_ckpt.targets.posix.residency.resident_bytes", only_mincore)
+    assert find_gauge(tmp_path) == "mincore"
+
+
+def test_the_file_for_the_trial_never_writes_over_another(tmp_path):
+    (tmp_path / f"canary-{os.getpid()}").write_text("mine")
+    with pytest.raises(FileExistsError):
+        find_gauge(tmp_path)
