@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import sys
+
 from pytest_ckpt.targets.posix.power_cut import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
