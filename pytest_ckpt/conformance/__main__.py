@@ -19,8 +19,8 @@ from pytest_ckpt.conformance.context import Book, NotRun, Place
 from pytest_ckpt.conformance.posix.client import AGENT, Client
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import Call, to_line
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.ranks.process.activity import EVENT_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -135,7 +135,7 @@ def make(check: Check, place: Place) -> Observation:
 
 
 def _tell(call: str, path: str) -> None:
-    print(EVENT_MARK + json.dumps({"call": call, "path": path}), file=sys.stderr, flush=True)
+    print(to_line(Call(call=call, path=path)), end="", file=sys.stderr, flush=True)
 
 
 def _lines(check: Check, seen: Observation) -> list[str]:

@@ -8,12 +8,13 @@ from typing import Literal
 DEFAULT_ENGINE = "torch"
 DEFAULT_STRATEGY = "sync"
 
-Scenario = Literal[
-    "", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full"
-]  # fmt: skip
-"""What else goes on, or who takes part; empty for the subject's own saves and loads."""
+Pattern = Literal["storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full"]
+"""What is measured beside the subject's own saves and loads; the fields of `measurement.Patterns`."""
 
-Role = Literal["", "save", "load", "delete", "read"]
+Scenario = Literal["", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full"]
+"""The pattern that an operation is part of; empty for the subject's own saves and loads."""
+
+Action = Literal["", "save", "load", "delete", "read"]
 """What ranks do; ``read``: samples are read and nothing is saved. Empty for what is no operation."""
 
 Stage = Literal["operation", "prepare", "content", "residency", "verify", "drop caches", "remove", "ballast"]
@@ -35,6 +36,7 @@ class Subject:
     strategy: str = DEFAULT_STRATEGY
 
     def __str__(self) -> str:
+        """Return its text."""
         parts = [self.layout]
         if (self.engine, self.strategy) != (DEFAULT_ENGINE, DEFAULT_STRATEGY):
             parts.append(self.engine)
@@ -63,7 +65,7 @@ class Subject:
             name, _, last = name.rpartition("-")
         engine, strategy = (*written, *(DEFAULT_ENGINE, DEFAULT_STRATEGY)[len(written) :])[:2]
         subject = cls(model=name, mode=last, processes=processes, engine=engine, strategy=strategy)
-        if not name or not last or str(subject) != text:
+        if not all((name, last, *written)) or str(subject) != text:
             raise ValueError(f"'{text}' is no subject; llama3-8b-full or llama3-8b-open-16/stream would be")
         return subject
 
@@ -78,14 +80,14 @@ class OperationRef:
 
     subject: Subject
     scenario: Scenario = ""
-    role: Role = ""
+    action: Action = ""
     index: int | None = None
     stage: Stage = "operation"
     level: float = 0.0
 
     def __str__(self) -> str:
         """Return the text for a person: ``llama3-8b-full save 2``, ``llama3-8b-full load 3: residency``."""
-        words = [str(self.scenario or self.role)]
+        words = [str(self.scenario or self.action)]
         if self.index is not None:
             words.append(str(self.index))
         if self.level:

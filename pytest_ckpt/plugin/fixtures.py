@@ -12,6 +12,8 @@ import pytest
 from pytest_ckpt.config.options import command_words
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import Event
+from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import Requirement, decide, decide_observed, not_run
@@ -52,7 +54,7 @@ class TerminalObserver(Observer):
             self._write("\n")
             self._progress = Progress(checkpoints, self._write, live=self._reporter.isatty)
 
-    def heard(self, event: dict[str, Any]) -> None:
+    def heard(self, event: Event) -> None:
         """Show an event."""
         if self._progress:
             self._progress.heard(event)
@@ -99,7 +101,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
     stash = request.config.stash
     bench = stash[SESSION].bench(TerminalObserver(request.config), stash[PLUGINS])
     asked = {item.callspec.params["subject"] for item in request.session.items if _has_subject(item)}  # type: ignore[attr-defined]
-    bench.want(asked)
+    bench.want({c.subject for c in stash[SESSION].plan.checkpoints if str(c.subject) in asked})
     return bench
 
 
@@ -129,7 +131,7 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
             raw = f"observations/{requirement.id}.{subject}.json"
         else:
             verdict, carried = _judge(requirement, subject, session, request.getfixturevalue("bench"))
-            raw = f"measurements/{subject}.json"
+            raw = f"measurements/{Subject.from_text(subject).slug}.json"
         verdict = session.waived(verdict)
         request.node.stash[_CARRIED] = {"verdict": json.dumps(to_plain(verdict)), **carried}
         names = ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
@@ -154,10 +156,10 @@ def carry(item: pytest.Item, report: pytest.TestReport) -> None:
 
 
 def _judge(requirement: Requirement, subject: str, session: Session, bench: Bench) -> tuple[Verdict, dict[str, Any]]:
-    planned = session.plan.of(subject)
+    planned = session.plan.of(Subject.from_text(subject))
     if planned.not_run:
         return not_run(requirement, subject, f"{planned.not_run}.", session.gates), {}
-    measurement = bench.measurement(subject)
+    measurement = bench.measurement(planned.subject)
     verdict = decide(requirement, measurement, session.plan.limits, session.gates)
     kind = _TIMED.get(requirement.id)
     if kind is None:

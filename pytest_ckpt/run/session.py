@@ -220,11 +220,11 @@ class Session:
         asked = self.catalogue[requirement]
         if asked.suite == "conformance":
             return [c.subject for c in asked_checks(asked, self.settings, self.gates)]
-        return [c.subject for c in self.plan.checkpoints]
+        return [str(c.subject) for c in self.plan.checkpoints]
 
     def measurements(self) -> list[Measurement]:
         """Return what has been measured, in the order of the plan."""
-        files = [self.folder / "measurements" / f"{c.subject}.json" for c in self.plan.checkpoints]
+        files = [self.folder / "measurements" / f"{c.subject.slug}.json" for c in self.plan.checkpoints]
         return [read_measurement(file) for file in files if file.exists()]
 
     def observations(self) -> list[Observation]:
@@ -367,7 +367,7 @@ def _facts(
         target_identity=target.identity,
         launcher=checked.launcher,
         environment={
-            "hosts": list(checked.hosts),
+            "hosts": [to_plain(host) for host in checked.hosts],
             "target": checked.target_facts,
             "versions": versions(),
             "launcher": checked.launcher.version,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.ranks.engines.stream.container_layout import Container
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
@@ -36,11 +37,11 @@ class EngineOptions:
 class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
-    With ``contention`` and ``endurance`` the patterns of records.Patterns are measured too; the volume is filled where
-    ``near_full_bytes`` says what a checkpoint needs of it.
+    With ``contention`` and ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled
+    where ``near_full_bytes`` says what a checkpoint needs of it.
     """
 
-    subject: str
+    subject: Subject
     model: str
     mode: str
     processes: int
