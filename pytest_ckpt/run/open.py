@@ -40,14 +40,12 @@ _REMOVE_SECONDS = 120.0
 class OpenRun:
     """A run as its controller has it, until it is closed.
 
-    ``notices`` are sentences for the person who started it, ``system`` what the vendor says of the storage, ``began``
-    the monotonic second in which opening began.
+    ``notices`` are sentences for the person who started it, ``began`` the monotonic second in which opening began.
     """
 
     context: RunContext
     notices: tuple[str, ...] = ()
     signer: Signer | None = None
-    system: dict[str, Any] | None = None
     began: float
     preflight_seconds: float = 0.0
 
@@ -86,7 +84,16 @@ def open_run(
         if probe.exists():
             shutil.copytree(probe, folder / "launches" / "probe")
         context = _context(
-            settings, command, checked, run_id, extras, target=target, small=small, second=second, plugins=plugins
+            settings,
+            command,
+            checked,
+            run_id,
+            extras,
+            target=target,
+            small=small,
+            second=second,
+            plugins=plugins,
+            system=system,
         )
         hide = context.redactor.plain
         write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
@@ -96,7 +103,6 @@ def open_run(
         context=context,
         notices=tuple(notices),
         signer=signer,
-        system=system,
         began=began,
         preflight_seconds=time.monotonic() - began,
     )
@@ -143,6 +149,7 @@ def _context(
     small: OwnFolder | None = None,
     second: SecondClient | None = None,
     plugins: Sequence[dict[str, Any]] = (),
+    system: dict[str, Any] | None = None,
 ) -> RunContext:
     return RunContext(
         run_id=run_id,
@@ -166,6 +173,7 @@ def _context(
             **({"second_client": second.description} if second else {}),
             **({"plugins": list(plugins)} if plugins else {}),
         },
+        system=system,
         catalogue=extended(extras),
     )
 
