@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign", "short", "unreadable"]
@@ -72,3 +72,56 @@ class Durability:
     directories_synced: int
     saves: int
     commits: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A file or object that was finished. ``checksum`` is what the store acknowledged, with its method; empty: none."""
+
+    name: str
+    bytes: int
+    checksum: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DurabilityProof:
+    """What was seen of one rank's durable calls in one save.
+
+    ``observed`` says by whom: the store that made them, calls that were counted, a library that declares them, nobody.
+    ``attempted`` counts before a call, ``returned`` when it returned without error.
+    """
+
+    files_attempted: int
+    files_returned: int
+    folders_attempted: int
+    folders_returned: int
+    observed: Literal["store", "counted calls", "declared by the library", "unseen"] = "store"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitProof:
+    """How a checkpoint was committed, and whether it then stood there under its final name."""
+
+    method: Literal["rename", "marker", "copy", "engine"]
+    is_committed: bool
+    folders_attempted: int = 0
+    folders_returned: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaveTiming:
+    """One save on one rank, in seconds from its own start; None: not reached.
+
+    ``returned``: the job may go on; ``staged``: it may change its state; ``stored``: this rank's bytes are durable;
+    ``committed``: the checkpoint is (on the rank that commits). ``waited_for_previous`` are the seconds that it waited
+    for the save before. A save that blocks reaches the first three at once.
+    """
+
+    returned: float | None
+    staged: float | None
+    stored: float | None
+    committed: float | None
+    waited_for_previous: float = 0.0
+    staged_bytes: int = 0
+    stored_bytes: int = 0
+    phases: dict[str, float] = field(default_factory=dict)

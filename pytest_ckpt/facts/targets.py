@@ -1,0 +1,95 @@
+"""What a target is and where a run works on it: plain data that crosses between processes, never an open handle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Capability = Literal[
+    "paths",  # files have a local path: mmap, libraries that open files themselves
+    "free offsets",  # a file takes writes at any offset, of any size
+    "rename",  # a folder changes its name in one step: how a checkpoint is committed without a marker
+    "locks",  # flock works between processes of a host
+    "page cache",  # a client's page cache may hold what is read; it can be dropped and counted
+    "volume",  # used and free space are known, and may be filled
+    "second mount",  # another mount of the same storage on this host is a client of its own
+]
+Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointRef:
+    """One save of one subject. ``subject`` is its slug; ``number`` counts from 1 over all roles of a run.
+
+    A name that follows from a reference is never used twice in a run where ``attempt`` (from 0) is counted up with
+    every save of the same number.
+    """
+
+    subject: str
+    number: int
+    role: Role = "counted"
+    attempt: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AreaRef:
+    """A run's own area on a target, for whoever attaches to it: ranks, checks, a second client, the cleaner.
+
+    ``opener`` is ``module:function``, a function of (AreaRef, Phases) that returns a Store, imported only where
+    it is used. ``location`` is the area's place in the scheme's own words; ``identity`` tells the area that was made
+    from another one of that name. It holds no secret: credentials come from each process's own environment.
+    """
+
+    scheme: str
+    location: str
+    run_id: str
+    opener: str
+    identity: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capacity:
+    """Space of a target in bytes; what is kept for root is not free."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetFacts:
+    """What a target is, as its check found it before a run.
+
+    ``kind`` is its file system or protocol; ``gate_kind`` names the table of gates that ``auto`` stands for;
+    ``is_local`` says that only this host can write to it; ``capacity`` is None where space has no known end.
+    ``source``, ``mount_point`` and ``options`` are empty where there is no mount.
+    """
+
+    location: str
+    kind: str
+    gate_kind: str
+    is_local: bool
+    capacity: Capacity | None
+    capabilities: frozenset[Capability]
+    source: str = ""
+    mount_point: str = ""
+    options: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetSpec:
+    """A kind of target: one row. ``scheme`` is what stands before ``://``; empty for a path.
+
+    ``make`` is ``module:function``, a function of the location that returns a Target, imported in the controller only.
+    """
+
+    scheme: str
+    help: str
+    make: str
+
+
+TARGETS: dict[str, TargetSpec] = {
+    spec.scheme: spec
+    for spec in (
+        TargetSpec(scheme="", help="a folder on a mounted file system", make="pytest_ckpt.targets.posix:target"),
+    )
+}
