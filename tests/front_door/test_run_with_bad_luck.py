@@ -100,7 +100,9 @@ def test_a_target_that_stops_answering_does_not_hold_the_run(
     target = point / "target"
     target.mkdir()
     sabotage = Sabotage(door.home, "hold", rank=1)
-    started = door.start(*TINY, f"--ckpt-deadline={patience(DEADLINE_SECONDS):.0f}s", target=target, environment=sabotage.environment)
+    started = door.start(
+        *TINY, f"--ckpt-deadline={patience(DEADLINE_SECONDS):.0f}s", target=target, environment=sabotage.environment
+    )
     sabotage.wait_until_held(started)
     with frozen(point):
         sabotage.release()

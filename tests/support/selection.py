@@ -1,6 +1,6 @@
 """Which of the project's own tests run, and beside which others: a plugin that tests/conftest.py loads.
 
-Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests that are marked ``thorough``. Where no file is named,
+Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``. Where no file is named,
 the tests run in one process more than there are cores, a module to a process: most of them wait for other processes.
 Tests marked ``alone`` run while no other test does.
 """
