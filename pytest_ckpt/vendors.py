@@ -163,7 +163,7 @@ def _guarded(said: ExtraRequirement, plugin: str) -> Callable[[Measurement, Clus
             raise
         except BaseException as error:  # also what pytest's own skip and fail raise
             because = f"The judge of plugin {plugin} gave no decision: {in_words(error)}"
-            return Decision(outcome="not run", because=f"{because.rstrip('.')}.")
+            return Decision(outcome="not run", reason="hook failed", because=f"{because.rstrip('.')}.")
 
     return judge
 
@@ -184,4 +184,6 @@ def _checked(said: object, unit: str) -> Decision:
             raise ValueError(f"{name} is {value!r}, and a finite number or None is expected")
     if said.unit not in ("", unit):
         raise ValueError(f"the unit is {said.unit!r}, and that of the requirement is {unit!r}")
-    return dataclasses.replace(said, unit=unit, detail=tuple(_texts(said.detail, "the lines of detail")))
+    return dataclasses.replace(
+        said, reason="plugin", unit=unit, detail=tuple(_texts(said.detail, "the lines of detail"))
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.wording import describe_blocked
 from pytest_ckpt.support.units import format_count, format_seconds
 
@@ -148,31 +148,39 @@ def judge_observation(observation: Observation, limit: float | None) -> Decision
     if observation.blocked:
         because = _sentence(describe_blocked(observation.blocked))
         stack = tuple(observation.blocked.stack.splitlines())
-        return Decision(outcome="failed", because=because, detail=(*stack, *_reproduce(observation)))
+        detail = (*stack, *_reproduce(observation))
+        return Decision(outcome="failed", reason="hung", because=because, detail=detail)
     if observation.not_run:
         because, _, more = observation.not_run.partition("\n")
         detail = (*more.splitlines(), *_reproduce(observation))
-        return Decision(outcome="not run", because=_sentence(because), detail=detail)
+        return not_decided("check broke", _sentence(because), detail)
     measured, unit = observation.measured, observation.unit
     detail = (*(_line(a) for a in observation.anomalies), *_facts(observation), *_reproduce(observation))
     if observation.anomaly_count:
         first = observation.anomalies[0]
         count = f" ({format_count(observation.anomaly_count)} such findings)" if observation.anomaly_count > 1 else ""
-        because = f"{first.kind}: {first.where}: seen {first.seen}, expected {first.expected}{count}."
-        return Decision(outcome="failed", because=_sentence(because), measured=measured, unit=unit, detail=detail)
+        because = _sentence(f"{first.kind}: {first.where}: seen {first.seen}, expected {first.expected}{count}.")
+        return Decision(
+            outcome="failed", reason="anomaly", because=because, measured=measured, unit=unit, detail=detail
+        )
     tried = f"{format_count(observation.trials)} trial{'' if observation.trials == 1 else 's'}"
     if measured is None:
         if not observation.trials:
-            return Decision(outcome="not run", because="The check ended without a single trial.")
-        return Decision(outcome="met", because=f"Nothing wrong in {tried}.", detail=detail)
+            return not_decided("too few", "The check ended without a single trial.")
+        return Decision(outcome="met", reason="met", because=f"Nothing wrong in {tried}.", detail=detail)
     if limit is None:
         return Decision(
-            outcome="met", because=f"Nothing wrong in {tried}.", measured=measured, unit=unit, detail=detail
+            outcome="met",
+            reason="met",
+            because=f"Nothing wrong in {tried}.",
+            measured=measured,
+            unit=unit,
+            detail=detail,
         )
     figure = format_seconds if unit == "s" else "{:g}".format
     if measured > limit:
         because = f"It took {figure(measured)}, and {figure(limit)} are allowed, in {tried}."
-        return measured_as("failed", measured, limit, unit, because, detail)
+        return measured_as("over limit", measured, limit, unit, because, detail)
     because = f"At worst {figure(measured)} (at most {figure(limit)}) in {tried}."
     return measured_as("met", measured, limit, unit, because, detail)
 

@@ -11,7 +11,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.settings import ACCEPTANCE, SUITES
-from pytest_ckpt.facts.verdict import Grade, Verdict
+from pytest_ckpt.facts.verdict import Grade, Reason, Verdict
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, not_run, row
 from pytest_ckpt.judging.waivers import expired, waive
@@ -65,18 +65,18 @@ def judge_run(
     chosen = chosen_suites(settings, gates, catalogue)
     complete = []
     for requirement in asked_requirements(settings, gates, catalogue):
-        unchosen = (
-            "" if requirement.suite in chosen else f"Its suite, {requirement.suite}, was not chosen (--ckpt-suite)."
-        )
-        for subject, reason in _subjects(requirement, plan, settings, gates):
+        for subject, reason, because in _subjects(requirement, plan, settings, gates):
             verdict = known.get((requirement.id, subject))
-            complete.append(verdict or not_run(requirement, subject, unchosen or reason or NO_TEST, gates))
+            if verdict is None and requirement.suite not in chosen:
+                unselected = f"Its suite, {requirement.suite}, was not chosen (--ckpt-suite)."
+                verdict = not_run(requirement, subject, "not selected", unselected, gates)
+            complete.append(verdict or not_run(requirement, subject, reason, because, gates))
     complete = waive(complete, waivers, day)
     order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
     # Subject by subject; what is asked of the target as a whole stands last.
     complete.sort(key=lambda v: order.get(v.subject, len(order)))
     failed = [v for v in complete if v.outcome == "failed" and v.severity == "required"]
-    missing = [v for v in complete if v.outcome == "not run" and (v.severity == "required" or v.because == NO_TEST)]
+    missing = [v for v in complete if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]
     waived = [v for v in complete if v.outcome == "waived" and v.severity == "required"]
     rehearsals = _rehearsal_reasons(plan, settings, gates) + _reread_reasons(settings, measurements)
     rehearsals += _basis_reasons(measurements)
@@ -160,12 +160,17 @@ def _gates_something(requirement: Requirement, settings: Settings, gates: Gates)
     return any(gates.kind(c.requirement, c.subject, requirement.severity) != "advisory" for c in checks)
 
 
-def _subjects(requirement: Requirement, plan: Plan, settings: Settings, gates: Gates) -> list[tuple[str, str]]:
-    """Return (subject, why it cannot run) of everything that a requirement is judged on."""
+def _subjects(requirement: Requirement, plan: Plan, settings: Settings, gates: Gates) -> list[tuple[str, Reason, str]]:
+    """Return (subject, reason, sentence) of everything that a requirement is judged on: why it has no verdict yet."""
     if requirement.suite != "conformance":
-        return [(str(c.subject), c.not_run or "") for c in plan.checkpoints]
-    checks = asked_checks(requirement, settings, gates)
-    return [(c.subject, "" if is_given(c, settings) else missing_need(c)) for c in checks]
+        return [
+            (str(c.subject), "not planned", c.not_run) if c.not_run else (str(c.subject), "no test", NO_TEST)
+            for c in plan.checkpoints
+        ]
+    return [
+        (c.subject, "no test", NO_TEST) if is_given(c, settings) else (c.subject, "not given", missing_need(c))
+        for c in asked_checks(requirement, settings, gates)
+    ]
 
 
 def known_subjects(
@@ -173,7 +178,7 @@ def known_subjects(
 ) -> dict[str, list[str]]:
     """Return every requirement of a run with what it is judged on."""
     asked = asked_requirements(settings, gates, catalogue)
-    return {r.id: [subject for subject, _ in _subjects(r, plan, settings, gates)] for r in asked}
+    return {r.id: [subject for subject, _, _ in _subjects(r, plan, settings, gates)] for r in asked}
 
 
 def possible_grade(

@@ -53,7 +53,7 @@ FULL_TARGET = """
 import os, sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.ranks.engines import stream
+    from pytest_ckpt.ranks.engines.stream import engine as stream
 
     target, write, in_request = os.environ["FULL_TARGET"], stream.StreamEngine.write, []
     stream._allocate = lambda *_: None

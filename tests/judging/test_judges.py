@@ -55,7 +55,7 @@ def test_every_requirement_has_a_text_for_the_buyer_and_a_source():
 
 
 def test_what_is_not_judged_has_no_numbers():
-    verdict = not_run(REQUIREMENTS["SAVE"], str(SUBJECT), "it was deselected.", GATES)
+    verdict = not_run(REQUIREMENTS["SAVE"], str(SUBJECT), "no test", "it was deselected.", GATES)
     assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("not run", None, None, None)
 
 
