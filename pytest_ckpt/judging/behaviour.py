@@ -146,7 +146,7 @@ BEHAVIOURS = (
 def judge_observation(observation: Observation, limit: float | None) -> Decision:
     """A healthy target shows no anomaly, and its figure stays within the limit where there is one."""
     if observation.blocked:
-        because = _sentence(describe_blocked(observation.blocked))
+        because = describe_blocked(observation.blocked)
         stack = tuple(observation.blocked.stack.splitlines())
         detail = (*stack, *_reproduce(observation))
         return Decision(outcome="failed", reason="hung", because=because, detail=detail)
