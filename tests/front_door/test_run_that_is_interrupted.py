@@ -141,7 +141,9 @@ def test_a_killed_controllers_run_is_judged_from_what_its_folder_holds(door: Fro
     assert document["grade"] == "incomplete"
     assert document["run"]["id"] == started.run_id
     outcomes = {s: {v["outcome"] for v in document["requirements"] if v["subject"] == s} for s in (FIRST, SECOND)}
-    assert outcomes == {FIRST: {"met"}, SECOND: {"not run"}}
+    assert outcomes[SECOND] == {"not run"}
+    assert "met" in outcomes[FIRST]
+    assert "not run" not in outcomes[FIRST]
     (missing,) = (reason for reason in document["grade_reasons"] if SECOND in reason)
     assert all(name in missing for name in REQUIRED)
     assert any(f"rm -r -- {left}" in sentence for sentence in document["left_behind"])
