@@ -68,7 +68,7 @@ def statfs(context: CheckContext, book: Book) -> None:
     Others write and remove meanwhile, and some storage tells its free space late: up to three files are written, and
     the fall since before any of them counts.
     """
-    patience = BY_NAME["CAPABILITIES.statfs"].limit or 0.0
+    patience = min(BY_NAME["CAPABILITIES.statfs"].limit or 0.0, context.space_seconds)
     size = context.count(_SPACE_BYTES, minimum=_LEAST_BYTES)
     space = os.statvfs(context.folder)
     free = space.f_bavail * space.f_frsize

@@ -70,13 +70,12 @@ def second_client(context: CheckContext, book: Book) -> None:
     """Create names while the other client lists: it misses none that was there before, and in the end sees all."""
     other, folder = context.second()
     seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
-    meanwhile = context.count(_MEANWHILE, minimum=200)
+    before = [f"before-{number:05d}" for number in range(context.count(_BEFORE, minimum=200))]
+    new = [f"new-{number:05d}" for number in range(context.count(_MEANWHILE, minimum=200))]
     listings = rounds = 0
     while listings < context.count(100, minimum=5) and not book.anomaly_count:
         path, theirs = context.folder / f"round-{rounds}", f"{folder}/round-{rounds}"
         path.mkdir()
-        before = [f"before-{number:05d}" for number in range(_BEFORE)]
-        new = [f"new-{number:05d}" for number in range(meanwhile)]
         _create(path, before)
         _compare(book, f"{path}, listed by the client that created the files", _listed(path), before)
         if book.anomaly_count:

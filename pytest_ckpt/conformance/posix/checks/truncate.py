@@ -27,7 +27,7 @@ _Answer = TypeVar("_Answer")
 def concurrent(context: CheckContext, book: Book) -> None:
     """Open one file with O_TRUNC and write it from several processes again and again; measure the longest call.
 
-    A process that stays in one call for longer than ``patience_seconds`` is reported, with its kernel stack, and killed.
+    A process in one call for longer than ``patience_seconds`` is reported, with its kernel stack, and killed.
     """
     path = context.folder / "truncated"
     times = context.count(_TIMES, minimum=30)
