@@ -165,7 +165,6 @@ class FrontDoor:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.target = home / "target"
-        self.target.mkdir(exist_ok=True)
         self._started: list[Started] = []
 
     def start(
@@ -248,6 +247,7 @@ class FrontDoor:
 def opened_door(home: Path) -> Iterator[FrontDoor]:
     """Give a front door in an empty folder and close it behind the test."""
     door = FrontDoor(home)
+    door.target.mkdir(exist_ok=True)
     try:
         yield door
     finally:
