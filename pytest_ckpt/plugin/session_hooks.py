@@ -1,4 +1,4 @@
-"""pytest's face: hooks and nothing else. Everything heavy is imported inside them, and only when there is a target."""
+"""pytest's face: hooks and nothing else. Without a target only the table of options is imported."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ckpt.config.options import OPTIONS, add_options, resolve
-from pytest_ckpt.support.errors import UsageError, nearest
+from pytest_ckpt.facts.options import GROUPS, OPTIONS, declaration
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 _FOLDER, _FACTS, _HOOKED = "pytest_ckpt_folder", "pytest_ckpt_facts", "pytest_ckpt_hooked"
 _SUITES = "pytest_ckpt.suites"
+_OURS = ("--ckpt", "--clu")
 # Options with which pytest runs no test.
 _LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
 _NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
@@ -39,10 +39,27 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare every option, on the command line and in ini files."""
-    group = parser.getgroup("ckpt", "acceptance of storage for AI checkpoints (pytest-ckpt)")
-    add_options(group.addoption)
+    groups = {name: parser.getgroup(f"ckpt {name}", f"pytest-ckpt: {name}") for name in GROUPS}
     for option in OPTIONS:
+        groups[option.group].addoption(*option.flags, **declaration(option))
         parser.addini(option.ini_name, option.help, default=None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Generator[None, object, object]:
+    """Refuse an option that looks like one of ours and is none, once every plugin has declared its own."""
+    result = yield
+    if any(word.startswith(_OURS) for word in args):
+        _, unknown = parser.parse_known_and_unknown_args(args)
+        if wrong := [word for word in unknown if word.startswith(_OURS)]:
+            from pytest_ckpt.support.errors import nearest  # noqa: PLC0415
+
+            flags = [flag for option in OPTIONS for flag in option.flags]
+            said = wrong[0].partition("=")[0]
+            raise pytest.UsageError(
+                f"{said} is no option{nearest(said, flags)}.\n  pytest --help lists the options of pytest-ckpt."
+            )
+    return result
 
 
 @pytest.hookimpl(trylast=True)
@@ -60,6 +77,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if config.option.help or getattr(config.option, "version", 0):
         return
+    from pytest_ckpt.support.errors import UsageError  # noqa: PLC0415
+
     try:
         _open(config, said, ini)
     except UsageError as error:
@@ -67,6 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _open(config: pytest.Config, said: dict[str, str | None], ini: dict[str, str | None]) -> None:
+    from pytest_ckpt.config.options import resolve  # noqa: PLC0415
     from pytest_ckpt.launching.launcher import refuse_inside_mpi  # noqa: PLC0415
     from pytest_ckpt.plugin import fixtures  # noqa: PLC0415
     from pytest_ckpt.plugin.vendor_hooks import Plugins  # noqa: PLC0415
@@ -104,7 +124,9 @@ def _join(config: pytest.Config, plugins: Plugins, said: dict[str, str | None], 
     """Take part, in a worker of xdist, in the run that the controller opened, by what it was told by plugins."""
     from pathlib import Path  # noqa: PLC0415
 
+    from pytest_ckpt.config.options import resolve  # noqa: PLC0415
     from pytest_ckpt.run.session import Session  # noqa: PLC0415
+    from pytest_ckpt.support.errors import UsageError  # noqa: PLC0415
 
     told = config.workerinput  # type: ignore[attr-defined]
     settings = resolve(said, ini, hooked={name: (source, text) for name, (source, text) in told[_HOOKED].items()})
@@ -227,6 +249,8 @@ def _requirement(mark: pytest.Mark, session: Session, test: str, config: pytest.
     said = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
     if isinstance(said, str) and said in session.catalogue:
         return said
+    from pytest_ckpt.support.errors import nearest  # noqa: PLC0415
+
     config.stash[_REFUSED].append(
         f"{test} judges {said!r}, which is no requirement of this run{nearest(str(said), session.catalogue)}.\n"
         "  A plugin says its own with the hook pytest_ckpt_requirements."
