@@ -64,6 +64,16 @@ def _value(hint: Any, value: Any) -> Any:
     return value
 
 
+def shared(kind: type, *sources: object) -> dict[str, Any]:
+    """Return, for each field of ``kind``, the attribute of that name of the first source that has one."""
+    found = {}
+    for field in dataclasses.fields(kind):
+        source = next((s for s in sources if hasattr(s, field.name)), None)
+        if source is not None:
+            found[field.name] = getattr(source, field.name)
+    return found
+
+
 def misfits(record: Any, place: str = "") -> Iterator[str]:
     """Yield a sentence for every value in a record that is not of its field's type; for records of another hand."""
     for name, hint in _hints(typing.cast("Hashable", type(record))).items():

@@ -10,6 +10,7 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import ACCEPTANCE, SUITES
 from pytest_ckpt.facts.verdict import Grade, Reason, Verdict
 from pytest_ckpt.judging.behaviour import missing_need
@@ -338,20 +339,11 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
     """Name every setting that is not the default of an acceptance run, where it came from, and what gates relax."""
-    own = {
-        "--ckpt-target",
-        "--ckpt-cluster",
-        "--ckpt-report",
-        "--ckpt-config",
-        "--ckpt-pdf",
-        "--ckpt-sign",
-        "--ckpt-history",
-        "--ckpt-system",
-    }
+    disclosed = {option.flag for option in with_role("disclosed")}
     return [
         f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
         for o in settings.origins
-        if o.value != o.default and o.option not in own
+        if o.value != o.default and o.option in disclosed
     ] + [f"relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
 
 

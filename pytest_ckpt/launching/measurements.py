@@ -87,28 +87,7 @@ class Measurements:
             processes=planned[0].layout.processes,
             folder=str(self._context.target.path),
             deadline_seconds=settings.deadline_seconds,
-            tasks=tuple(
-                Task(
-                    subject=c.subject,
-                    model=c.layout.model.name,
-                    mode=c.layout.mode,
-                    processes=c.layout.processes,
-                    scale=c.layout.scale,
-                    operations=c.operations,
-                    engine=settings.engine,
-                    seed=self._context.seed,
-                    drop_caches=settings.drop_caches,
-                    keep=settings.keep,
-                    retain=settings.retain,
-                    data_pairs=settings.data_pairs,
-                    compressible=settings.compressible,
-                    contention=settings.asks_contention,
-                    endurance=settings.asks_endurance,
-                    duration_seconds=settings.duration_seconds,
-                    near_full_bytes=c.checkpoint_bytes if settings.near_full else 0,
-                )
-                for c in planned
-            ),
+            tasks=tuple(Task.of(c, settings, self._context.seed) for c in planned),
         )
         events = self._context.folder / "events.jsonl"
         # What plugins have not seen yet is not handed out, whatever ends this process.

@@ -29,10 +29,14 @@ class Timed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Carried:
-    """What one test decided; ``timed`` is None where no times were judged."""
+    """What one test decided; ``timed`` is None where no times were judged.
 
-    verdict: Verdict
+    ``crash`` is the sentence of an error of our own; there is no verdict then.
+    """
+
+    verdict: Verdict | None = None
     timed: Timed | None = None
+    crash: str = ""
 
 
 def hang(carried: Carried, report: pytest.TestReport) -> None:

@@ -25,6 +25,7 @@ from pytest_ckpt.launching.progress import Progress
 from pytest_ckpt.plugin.carried import Carried, Timed, hang
 from pytest_ckpt.plugin.stash import PLUGINS, RUN
 from pytest_ckpt.report.text import failure_text
+from pytest_ckpt.run.crash import keep_traceback
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -121,6 +122,14 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
     requirement = run.catalogue[mark.args[0]]
 
     def decide_and_tell(subject: str) -> None:
+        try:
+            _decide_and_tell(subject)
+        except Exception as error:
+            sentence = keep_traceback(error, run.folder, run.redactor)
+            request.node.stash[_CARRIED] = Carried(crash=sentence)
+            pytest.fail(sentence, pytrace=False)
+
+    def _decide_and_tell(subject: str) -> None:
         if subject not in (known := run.subjects(requirement.id)):
             pytest.fail(f"'{subject}' is no subject of {requirement.id}; it has {', '.join(known)}", pytrace=False)
         if requirement.suite == "conformance":

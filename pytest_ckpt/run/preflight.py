@@ -18,6 +18,7 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.launching.second_client import check_second_mount
 from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.environment import target_facts
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 # Rounding must not make a proposed scale too large.
 _SLACK = 0.99
 _SMALLEST_SCALE = 1e-6
-_OURS = ("session.json", "report.json")
+_OURS = ("session.json", "report.json", CRASH_FILE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

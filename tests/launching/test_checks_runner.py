@@ -83,7 +83,7 @@ def test_what_a_check_saw_comes_back_whole(run: Run, tmp_path: Path) -> None:
 def test_a_check_that_cannot_be_made_gives_its_reason(run: Run) -> None:
     seen = run(
         """
-        from pytest_ckpt.conformance.context import NotRun
+        from pytest_ckpt.conformance.not_run import NotRun
         def calls(place, book):
             raise NotRun("there is no second client")
         """

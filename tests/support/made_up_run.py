@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.config.gate_files import load_gates
-from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import (
     DurabilityCounted,
@@ -58,7 +58,7 @@ def make_run(
 ) -> dict[str, Any]:
     """Write a run folder whose saves and loads take about so many seconds; return its report."""
     said = OPTIONS_OF_A_SMALL_RUN | (options or {})
-    settings = resolve({o.ini_name: said.get(o.ini_name) for o in OPTIONS}, {})
+    settings = resolve(said, {})
     plan = plan_run(settings, file_system="ext4", is_local=True)
     rng = random.Random(seed)
     measurements = [_measurement(rng, c, save, load, noise) for c in plan.checkpoints if not c.not_run]

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.codec import shared
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 from pytest_ckpt.facts.subject import Subject
 
@@ -56,6 +63,18 @@ class Task:
     endurance: bool = False
     duration_seconds: float = 0.0
     near_full_bytes: int = 0
+
+    @classmethod
+    def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
+        """Return the measurement that a plan and the settings of its run ask for."""
+        own = {
+            "model": planned.layout.model.name,
+            "seed": seed,
+            "contention": settings.asks_contention,
+            "endurance": settings.asks_endurance,
+            "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
+        }
+        return cls(**shared(cls, planned, planned.layout, settings) | own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
