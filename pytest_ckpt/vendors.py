@@ -12,9 +12,10 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, get_args
 
+from pytest_ckpt.facts.environment import PluginFacts
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.verdict import Severity
@@ -62,21 +63,6 @@ class Section:
     paragraphs: Sequence[str] = ()
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PluginFacts:
-    """A plugin that takes part in a run, the hooks that it implements, and what it told of the environment."""
-
-    name: str
-    version: str
-    hooks: tuple[str, ...]
-    facts: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """Name and version."""
-        return f"{self.name} {self.version}".rstrip()
 
 
 def read_requirement(said: object, plugin: str) -> Requirement:

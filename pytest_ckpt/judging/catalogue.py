@@ -6,7 +6,7 @@ import ast
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pytest_ckpt.facts.checks import CHECKS
@@ -216,10 +216,22 @@ def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
     return {**REQUIREMENTS, **{r.id: r for r in extras if r.id not in REQUIREMENTS}}
 
 
-def row(requirement: Requirement) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatalogueRow:
+    """A requirement as the catalogue of a report shows it."""
+
+    id: str
+    title: str
+    severity: Severity
+    text: str
+    source: str
+    suite: str
+    plugin: str
+
+
+def row(requirement: Requirement) -> CatalogueRow:
     """Return a requirement as the catalogue of a report shows it."""
-    names = ("id", "title", "severity", "text", "source", "suite", "plugin")
-    return {name: getattr(requirement, name) for name in names}
+    return CatalogueRow(**{f.name: getattr(requirement, f.name) for f in fields(CatalogueRow)})
 
 
 def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.checks import CHECKS
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.environment import PluginFacts
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
@@ -44,6 +45,37 @@ class Judgement:
     grade: Grade
     reasons: tuple[str, ...]
     exit_code: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterSize:
+    """The largest cluster, in accelerators, whose limits a subject met; None where nothing was measured."""
+
+    subject: str
+    save: int | None
+    load: int | None
+    overall: int | None
+    projected: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A way to choose the interval between checkpoints, and the effective training time ratio that it gives."""
+
+    name: str
+    interval_seconds: float
+    effective_training_time_ratio: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingRow:
+    """What the measured times of a subject, at full size, mean for training."""
+
+    subject: str
+    save_seconds: float
+    load_seconds: float
+    projected: bool
+    intervals: tuple[Interval, ...]
 
 
 def judge_run(
@@ -280,7 +312,7 @@ def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgem
     )
 
 
-def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
     """Return the largest cluster that each measurement would serve; projected where it was not at full size."""
     rows = []
     for m in measurements:
@@ -289,18 +321,18 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
         by_load = largest_cluster_for_load(load, plan.limits) if load else None
         overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
         rows.append(
-            {
-                "subject": str(m.subject),
-                "save": by_save,
-                "load": by_load,
-                "overall": overall,
-                "projected": m.bytes != m.full_bytes,
-            }
+            ClusterSize(
+                subject=str(m.subject),
+                save=by_save,
+                load=by_load,
+                overall=overall,
+                projected=m.bytes != m.full_bytes,
+            )
         )
     return rows
 
 
-def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[TrainingRow]:
     """Return what the measured times mean for training: the intervals of the rule, of Young and of Daly.
 
     Each comes with the effective training time ratio that it gives (restart of the job itself counted as zero).
@@ -317,22 +349,22 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
             "Daly": daly_interval_seconds(save, mttf),
         }
         rows.append(
-            {
-                "subject": str(m.subject),
-                "save_seconds": save,
-                "load_seconds": load,
-                "projected": m.bytes != m.full_bytes,
-                "intervals": [
-                    {
-                        "name": name,
-                        "interval_seconds": seconds,
-                        "effective_training_time_ratio": effective_training_time_ratio(
+            TrainingRow(
+                subject=str(m.subject),
+                save_seconds=save,
+                load_seconds=load,
+                projected=m.bytes != m.full_bytes,
+                intervals=tuple(
+                    Interval(
+                        name=name,
+                        interval_seconds=seconds,
+                        effective_training_time_ratio=effective_training_time_ratio(
                             save_seconds=save, load_seconds=load, interval_seconds=seconds, mttf_seconds=mttf
                         ),
-                    }
+                    )
                     for name, seconds in intervals.items()
-                ],
-            }
+                ),
+            )
         )
     return rows
 
@@ -347,14 +379,12 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
     ] + [f"relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
 
 
-def plugin_sentences(environment: Mapping[str, Any]) -> list[str]:
+def plugin_sentences(plugins: Iterable[PluginFacts]) -> list[str]:
     """Name every plugin that took part, its version and its hooks."""
-    sentences = []
-    for plugin in environment.get("plugins") or ():
-        hooks = ", ".join(hook.removeprefix("pytest_ckpt_") for hook in plugin["hooks"])
-        label = f"{plugin['name']} {plugin['version']}".rstrip()
-        sentences.append(f"plugin {label} takes part with {hooks}")
-    return sentences
+    return [
+        f"plugin {p.label} takes part with {', '.join(hook.removeprefix('pytest_ckpt_') for hook in p.hooks)}"
+        for p in plugins
+    ]
 
 
 def make_document(
@@ -377,6 +407,7 @@ def make_document(
     """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it."""
     plain_plan = plan.to_plain()
     sizes = cluster_sizes(plan, measurements)
+    plugins = [from_plain(PluginFacts, plugin) for plugin in environment.get("plugins") or ()]
     document = {
         "schema": SCHEMA,
         "run": run,
@@ -396,7 +427,7 @@ def make_document(
         "system": system,
         "environment": environment,
         "settings": settings.origins,
-        "disclosures": disclosures(settings, gates) + plugin_sentences(environment),
+        "disclosures": disclosures(settings, gates) + plugin_sentences(plugins),
         "sections": [],
         "stages": stages,
         "left_behind": left_behind,

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
+from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher

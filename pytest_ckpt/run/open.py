@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.system_description import read_system
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.environment import Environment, PluginFacts
 from pytest_ckpt.judging.catalogue import Requirement, extended
 from pytest_ckpt.launching.launch_context import OwnFolder
 from pytest_ckpt.launching.recorder import write_atomically
@@ -58,7 +58,7 @@ def open_run(
     settings: Settings,
     command: Sequence[str],
     extras: Sequence[Requirement] = (),
-    plugins: Sequence[dict[str, Any]] = (),
+    plugins: Sequence[PluginFacts] = (),
 ) -> OpenRun:
     """Check everything, then make the run folder and the folder on the target. Raises UsageError and Crash.
 
@@ -80,7 +80,7 @@ def _open(
     settings: Settings,
     command: Sequence[str],
     extras: Sequence[Requirement],
-    plugins: Sequence[dict[str, Any]],
+    plugins: Sequence[PluginFacts],
     folder: Path,
 ) -> OpenRun:
     began = time.monotonic()
@@ -171,7 +171,7 @@ def _context(
     target: OwnFolder,
     small: OwnFolder | None = None,
     second: SecondClient | None = None,
-    plugins: Sequence[dict[str, Any]] = (),
+    plugins: Sequence[PluginFacts] = (),
     system: dict[str, Any] | None = None,
 ) -> RunContext:
     return RunContext(
@@ -188,14 +188,14 @@ def _context(
         command=tuple(command),
         gates=checked.gates,
         waivers=checked.waivers,
-        environment={
-            "hosts": [to_plain(host) for host in checked.hosts],
-            "target": checked.target_facts,
-            "versions": versions(),
-            "launcher": checked.launcher.version,
-            **({"second_client": second.description} if second else {}),
-            **({"plugins": list(plugins)} if plugins else {}),
-        },
+        environment=Environment(
+            hosts=checked.hosts,
+            target=checked.target_facts,
+            versions=versions(),
+            launcher=checked.launcher.version,
+            second_client=second.description if second else "",
+            plugins=tuple(plugins),
+        ),
         system=system,
         catalogue=extended(extras),
     )

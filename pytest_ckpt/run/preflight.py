@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.gate_files import load_waivers, settle
-from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
+from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
 from pytest_ckpt.judging.grading import known_subjects
