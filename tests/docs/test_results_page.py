@@ -27,7 +27,8 @@ RECORDS = {
     name: kind
     for module in (failure, measurement, observation, proofs, verdict)
     for name, kind in vars(module).items()
-    if dataclasses.is_dataclass(kind)
+    # A subject is written as its text.
+    if dataclasses.is_dataclass(kind) and not hasattr(kind, "from_text")
 }
 # Which section has the fields of which object: of the schema, and of the records that are written as they are.
 OF_SCHEMA = {
@@ -38,6 +39,7 @@ OF_SCHEMA = {
     "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
     "beside_neighbour": "patterns", "beside_reads": "patterns", "failure": "failure", "observation": "observations",
     "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "published": "published",
+    "operation_reference": "failure", "blocked_call": "observations",
     "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip
 OF_RECORDS = {
@@ -46,7 +48,8 @@ OF_RECORDS = {
     "DataEffect": "retention and data", "Patterns": "patterns", "LoadPattern": "patterns",
     "BesideNeighbour": "patterns", "BesideReads": "patterns", "Endurance": "patterns", "NearFull": "patterns",
     "FillLevel": "patterns",
-    "Failure": "failure", "RankFacts": "measurements", "Observation": "observations", "Anomaly": "observations",
+    "Failure": "failure", "OperationRef": "failure", "BlockedCall": "observations",
+    "RankFacts": "measurements", "Observation": "observations", "Anomaly": "observations",
     "Verdict": "requirements",
 }  # fmt: skip
 # Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.
