@@ -16,6 +16,9 @@ Capability = Literal[
 ]
 Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance"]
 
+NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
+"""What scenarios and requirements need of a target beside saves and loads; where it is missing, they are left out."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointRef:

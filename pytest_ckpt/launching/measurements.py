@@ -23,12 +23,14 @@ from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.launching.layout_cache import lay_out
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
-from pytest_ckpt.ranks.process.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task, checkpoint_name, partial_name
+from pytest_ckpt.ranks.process.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
+from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
+from pytest_ckpt.targets.posix.run_folder import area_of
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -112,7 +114,7 @@ class Bench:
         job = Job(
             options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth, containers=containers),
             processes=planned[0].layout.processes,
-            folder=str(self._target_folder),
+            area=area_of(self._target_folder, self._run_id, self._target_identity),
             deadline_seconds=settings.deadline_seconds,
             tasks=tuple(
                 Task(
