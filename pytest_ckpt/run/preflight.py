@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.gate_files import load_waivers, settle
+from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
 from pytest_ckpt.judging.grading import known_subjects
@@ -19,13 +18,14 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.launching.second_client import check_second_mount
 from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.environment import target_facts
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
-from pytest_ckpt.targets.posix.mounts import Mount, mount_of
+from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.run_folder import area_of, check_small_folder, check_target
 from pytest_ckpt.targets.posix.volume import volume_of
 
@@ -39,34 +39,34 @@ if TYPE_CHECKING:
 # Rounding must not make a proposed scale too large.
 _SLACK = 0.99
 _SMALLEST_SCALE = 1e-6
-_OURS = ("session.json", "report.json")
+_OURS = ("session.json", "report.json", CRASH_FILE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preflight:
-    """What was found to be in order. ``probe`` is the folder with the evidence of the first launch.
-
-    ``settings`` are the run's, with the suites that the gates choose.
-    """
+    """What was found to be in order. ``settings`` are the run's, with the suites that the gates choose."""
 
     settings: Settings
     gates: Gates
     waivers: tuple[Waiver, ...]
     target: Path
-    mount: Mount
     plan: Plan
     launcher: Launcher
-    hosts: tuple[dict[str, Any], ...]
+    hosts: tuple[HostFacts, ...]
     target_facts: dict[str, Any]
-    probe: Path | None
 
 
 def check(
-    settings: Settings, run_id: str, *, launch: bool = True, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+    settings: Settings,
+    run_id: str,
+    *,
+    probe: Path | None = None,
+    catalogue: Mapping[str, Requirement] = REQUIREMENTS,
 ) -> Preflight:
     """Check settings, target, space, launcher, hosts and memory; raise UsageError at the first that is wrong.
 
-    With ``launch`` the ranks are started once, without torch, to see their hosts.
+    With ``probe`` the ranks are started once, without torch, to see their hosts; the evidence of that launch is put
+    into the folder that it names.
     """
     if not settings.target:
         raise UsageError(
@@ -94,27 +94,19 @@ def check(
     if settings.measures:
         check_space(plan, settings, facts["free_bytes"])
     launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
-    hosts: tuple[dict[str, Any], ...] = ()
-    probe = None
-    if launch and plan.runnable and settings.measures:
-        probe = Path(tempfile.mkdtemp(prefix="pytest-ckpt-probe-")) / "probe"
-        try:
-            hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)
-            check_memory(plan, hosts)
-        except BaseException:
-            shutil.rmtree(probe.parent, ignore_errors=True)
-            raise
+    hosts: tuple[HostFacts, ...] = ()
+    if probe and plan.runnable and settings.measures:
+        hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)
+        check_memory(plan, hosts)
     return Preflight(
         settings=settings,
         gates=gates,
         waivers=waivers,
         target=target,
-        mount=mount,
         plan=plan,
         launcher=launcher,
         hosts=hosts,
         target_facts=facts,
-        probe=probe,
     )
 
 
@@ -183,19 +175,19 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
     )
 
 
-def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
+def check_memory(plan: Plan, hosts: tuple[HostFacts, ...]) -> None:
     """Refuse a plan whose ranks do not fit the memory of their hosts."""
     for planned in plan.runnable:
         ranks = planned.rank_memory_bytes
         for host in hosts:
-            need = sum(ranks[r] for r in host["ranks"] if r < len(ranks))
-            there = host["memory_available_bytes"]
+            need = sum(ranks[r] for r in host.ranks if r < len(ranks))
+            there = host.memory_available_bytes
             if need > there:
-                state = sum(planned.state_bytes[r] for r in host["ranks"] if r < len(ranks))
+                state = sum(planned.state_bytes[r] for r in host.ranks if r < len(ranks))
                 rehearse = _rehearse(_scale_that_fits(planned.layout.scale, need, state, there))
                 ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model", rehearse)
                 raise UsageError(
-                    f"Too little memory on {host['host']}: {planned.layout.processes} ranks for "
+                    f"Too little memory on {host.host}: {planned.layout.processes} ranks for "
                     f"{planned.subject} need {format_bytes(need)} there, and {format_bytes(there)} are available.",
                     ", or ".join(filter(None, ways)) + ".",
                 )
@@ -203,13 +195,13 @@ def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
 
 def _see_hosts(
     settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Path, folder: Path
-) -> tuple[dict[str, Any], ...]:
+) -> tuple[HostFacts, ...]:
     processes = max(c.layout.processes for c in plan.runnable)
-    hosts: list[dict[str, Any]] = []
+    hosts: list[HostFacts] = []
 
-    def heard(event: dict[str, Any]) -> None:
-        if event["event"] == "hosts":
-            hosts.extend(event["hosts"])
+    def heard(event: Event) -> None:
+        if isinstance(event, HostsSeen):
+            hosts.extend(event.hosts)
 
     job = Job(processes=processes, area=area_of(target), deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
@@ -221,7 +213,7 @@ def _see_hosts(
             f"MPI cannot start {processes} ranks: {says}",
             f"Try it by hand: {command} </dev/null - or name another launcher with --ckpt-launcher.",
         )
-    blind = [h["host"] for h in hosts if not h["target_is_folder"]]
+    blind = [h.host for h in hosts if not h.target_is_folder]
     if blind:
         raise UsageError(
             f"--ckpt-target {target} is no folder on {', '.join(blind)}.", "Mount the storage on every host alike."
