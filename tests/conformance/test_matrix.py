@@ -14,7 +14,7 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.verdict import Verdict
 from tests.support.docs_pages import conformance_page
 from tests.support.machine import Mounts, need
-from tests.support.matrix import ALL, MATRIX, OF_SPEED, ONE_OF_EACH, Row
+from tests.support.matrix import ALL, MATRIX, OF_SPEED, ONE_OF_EACH, Row, kind_of
 from tests.support.observing import EFFORT, Pair, observe
 from tests.support.targets.misbehaving import FAULTS, misbehaving
 
@@ -68,7 +68,12 @@ def test_on_the_honest_target_nothing_fails_and_nothing_is_left_out(pair: Pair) 
     assert set(found) == ALL
 
 
-@pytest.mark.parametrize("row", ONE_OF_EACH, ids=lambda row: row.fault)
+def covered(row: Row) -> pytest.MarkDecorator:
+    requirements = sorted({name.partition(".")[0] for name in row.fails})
+    return pytest.mark.covers(requirements=requirements, faults=[kind_of(row.fault)])
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.fault, marks=covered(row)) for row in ONE_OF_EACH])
 def test_a_fault_is_found_by_its_checks(row: Row, pair: Pair) -> None:
     pair.fault(row.fault, **row.parameters)
     seen = failed(observe(pair.words(), sorted(row.fails), row.seconds))

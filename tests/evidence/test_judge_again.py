@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.covers(commands=("judge",))
+
 TINY = (
     "--ckpt-model=llama3-8b",
     "--ckpt-mode=open",

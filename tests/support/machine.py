@@ -114,4 +114,7 @@ def frozen(point: Path) -> Iterator[None]:
 
 
 def _succeeds(*command: str) -> bool:
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    try:
+        return subprocess.run(command, capture_output=True, check=False, timeout=_PATIENCE_SECONDS).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False

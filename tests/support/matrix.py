@@ -344,6 +344,7 @@ def _one_of_each() -> tuple[Row, ...]:
     return tuple(row for row in MATRIX if row.fault in faults)
 
 
+KINDS = frozenset(kind_of(fault) for fault in FAULTS)
 # What the fast set holds of the matrix.
 ONE_OF_EACH = _one_of_each()
 

@@ -23,7 +23,7 @@ _MOST_PROCESSES = 8
 MARKERS = (
     "thorough: takes long; runs only with --all",
     "alone: measures or changes something that other work on the machine changes too; runs while no other test does",
-    "covers(requirements=(), commands=()): what a test holds; tests/test_fast_set.py asks that the fast set has all",
+    "covers(requirements=(), commands=(), faults=()): what a test is about; the fast set must have all of them",
 )
 
 

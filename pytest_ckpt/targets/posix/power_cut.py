@@ -101,15 +101,16 @@ def _shut_down(point: Path) -> None:
 
 
 def _is_shut_down(point: Path) -> bool:
-    folder = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        folder = os.open(point, os.O_RDONLY | os.O_DIRECTORY)  # XFS refuses here, ext4 below
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:
         if error.errno == errno.EIO:
             return True
         raise
-    finally:
-        os.close(folder)
     return False
 
 
