@@ -27,7 +27,7 @@ _NO_LOG_FLUSH = struct.pack("I", 2)
 _BLKFLSBUF = 0x1261
 _LOOP_DEVICE = re.compile(r"/dev/loop\d+")
 # Shown in the table of mounts, refused by mount(8).
-_ONLY_SHOWN = frozenset(["seclabel"])
+_ONLY_SHOWN = frozenset(["seclabel", "shutdown"])
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
