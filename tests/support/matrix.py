@@ -316,7 +316,7 @@ MATRIX = (
         {"LIVE.calls": "did not return within the deadline"},
         path="LIVE.*",
         operation="fsync",
-        seconds=20.0,
+        seconds=8.0,
     ),
     row("concurrent O_TRUNC hangs", "TRUNCATE.concurrent", {"TRUNCATE.concurrent": "a call hangs"}),
     row(

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pytest_ckpt.ranks.engines.stream.container_layout import Container
+from pytest_ckpt.facts.codec import shared
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
+
+from pytest_ckpt.facts.subject import Subject
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, and three that endurance takes
@@ -15,15 +22,14 @@ EXTRA_CHECKPOINTS = 7
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineOptions:
-    """What a user may set of an engine, and what was prepared for it. Bytes.
+    """What a user may set of an engine. Bytes.
 
-    ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank; ``containers`` the layouts
-    of its files, for engines whose ranks do not import torch. A reader takes part ``part`` of ``parts`` of every file.
+    ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader takes part
+    ``part`` of ``parts`` of every file.
     """
 
     request_bytes: int = 4 << 20
     depth: int = 2
-    containers: tuple[Container, ...] = ()
     part: int = 0
     parts: int = 1
 
@@ -36,11 +42,11 @@ class EngineOptions:
 class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
-    With ``contention`` and ``endurance`` the patterns of records.Patterns are measured too; the volume is filled where
-    ``near_full_bytes`` says what a checkpoint needs of it.
+    With ``contention`` and ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled
+    where ``near_full_bytes`` says what a checkpoint needs of it.
     """
 
-    subject: str
+    subject: Subject
     model: str
     mode: str
     processes: int
@@ -57,6 +63,18 @@ class Task:
     endurance: bool = False
     duration_seconds: float = 0.0
     near_full_bytes: int = 0
+
+    @classmethod
+    def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
+        """Return the measurement that a plan and the settings of its run ask for."""
+        own = {
+            "model": planned.layout.model.name,
+            "seed": seed,
+            "contention": settings.asks_contention,
+            "endurance": settings.asks_endurance,
+            "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
+        }
+        return cls(**shared(cls, planned, planned.layout, settings) | own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
