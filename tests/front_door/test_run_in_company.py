@@ -154,6 +154,7 @@ def test_saves_that_other_work_holds_up_fail(door: FrontDoor) -> None:
     assert run.left_on_target == []
 
 
+@pytest.mark.alone
 def test_loads_that_are_not_cold_are_not_judged(door: FrontDoor) -> None:
     run = door.run(*OPTIONS, "--ckpt-drop-caches=never")
     assert {name: run.verdict(name, SUBJECT)["outcome"] for name in ASKED} == dict.fromkeys(ASKED, "not run")
