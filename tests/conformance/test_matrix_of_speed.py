@@ -13,6 +13,8 @@ from tests.support.machine import need
 from tests.support.matrix import OF_SPEED, SpeedRow
 from tests.support.targets.misbehaving import Target, misbehaving
 
+pytestmark = pytest.mark.alone
+
 # For a cluster of 64, a save may take 0.7 s and a load 2.8 s at this size; for one of 1, 64 times as long.
 USUAL = ("--ckpt-gates=speed-only", "--ckpt-engine=stream", "--ckpt-request=64KiB", *TINY)
 
