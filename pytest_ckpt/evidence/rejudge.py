@@ -122,7 +122,7 @@ def _judge(
     facts = _Facts(
         plan=plan,
         gates=gates,
-        measurements={m.subject: m for m in measurements},
+        measurements={str(m.subject): m for m in measurements},
         observations={(o.requirement, o.subject): o for o in observations},
     )
     chosen = chosen_suites(settings, gates, catalogue)
@@ -205,7 +205,7 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 def read_measurements(folder: Path, plan: Plan) -> list[Measurement]:
     """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
-    files = [(folder / "measurements" / f"{planned.subject}.json", planned) for planned in plan.checkpoints]
+    files = [(folder / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
     return [_read_measurement(file, planned) for file, planned in files if file.exists()]
 
 
@@ -235,7 +235,7 @@ def _read_record(file: Path, kind: type[Record], part: str) -> Record:
         raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
     try:
         record = from_plain(kind, plain)
-    except (TypeError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise _not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
     if wrong := list(misfits(record)):
         raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)

@@ -242,7 +242,7 @@ def _measurement(
     written = shards.bytes * count
     whole = Integrity(bytes_expected=written, bytes_checked=written, fault_count=0, faults=())
     return Measurement(
-        subject=shards.subject,
+        subject=shards.subject(),
         model=shards.model.name,
         mode=shards.mode,
         processes=shards.processes,
