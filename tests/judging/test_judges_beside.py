@@ -13,6 +13,8 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from tests.support.made_measurement import at, failed_in, judged, measurement, operation, outcome
 from tests.support.made_patterns import DATA, RETENTION, with_data, with_retention
 
+pytestmark = pytest.mark.covers(requirements=("RETENTION", "DATA"))
+
 BESIDE = [("RETENTION", "retention", RETENTION), ("DATA", "data", DATA)]
 seconds = st.floats(0.001, 10_000)
 

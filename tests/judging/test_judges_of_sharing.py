@@ -9,9 +9,12 @@ import pytest
 
 from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, severity_of
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.verdicts import severity_of
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
 from tests.support.made_patterns import FAULT, pattern, with_patterns
+
+pytestmark = pytest.mark.covers(requirements=("STORM", "SHIFTED", "RESHAPED"))
 
 LOAD_LIMIT = LIMITS.load_limit_seconds
 ALL = {"STORM": ("storm",), "SHIFTED": ("shifted",), "RESHAPED": ("joined", "split")}
