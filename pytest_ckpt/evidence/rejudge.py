@@ -17,6 +17,7 @@ from pytest_ckpt.facts.codec import Record, from_plain, misfits
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import (
     Requirement,
@@ -115,15 +116,11 @@ def _judge(
     extras = recorded(report.get("catalogue") or ())
     catalogue = extended(extras)
     settings = _settings(report, command_line)
-    target = report["environment"]["target"]
+    target = _fitting(TargetFacts, report["environment"]["target"])
     said = command_line.get("ckpt_gates")
-    gates = (
-        load_gates(said, target["file_system"], is_local=target["local"], catalogue=catalogue)
-        if said
-        else _fitting(Gates, report["gates"])
-    )
+    gates = load_gates(said, target.gate_kind, catalogue) if said else _fitting(Gates, report["gates"])
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
-    plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
+    plan = plan_run(settings, target)
     measurements = read_measurements(folder, plan)
     observations = _read_observations(folder)
     facts = _Facts(

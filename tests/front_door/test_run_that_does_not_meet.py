@@ -23,6 +23,7 @@ HUGE = 100_000_000
 # What mounts of network file systems look like can be told from the table of mounts alone; this stands in for one.
 NO_FILE_SYSTEM_IS_LOCAL = """
 from pytest_ckpt.targets import mounts
+from tests.support.made_target import mounted
 
 mounts._LOCAL = frozenset()
 """
@@ -170,9 +171,9 @@ def test_a_layout_that_needs_more_ranks_is_not_run_on_shared_storage(door: Front
 
 def test_a_subset_on_a_network_file_system_is_planned_as_not_run() -> None:
     said = dict.fromkeys((o.ini_name for o in OPTIONS), None) | {"ckpt_cluster": "64", "ckpt_model": "llama3-70b"}
-    (planned,) = plan_run(resolve(said, {}), file_system="nfs4", is_local=False).checkpoints
+    (planned,) = plan_run(resolve(said, {}), mounted("nfs4")).checkpoints
     assert "the target is a nfs4 file system" in planned.not_run
-    (planned,) = plan_run(resolve(said, {}), file_system="ext4", is_local=True).checkpoints
+    (planned,) = plan_run(resolve(said, {}), mounted("ext4")).checkpoints
     assert not planned.not_run
 
 

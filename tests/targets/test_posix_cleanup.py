@@ -191,7 +191,7 @@ def walkable(file, known):
 
 def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit():
     said = {"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}
-    names = file_names(plan_run(resolve(said, {}), file_system=None, is_local=None).runnable)
+    names = file_names(plan_run(resolve(said, {}), None).runnable)
     files = [f"zero_pp_rank_{r}_mp_rank_0_{kind}_states.pt" for r in range(8) for kind in ("model", "optim")]
     folders = [f"checkpoint-{index:04d}{end}" for index in (1, 2, 3) for end in ("", ".partial")]
     assert names >= {f"llama3-8b-full/{folder}/{file}" for folder in folders for file in files}
