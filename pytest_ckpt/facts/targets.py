@@ -94,9 +94,9 @@ class TargetSpec:
     """A kind of target: one row. ``scheme`` is what stands before ``://``; empty for a path.
 
     ``make`` is ``module:function``, a function of the location (what stands behind ``://``) that returns a Target,
-    imported in the controller only. ``reach`` is ``module:function`` too, a function of the location that says on a
-    rank's host why the target cannot be reached from there, or an empty text; without it nobody asks. ``plugin`` is who
-    brought it, empty for ours.
+    imported in the controller only. ``reach`` is ``module:function`` too, a function of TargetFacts.location that says
+    on a rank's host why the target cannot be reached from there, or an empty text; without it nobody asks. ``plugin``
+    is who brought it, empty for ours.
     """
 
     scheme: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity, Verdict
 from pytest_ckpt.judging import (
     endurance,
@@ -39,7 +40,8 @@ class Requirement:
 
     ``judge`` takes (measurement, limits); those on a target's behaviour have none and are judged by observations.
     ``most`` is a limit that a table of gates may set. ``is_asked`` says whether a run with these settings measures what
-    it needs; others are no part of the run. ``plugin`` names the plugin that asks for it, and ``words`` is then its
+    it needs; others are no part of the run. ``needs`` is what a target must be able to for it; on others it is no part
+    of the run either. ``plugin`` names the plugin that asks for it, and ``words`` is then its
     text; ours have neither.
     """
 
@@ -51,6 +53,7 @@ class Requirement:
     suite: str = "performance"
     most: float | None = None
     is_asked: Callable[[Settings], bool] = lambda _settings: True
+    needs: frozenset[Capability] = frozenset()
     plugin: str = ""
     words: str = ""
 
@@ -202,9 +205,17 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             source="our proposal: at 80 % full at least 90 %, at 90 % at least 80 % of the rate on the empty volume",
             suite="endurance",
             is_asked=lambda settings: settings.asks_endurance,
+            needs=frozenset(("volume",)),
         ),
         *(
-            Requirement(id=b.id, title=b.title, severity=b.severity, source=b.source, suite="conformance")
+            Requirement(
+                id=b.id,
+                title=b.title,
+                severity=b.severity,
+                source=b.source,
+                suite="conformance",
+                needs=frozenset(("paths",)),
+            )
             for b in BEHAVIOURS
         ),
     )
@@ -214,6 +225,11 @@ REQUIREMENTS: Mapping[str, Requirement] = {
 def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
     """Return the catalogue of a run with the requirements of plugins; none can take the place of one of ours."""
     return {**REQUIREMENTS, **{r.id: r for r in extras if r.id not in REQUIREMENTS}}
+
+
+def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capability]) -> Mapping[str, Requirement]:
+    """Return what can be asked of a target: what it cannot do is neither failed nor "not run" there."""
+    return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 
 def row(requirement: Requirement) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     from pytest_ckpt.report.header import header_lines  # noqa: PLC0415
 
     notices = config.stash[OPEN_RUN].notices if OPEN_RUN in config.stash else ()
-    return header_lines(run.plan, run.settings, run.gates, run.environment, notices, run.catalogue)
+    return header_lines(run.plan, run.settings, run.gates, run.target, run.environment, notices, run.catalogue)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -215,7 +215,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
 def _gates(word: str) -> Gates:
     """Return the table that was asked for; else speed and its proofs, for nothing else can be in the files."""
     if word != "auto":
-        return load_gates(word, "", is_local=False)
+        return load_gates(word, "")
     return replace(
         built_in("speed-only"),
         name="published result",

@@ -46,7 +46,7 @@ def main() -> int:
         else:
             from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
 
-            probe(group, Path(job.folder))
+            probe(group, job.reach, job.folder)
         activity.stop()
         group.leave()
     except KeyboardInterrupt:

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import json
 import secrets
-import shlex
 import shutil
 import tempfile
 import time
@@ -15,19 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.system_description import read_system
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.targets import TARGETS, AreaRef, TargetSpec
 from pytest_ckpt.judging.catalogue import Requirement, extended
-from pytest_ckpt.launching.launch_context import OwnFolder
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
 from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.environment import versions
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.posix.cleanup import remove_in_time
-from pytest_ckpt.targets.posix.run_folder import RunFolder, leftovers
+from pytest_ckpt.targets.protocol import Names, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_ckpt.evidence.signing import Signer
     from pytest_ckpt.facts.settings import Settings
@@ -57,10 +56,12 @@ def open_run(
     command: Sequence[str],
     extras: Sequence[Requirement] = (),
     plugins: Sequence[dict[str, Any]] = (),
+    targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> OpenRun:
-    """Check everything, then make the run folder and the folder on the target. Raises UsageError.
+    """Check everything, then make the run folder and the run's area on the target. Raises UsageError.
 
-    ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told.
+    ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told, ``targets`` are the
+    kinds of targets that are known.
     """
     began = time.monotonic()
     run_id = _new_id()
@@ -69,25 +70,19 @@ def open_run(
     notices = []
     with contextlib.ExitStack() as scratch, contextlib.ExitStack() as undo:
         probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
-        checked = preflight.check(settings, run_id, probe=probe, catalogue=extended(extras))
+        checked = preflight.check(settings, run_id, probe=probe, catalogue=extended(extras), targets=targets)
         folder = Path(settings.report).expanduser().absolute()
-        target = _create(checked.target, run_id, undo)
-        second = find_second_client(settings, checked.target, target.path, checked.launcher)
-        small = (
-            _create(Path(settings.full_target).expanduser().absolute(), run_id, undo) if settings.full_target else None
-        )
+        area = _create(checked.target, run_id, undo)
+        second = find_second_client(settings, checked.facts, area, checked.launcher)
+        small = _create(checked.small, run_id, undo) if checked.small else None
         if aside := _make_report_folder(settings, folder):
             notices.append(f"the report of an earlier run is now {aside}")
-        for leftover in leftovers(checked.target):
-            notices.append(
-                f"left on the target by run {leftover.run_id} of {leftover.host}; if that run has ended, remove it: "
-                f"rm -r -- {shlex.quote(str(leftover.path))}"
-            )
+        for leftover in checked.target.leftovers():
+            command = leftover.command or f"{leftover.what} is still there"
+            notices.append(f"left on the target by {leftover.why}; if that run has ended, remove it: {command}")
         if probe.exists():
             shutil.copytree(probe, folder / "launches" / "probe")
-        context = _context(
-            settings, command, checked, run_id, extras, target=target, small=small, second=second, plugins=plugins
-        )
+        context = _context(settings, command, checked, run_id, area=area, small=small, second=second, plugins=plugins)
         hide = context.redactor.plain
         write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
         write_atomically(folder / "plan.json", json.dumps(hide(context.plan.to_plain(ranks=True))) + "\n")
@@ -102,21 +97,24 @@ def open_run(
     )
 
 
-def preview_run(settings: Settings, command: Sequence[str], extras: Sequence[Requirement] = ()) -> RunContext:
+def preview_run(
+    settings: Settings,
+    command: Sequence[str],
+    extras: Sequence[Requirement] = (),
+    targets: Mapping[str, TargetSpec] = TARGETS,
+) -> RunContext:
     """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
     run_id = _new_id()
     _check_evidence(settings)
-    checked = preflight.check(settings, run_id, catalogue=extended(extras))
-    target = OwnFolder(path=RunFolder(checked.target, run_id).path)
-    return _context(settings, command, checked, run_id, extras, target=target)
+    checked = preflight.check(settings, run_id, catalogue=extended(extras), targets=targets)
+    return _context(settings, command, checked, run_id)
 
 
-def _create(target: Path, run_id: str, undo: contextlib.ExitStack) -> OwnFolder:
-    """Make the run's folder on a target; ``undo`` removes it again."""
-    folder = RunFolder(target, run_id)
-    undo.callback(lambda: remove_in_time(folder.path, folder.identity, (), _REMOVE_SECONDS))
-    folder.create()
-    return OwnFolder(path=folder.path, identity=folder.identity)
+def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
+    """Make the run's area on a target; ``undo`` removes it again."""
+    area = target.create_area(run_id)
+    undo.callback(lambda: target.clean(area, Names(), _REMOVE_SECONDS))
+    return area
 
 
 def _make_report_folder(settings: Settings, folder: Path) -> Path | None:
@@ -137,10 +135,9 @@ def _context(
     command: Sequence[str],
     checked: preflight.Preflight,
     run_id: str,
-    extras: Sequence[Requirement],
     *,
-    target: OwnFolder,
-    small: OwnFolder | None = None,
+    area: AreaRef | None = None,
+    small: AreaRef | None = None,
     second: SecondClient | None = None,
     plugins: Sequence[dict[str, Any]] = (),
 ) -> RunContext:
@@ -150,7 +147,9 @@ def _context(
         settings=checked.settings,
         plan=checked.plan,
         folder=Path(settings.report).expanduser().absolute(),
-        target=target,
+        spec=checked.spec,
+        target=checked.facts,
+        area=area,
         launcher=checked.launcher,
         second_client=second,
         small=small,
@@ -160,13 +159,13 @@ def _context(
         waivers=checked.waivers,
         environment={
             "hosts": list(checked.hosts),
-            "target": checked.target_facts,
+            "target": to_plain(checked.facts),
             "versions": versions(),
             "launcher": checked.launcher.version,
             **({"second_client": second.description} if second else {}),
             **({"plugins": list(plugins)} if plugins else {}),
         },
-        catalogue=extended(extras),
+        catalogue=checked.catalogue,
     )
 
 

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.settings import PROFILES
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
+from pytest_ckpt.facts.targets import TARGETS, Capability, TargetFacts, TargetSpec
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, offered
 from pytest_ckpt.judging.grading import known_subjects
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
-from pytest_ckpt.launching.second_client import check_second_mount
 from pytest_ckpt.ranks.process.job import Job
-from pytest_ckpt.run.environment import target_facts
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
-from pytest_ckpt.targets.posix.mounts import mount_of
-from pytest_ckpt.targets.posix.run_folder import check_small_folder, check_target
-from pytest_ckpt.targets.posix.volume import volume_of
+from pytest_ckpt.targets.posix.second_mount import check_second_mount
+from pytest_ckpt.targets.posix.target import PosixTarget
+from pytest_ckpt.targets.protocol import Target
+from pytest_ckpt.targets.schemes import check_target, make_target, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
@@ -42,16 +42,23 @@ _OURS = ("session.json", "report.json")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preflight:
-    """What was found to be in order. ``settings`` are the run's, with the suites that the gates choose."""
+    """What was found to be in order.
+
+    ``settings`` are the run's, with the suites that the gates choose; ``catalogue`` is what can be asked of the target;
+    ``small`` is the target that checks may fill, None where there is none.
+    """
 
     settings: Settings
     gates: Gates
     waivers: tuple[Waiver, ...]
-    target: Path
+    catalogue: Mapping[str, Requirement]
+    spec: TargetSpec
+    target: Target
+    small: Target | None
+    facts: TargetFacts
     plan: Plan
     launcher: Launcher
     hosts: tuple[dict[str, Any], ...]
-    target_facts: dict[str, Any]
 
 
 def check(
@@ -60,55 +67,84 @@ def check(
     *,
     probe: Path | None = None,
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
+    targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> Preflight:
     """Check settings, target, space, launcher, hosts and memory; raise UsageError at the first that is wrong.
 
     With ``probe`` the ranks are started once, without torch, to see their hosts; the evidence of that launch is put
-    into the folder that it names.
+    into the folder that it names. ``targets`` are the known kinds of targets by scheme.
     """
     if not settings.target:
         raise UsageError(
             "--ckpt-target is missing: where is the storage mounted?", "Say --ckpt-target=/mnt/array, for example."
         )
-    target = Path(settings.target).expanduser().absolute()
-    check_target(target)
-    check_report_place(Path(settings.report), target)
+    spec = spec_of(settings.target, targets)
+    facts = check_target(spec, settings.target)
+    check_capabilities(settings, facts)
+    check_report_place(Path(settings.report), facts)
     if settings.second_mount:
-        check_second_mount(Path(settings.second_mount).expanduser().absolute(), target)
+        check_second_mount(settings.second_mount, facts.location)
+    small = None
     if settings.full_target:
-        check_small_folder(Path(settings.full_target).expanduser().absolute())
-    mount = mount_of(target.resolve())
-    settings, gates = settle(settings, mount.file_system, is_local=mount.is_local, catalogue=catalogue)
-    plan = plan_run(settings, file_system=mount.file_system, is_local=mount.is_local)
-    waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
-    if mount.is_local and len({h.name for h in settings.hosts}) > 1:
+        small = PosixTarget(settings.full_target, "--ckpt-full-target")
+        small.check_may_be_filled()
+    catalogue = offered(catalogue, facts.capabilities)
+    named, word = settings.suites, settings.target
+    settings, gates = settle(settings, facts.gate_kind, catalogue)
+    if not settings.suites and named != ("auto",):
         raise UsageError(
-            f"--ckpt-target {target} is on {mount.file_system}, which only this host can see, and several hosts are "
+            f"Nothing of the suite {', '.join(named)} can be asked of --ckpt-target {facts.location}: it is "
+            f"{facts.description}.",
+            "Choose another suite: --ckpt-suite=performance, for example.",
+        )
+    plan = plan_run(settings, facts)
+    waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
+    if facts.is_local and len({h.name for h in settings.hosts}) > 1:
+        raise UsageError(
+            f"--ckpt-target {facts.location} is on {facts.kind}, which only this host can see, and several hosts are "
             "named.",
             "Name a folder on shared storage, or one host.",
         )
-    facts = target_facts(target, mount)
-    check_endurance(settings, plan, volume_of(target))
-    if settings.measures:
-        check_space(plan, settings, facts["free_bytes"])
+    check_endurance(settings, plan, facts)
+    if settings.measures and facts.capacity:
+        check_space(plan, settings, facts.capacity.free_bytes)
     launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     hosts: tuple[dict[str, Any], ...] = ()
     if probe and plan.runnable and settings.measures:
-        hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)
+        hosts = _see_hosts(settings, plan, launcher, run_id, spec, facts, probe)
         check_memory(plan, hosts)
     return Preflight(
         settings=settings,
         gates=gates,
         waivers=waivers,
-        target=target,
+        catalogue=catalogue,
+        spec=spec,
+        target=make_target(spec, word),
+        small=small,
+        facts=facts,
         plan=plan,
         launcher=launcher,
         hosts=hosts,
-        target_facts=facts,
     )
 
 
-def check_endurance(settings: Settings, plan: Plan, volume: Volume) -> None:
+def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
+    """Refuse options for what the target cannot do."""
+    needs: tuple[tuple[str, object, Capability], ...] = (
+        ("--ckpt-second-mount", settings.second_mount, "second mount"),
+        ("--ckpt-power-cut", settings.power_cut, "paths"),
+        ("--ckpt-full-target", settings.full_target, "paths"),
+        ("--ckpt-near-full", settings.near_full, "volume"),
+    )
+    for option, said, capability in needs:
+        if said and capability not in facts.capabilities:
+            raise UsageError(
+                f"{option} is for file systems, and --ckpt-target {facts.location} is {facts.description}.",
+                f"Leave out {option}.",
+            )
+
+
+def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
     """Refuse options of a suite that is not run, and to fill a volume that others use or that is too small for it."""
     for option, said in (("--ckpt-duration", settings.duration_seconds), ("--ckpt-near-full", settings.near_full)):
         if said and not settings.asks_endurance:
@@ -116,8 +152,9 @@ def check_endurance(settings: Settings, plan: Plan, volume: Volume) -> None:
                 f"{option} belongs to the suite endurance, which is not chosen.",
                 f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, 'endurance'))}.",
             )
-    if not settings.near_full:
+    if not settings.near_full or not facts.capacity:
         return
+    volume = Volume(used_bytes=facts.capacity.used_bytes, free_bytes=facts.capacity.free_bytes)
     for planned in plan.runnable:
         if reason := why_not(volume, planned.checkpoint_bytes):
             raise UsageError(
@@ -126,12 +163,13 @@ def check_endurance(settings: Settings, plan: Plan, volume: Volume) -> None:
             )
 
 
-def check_report_place(report: Path, target: Path) -> None:
+def check_report_place(report: Path, facts: TargetFacts) -> None:
     """Refuse a report folder on the target, where it would be measured, or around it."""
-    place, folder = report.expanduser().resolve(), target.resolve()
-    if place == folder or folder in place.parents or place in folder.parents:
+    place = report.expanduser().resolve()
+    folder = Path(facts.location).resolve() if "paths" in facts.capabilities else None
+    if folder and (place == folder or folder in place.parents or place in folder.parents):
         raise UsageError(
-            f"--ckpt-report {report} and --ckpt-target {target} lie in each other.",
+            f"--ckpt-report {report} and --ckpt-target {facts.location} lie in each other.",
             "Name a report folder elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example.",
         )
     if place.exists() and not place.is_dir():
@@ -192,7 +230,7 @@ def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
 
 
 def _see_hosts(
-    settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Path, folder: Path
+    settings: Settings, plan: Plan, launcher: Launcher, run_id: str, spec: TargetSpec, facts: TargetFacts, folder: Path
 ) -> tuple[dict[str, Any], ...]:
     processes = max(c.layout.processes for c in plan.runnable)
     hosts: list[dict[str, Any]] = []
@@ -201,7 +239,7 @@ def _see_hosts(
         if event["event"] == "hosts":
             hosts.extend(event["hosts"])
 
-    job = Job(processes=processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())
+    job = look_around(settings, processes, spec, facts.location)
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, run_id, folder, redactor).run(job, heard)
     if failure or not hosts:
@@ -211,12 +249,26 @@ def _see_hosts(
             f"MPI cannot start {processes} ranks: {says}",
             f"Try it by hand: {command} </dev/null - or name another launcher with --ckpt-launcher.",
         )
-    blind = [h["host"] for h in hosts if not h["target_is_folder"]]
-    if blind:
-        raise UsageError(
-            f"--ckpt-target {target} is no folder on {', '.join(blind)}.", "Mount the storage on every host alike."
-        )
+    if problem := unreached(hosts):
+        raise UsageError(f"--ckpt-target {facts.location} {problem}.", "Mount the storage on every host alike.")
     return tuple(hosts)
+
+
+def look_around(settings: Settings, processes: int, spec: TargetSpec | None, location: str) -> Job:
+    """Return the job of ranks that only tell what their hosts are, and whether these reach the target."""
+    return Job(
+        processes=processes,
+        folder=location,
+        reach=spec.reach if spec else "",
+        deadline_seconds=settings.deadline_seconds,
+        tasks=(),
+    )
+
+
+def unreached(hosts: Iterable[dict[str, Any]]) -> str:
+    """Say on which hosts the target cannot be reached, and why; empty when it can on all."""
+    blind = [h for h in hosts if h["target_problem"]]
+    return f"{blind[0]['target_problem']} on {', '.join(h['host'] for h in blind)}" if blind else ""
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:

@@ -156,6 +156,8 @@ def _plan_checkpoint(
         rehearsal = f"{name} ran as the subset for client-local storage, and the target is {shared.description}"
     if mode == "open" and not_run:
         mode = "full"
+    if target and target.plugin:
+        rehearsal = f"The target comes from {target.plugin}: nothing is certified on it"
     processes = settings.processes if mode == "open" else None
     shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
     ranks = shards.ranks()

@@ -16,14 +16,14 @@ from pytest_ckpt.config.options import OPTIONS, resolve
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.front_door import CHECKOUT, SMALLEST, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.machine import file_system_of, need
+from tests.support.made_target import mounted
 
 # No storage saves or loads at the pace of a cluster that fails every two seconds.
 HUGE = 100_000_000
 
 # What mounts of network file systems look like can be told from the table of mounts alone; this stands in for one.
 NO_FILE_SYSTEM_IS_LOCAL = """
-from pytest_ckpt.targets import mounts
-from tests.support.made_target import mounted
+from pytest_ckpt.targets.posix import mounts
 
 mounts._LOCAL = frozenset()
 """

@@ -61,13 +61,17 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What one launch does: its tasks in order, in folders of their own below ``folder`` on the target."""
+    """What one launch does: its tasks in order, in folders of their own below ``folder`` on the target.
+
+    Without tasks the ranks tell what their hosts are; ``reach`` is then called with ``folder`` (TargetSpec.reach).
+    """
 
     processes: int
     folder: str
     deadline_seconds: float
     tasks: tuple[Task, ...]
     options: EngineOptions = EngineOptions()
+    reach: str = ""
 
 
 def checkpoint_name(index: int) -> str:

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.ranks.process.activity import write_event
+from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
 
 
-def probe(group: Group, target: Path) -> None:
+def probe(group: Group, reach: str, location: str) -> None:
     """Tell the controller, from rank 0, the facts of every host and which ranks are on it."""
-    answers = group.gather((group.host, host_facts(target)))
+    answers = group.gather((group.host, host_facts(reach, location)))
     if group.rank != 0:
         return
     hosts: dict[str, dict[str, Any]] = {}
@@ -24,8 +25,8 @@ def probe(group: Group, target: Path) -> None:
     write_event(1, {"event": "hosts", "hosts": list(hosts.values())})
 
 
-def host_facts(target: Path) -> dict[str, Any]:
-    """Return what this host is; memory in bytes."""
+def host_facts(reach: str, location: str) -> dict[str, Any]:
+    """Return what this host is; memory in bytes. ``reach`` says why a target cannot be reached from here."""
     memory = _memory()
     return {
         "cpu": _cpu(),
@@ -35,7 +36,7 @@ def host_facts(target: Path) -> dict[str, Any]:
         "kernel": f"{platform.system()} {platform.release()}",
         "os": _os_name(),
         "python": platform.python_version(),
-        "target_is_folder": target.is_dir(),
+        "target_problem": load(reach)(location) if reach else "",
     }
 
 
