@@ -18,7 +18,6 @@ from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
-from pytest_ckpt.launching.layout_cache import lay_out
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
@@ -83,10 +82,8 @@ class Measurements:
         began = time.monotonic()
         broke = self._hook(launch_name, functools.partial(self._hooks.before, subjects))
         hook_seconds = time.monotonic() - began
-        began = time.monotonic()
-        containers = lay_out(c.layout for c in planned) if settings.engine == "stream" else ()
         job = Job(
-            options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth, containers=containers),
+            options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth),
             processes=planned[0].layout.processes,
             folder=self._context.own_area.location,
             deadline_seconds=settings.deadline_seconds,
@@ -117,7 +114,6 @@ class Measurements:
         # What plugins have not seen yet is not handed out, whatever ends this process.
         made = self._held(launch_name) if self._hooks.is_active else self._file
         recorder = Recorder(planned, job, launch_name, made, events, self._observer, self._redactor)
-        recorder.spent("layout", time.monotonic() - began)
         if self._hooks.is_active:
             recorder.spent("hooks", hook_seconds)
         if broke:

@@ -96,7 +96,7 @@ def close_run(
         environment=context.environment,
         stages=_stages(run, measurements, observations, total=total, clean_up=time.monotonic() - began),
         left_behind=left_behind,
-        system=run.system,
+        system=context.system,
         catalogue=context.catalogue,
     )
     redactor = context.redactor

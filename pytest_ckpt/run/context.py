@@ -27,7 +27,8 @@ class RunContext(LaunchContext):
     """The inputs of a run.
 
     ``settings`` have the suites that the gates choose, ``started`` is a time in ISO 8601, ``environment`` describes
-    hosts, target and versions, ``catalogue`` holds the requirements, those of plugins among them.
+    hosts, target and versions, ``system`` is what the vendor says of the storage, ``catalogue`` holds the requirements,
+    those of plugins among them.
     """
 
     started: str
@@ -35,6 +36,7 @@ class RunContext(LaunchContext):
     gates: Gates
     waivers: tuple[Waiver, ...]
     environment: dict[str, Any]
+    system: dict[str, Any] | None = None
     catalogue: Mapping[str, Requirement] = dataclasses.field(default_factory=lambda: REQUIREMENTS)
 
     @property
@@ -81,6 +83,8 @@ class RunContext(LaunchContext):
                 "waivers": self.waivers,
                 "second_client": self.second_client,
                 "extras": self.extras,
+                "settings": self.settings.origins,
+                "system": self.system,
             }
         )
         return plain

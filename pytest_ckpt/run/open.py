@@ -39,14 +39,12 @@ _REMOVE_SECONDS = 120.0
 class OpenRun:
     """A run as its controller has it, until it is closed.
 
-    ``notices`` are sentences for the person who started it, ``system`` what the vendor says of the storage, ``began``
-    the monotonic second in which opening began.
+    ``notices`` are sentences for the person who started it, ``began`` the monotonic second in which opening began.
     """
 
     context: RunContext
     notices: tuple[str, ...] = ()
     signer: Signer | None = None
-    system: dict[str, Any] | None = None
     began: float
     preflight_seconds: float = 0.0
 
@@ -82,7 +80,9 @@ def open_run(
             notices.append(f"left on the target by {leftover.why}; if that run has ended, remove it: {command}")
         if probe.exists():
             shutil.copytree(probe, folder / "launches" / "probe")
-        context = _context(settings, command, checked, run_id, area=area, small=small, second=second, plugins=plugins)
+        context = _context(
+            settings, command, checked, run_id, area=area, small=small, second=second, plugins=plugins, system=system
+        )
         hide = context.redactor.plain
         write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
         write_atomically(folder / "plan.json", json.dumps(hide(context.plan.to_plain(ranks=True))) + "\n")
@@ -91,7 +91,6 @@ def open_run(
         context=context,
         notices=tuple(notices),
         signer=signer,
-        system=system,
         began=began,
         preflight_seconds=time.monotonic() - began,
     )
@@ -140,6 +139,7 @@ def _context(
     small: AreaRef | None = None,
     second: SecondClient | None = None,
     plugins: Sequence[dict[str, Any]] = (),
+    system: dict[str, Any] | None = None,
 ) -> RunContext:
     return RunContext(
         run_id=run_id,
@@ -165,6 +165,7 @@ def _context(
             **({"second_client": second.description} if second else {}),
             **({"plugins": list(plugins)} if plugins else {}),
         },
+        system=system,
         catalogue=checked.catalogue,
     )
 
