@@ -40,7 +40,7 @@ class CheckpointRef:
 class AreaRef:
     """A run's own area on a target, for whoever attaches to it: ranks, checks, a second client, the cleaner.
 
-    ``opener`` is ``module:function``, a function of (AreaRef, Phases) that returns a Store, imported only where
+    ``opener`` is ``module:function``, a function of the AreaRef that returns a Store, imported only where
     it is used. ``location`` is the area's place in the scheme's own words; ``identity`` tells the area that was made
     from another one of that name. It holds no secret: credentials come from each process's own environment.
     """
