@@ -11,6 +11,8 @@ from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.posix.run_folder import is_checkpoint_folder, remove
 from pytest_ckpt.targets.protocol import Names
 
+REMOVE = "pytest_ckpt.targets.posix.cleanup:remove_as_asked"
+
 
 def remove_in_time(
     folder: Path, identity: Sequence[int], names: Names, seconds: float, *, keep_folder: bool = False
@@ -28,7 +30,7 @@ def remove_in_time(
         "keep_folder": keep_folder,
     }
     try:
-        left: list[str] = call_in_time("pytest_ckpt.targets.posix.cleanup:remove_as_asked", asked, seconds)
+        left: list[str] = call_in_time(REMOVE, asked, seconds)
     except NoAnswerError:
         return [f"{folder} stays: the target did not answer for {seconds:g} s"]
     except RefusedError:

@@ -129,7 +129,7 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
     if not keep_folder:
         with contextlib.suppress(OSError):
             path.rmdir()
-    return [f"{path / name} was not removed: {why}" for name, why in left]
+    return [f"{path / name} was not removed: {why}" for name, why in left if not (keep_folder and name == _OWNER)]
 
 
 def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
