@@ -12,6 +12,7 @@ FailureKind = Literal["error", "killed", "hung", "launch", "interrupted", "hook"
 class Failure:
     """Why a measurement ended early: which rank on which host, in which operation, phase and file.
 
+    ``lane`` is the piece of work of the rank where it does several at once; empty for what its operations are.
     ``hook``: a plugin's hook failed, which ``message`` names.
     """
 
@@ -24,3 +25,4 @@ class Failure:
     file: str = ""
     errno: str = ""
     stack: str = ""
+    lane: str = ""

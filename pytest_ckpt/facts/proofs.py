@@ -114,7 +114,7 @@ class SaveTiming:
 
     ``returned``: the job may go on; ``staged``: it may change its state; ``stored``: this rank's bytes are durable;
     ``committed``: the checkpoint is (on the rank that commits). ``waited_for_previous`` are the seconds that it waited
-    for the save before. A save that blocks reaches the first three at once.
+    for the save before. A save that blocks returns last, when all others are reached.
     """
 
     returned: float | None

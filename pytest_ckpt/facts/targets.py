@@ -21,6 +21,9 @@ MOUNTED: frozenset[Capability] = frozenset(
 
 Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance"]
 
+NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
+"""What scenarios and requirements need of a target beside saves and loads; where it is missing, they are left out."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointRef:
@@ -94,15 +97,12 @@ class TargetSpec:
     """A kind of target: one row. ``scheme`` is what stands before ``://``; empty for a path.
 
     ``make`` is ``module:function``, a function of the location (what stands behind ``://``) that returns a Target,
-    imported in the controller only. ``reach`` is ``module:function`` too, a function of TargetFacts.location that says
-    on a rank's host why the target cannot be reached from there, or an empty text; without it nobody asks. ``plugin``
-    is who brought it, empty for ours.
+    imported in the controller only. ``plugin`` is who brought it, empty for ours.
     """
 
     scheme: str
     help: str
     make: str
-    reach: str = ""
     plugin: str = ""
 
 
@@ -113,7 +113,6 @@ TARGETS: dict[str, TargetSpec] = {
             scheme="",
             help="a folder on a mounted file system",
             make="pytest_ckpt.targets.posix.target:target",
-            reach="pytest_ckpt.targets.posix.target:reach",
         ),
     )
 }

@@ -85,7 +85,7 @@ class Measurements:
         job = Job(
             options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth),
             processes=planned[0].layout.processes,
-            folder=self._context.own_area.location,
+            area=self._context.own_area,
             deadline_seconds=settings.deadline_seconds,
             tasks=tuple(
                 Task(

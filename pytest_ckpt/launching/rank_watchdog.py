@@ -24,13 +24,30 @@ _START_SECONDS = 60.0
 
 
 @dataclass(slots=True)
+class _Lane:
+    """One piece of work of a rank: what it last told, and when that was and when something was new in it."""
+
+    heard: float
+    moved: float
+    doing: dict[str, Any] = field(default_factory=dict)
+    progress: Any = None
+
+    @property
+    def since(self) -> float:
+        """When it last showed that it goes on."""
+        return min(self.heard, self.moved)
+
+
+@dataclass(slots=True)
 class _RankState:
     host: str = ""
     pid: int = 0
-    doing: dict[str, Any] = field(default_factory=dict)
-    heard: float = 0.0
-    moved: float = 0.0
-    progress: Any = None
+    lanes: dict[str, _Lane] = field(default_factory=dict)
+
+    @property
+    def slowest(self) -> _Lane:
+        """The lane that has shown nothing for the longest time."""
+        return min(self.lanes.values(), key=lambda lane: lane.since)
 
 
 class Watch:
@@ -48,22 +65,23 @@ class Watch:
         """Take in an event that a rank told of itself."""
         now = time.monotonic()
         if event["event"] == "failed":
-            names = ("host", "operation", "phase", "file", "errno", "message")
+            names = ("host", "lane", "operation", "phase", "file", "errno", "message")
             self._failures.append(
                 Failure(kind="error", rank=event.get("rank"), **{n: str(event.get(n, "")) for n in names})
             )
             return
         if event.get("rank") is None:
             return
-        rank = self._ranks.setdefault(event["rank"], _RankState(moved=now))
-        rank.heard = now
+        rank = self._ranks.setdefault(event["rank"], _RankState())
+        lane = rank.lanes.setdefault(event.get("lane", ""), _Lane(heard=now, moved=now))
+        lane.heard = now
         if event["event"] == "hello":
-            rank.host, rank.pid, rank.moved = event["host"], event["pid"], now
+            rank.host, rank.pid, lane.moved = event["host"], event["pid"], now
             return
-        doing = {name: event.get(name, "") for name in ("operation", "phase", "file")}
-        if event.get("waiting") or (doing, event.get("progress")) != (rank.doing, rank.progress):
-            rank.moved = now
-        rank.doing, rank.progress = doing, event.get("progress")
+        doing = {name: event.get(name, "") for name in ("lane", "operation", "phase", "file")}
+        if event.get("waiting") or (doing, event.get("progress")) != (lane.doing, lane.progress):
+            lane.moved = now
+        lane.doing, lane.progress = doing, event.get("progress")
 
     def hung(self) -> Failure | None:
         """Return the failure of a rank that has been silent or blocked for longer than the deadline."""
@@ -79,9 +97,9 @@ class Watch:
                 rank=missing[0],
             )
         late = [
-            (min(state.heard, state.moved), number)
+            (state.slowest.since, number)
             for number, state in self._ranks.items()
-            if now - min(state.heard, state.moved) > self._deadline
+            if now - state.slowest.since > self._deadline
         ]
         if not late:
             return None
@@ -95,7 +113,7 @@ class Watch:
             rank=number,
             host=state.host,
             stack=blocked_in(state.pid) if state.host == self._local_host else "",
-            **state.doing,
+            **state.slowest.doing,
         )
 
     def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
@@ -111,12 +129,13 @@ class Watch:
             if found := pattern.search(launcher_says):
                 number = int(found["rank"])
                 state = self._ranks.get(number, _RankState())
+                doing = state.slowest.doing if state.lanes else {}
                 return Failure(
                     kind="killed",
                     message=f"the process was killed by signal {found['signal']}",
                     rank=number,
                     host=state.host or found.groupdict().get("host", ""),
-                    **state.doing,
+                    **doing,
                 )
         says = launcher_says.strip()[-1000:] or "it said nothing"
         started = len(self._ranks) == self._processes

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher
+from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run import preflight
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -27,7 +28,7 @@ from pytest_ckpt.targets.schemes import check_in_time, known_targets, make_targe
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.facts.targets import TargetFacts, TargetSpec
+    from pytest_ckpt.facts.targets import AreaRef, TargetFacts, TargetSpec
 
 _IMPORT_SECONDS = 180
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
@@ -79,9 +80,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
         planned, plan = _plan(settings, target)
         yield planned
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-doctor-") as scratch:
-        launch, hosts = _launch(
-            settings, spec if target else None, target.location if target else "", Path(scratch) / "launch"
-        )
+        place = make_target(spec, settings.target or "") if spec and target else PosixTarget(scratch)
+        launch, hosts = _launch(settings, target, place.place(), Path(scratch) / "launch")
         yield launch
         yield _cores(settings, hosts)
         yield _memory(plan, hosts)
@@ -150,7 +150,7 @@ def _plan(settings: Settings, target: TargetFacts) -> tuple[Finding, Plan | None
 
 
 def _launch(
-    settings: Settings, spec: TargetSpec | None, location: str, folder: Path
+    settings: Settings, target: TargetFacts | None, area: AreaRef, folder: Path
 ) -> tuple[Finding, list[dict[str, Any]]]:
     """Start as many ranks as a run would, without torch, and let them introduce themselves."""
     hosts: list[dict[str, Any]] = []
@@ -164,17 +164,15 @@ def _launch(
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     except UsageError as error:
         return Finding(name="MPI launch", can=False, needed=True, says=error.what, remedy=error.remedy), []
-    job = preflight.look_around(settings, settings.processes, spec, location)
+    job = Job(processes=settings.processes, area=area, deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, f"doctor-{os.getpid()}", folder, redactor).run(job, heard)
     if failure or not hosts:
         says = describe_failure(failure) if failure else "no rank answered"
         return Finding(name="MPI launch", can=False, needed=True, says=redactor.text(says), remedy=remedy), []
-    if problem := preflight.unreached(hosts):
-        says = f"{location} {problem}"
-        return Finding(
-            name="MPI launch", can=False, needed=True, says=says, remedy="Mount the storage on every host alike."
-        ), hosts
+    if target and (problem := preflight.unreached(hosts, target)):
+        remedy = "Mount the storage on every host alike."
+        return Finding(name="MPI launch", can=False, needed=True, says=problem, remedy=remedy), hosts
     names = ", ".join(h["host"] for h in hosts)
     says = f"{settings.processes} ranks on {names}; {launcher.version}"
     return Finding(name="MPI launch", can=True, needed=True, says=redactor.text(says)), hosts

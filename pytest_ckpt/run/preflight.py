@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.targets.posix.second_mount import check_second_mount
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.protocol import Target
-from pytest_ckpt.targets.schemes import check_target, make_target, spec_of
+from pytest_ckpt.targets.schemes import make_target, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -79,7 +80,8 @@ def check(
             "--ckpt-target is missing: where is the storage mounted?", "Say --ckpt-target=/mnt/array, for example."
         )
     spec = spec_of(settings.target, targets)
-    facts = check_target(spec, settings.target)
+    target = make_target(spec, settings.target)
+    facts = dataclasses.replace(target.check(), plugin=spec.plugin)
     check_capabilities(settings, facts)
     check_report_place(Path(settings.report), facts)
     if settings.second_mount:
@@ -89,7 +91,7 @@ def check(
         small = PosixTarget(settings.full_target, "--ckpt-full-target")
         small.check_may_be_filled()
     catalogue = offered(catalogue, facts.capabilities)
-    named, word = settings.suites, settings.target
+    named = settings.suites
     settings, gates = settle(settings, facts.gate_kind, catalogue)
     if not settings.suites and named != ("auto",):
         raise UsageError(
@@ -111,7 +113,7 @@ def check(
     launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     hosts: tuple[dict[str, Any], ...] = ()
     if probe and plan.runnable and settings.measures:
-        hosts = _see_hosts(settings, plan, launcher, run_id, spec, facts, probe)
+        hosts = _see_hosts(settings, plan, launcher, run_id, target, facts, probe)
         check_memory(plan, hosts)
     return Preflight(
         settings=settings,
@@ -119,7 +121,7 @@ def check(
         waivers=waivers,
         catalogue=catalogue,
         spec=spec,
-        target=make_target(spec, word),
+        target=target,
         small=small,
         facts=facts,
         plan=plan,
@@ -230,7 +232,7 @@ def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
 
 
 def _see_hosts(
-    settings: Settings, plan: Plan, launcher: Launcher, run_id: str, spec: TargetSpec, facts: TargetFacts, folder: Path
+    settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Target, facts: TargetFacts, folder: Path
 ) -> tuple[dict[str, Any], ...]:
     processes = max(c.layout.processes for c in plan.runnable)
     hosts: list[dict[str, Any]] = []
@@ -239,7 +241,7 @@ def _see_hosts(
         if event["event"] == "hosts":
             hosts.extend(event["hosts"])
 
-    job = look_around(settings, processes, spec, facts.location)
+    job = Job(processes=processes, area=target.place(), deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, run_id, folder, redactor).run(job, heard)
     if failure or not hosts:
@@ -249,26 +251,16 @@ def _see_hosts(
             f"MPI cannot start {processes} ranks: {says}",
             f"Try it by hand: {command} </dev/null - or name another launcher with --ckpt-launcher.",
         )
-    if problem := unreached(hosts):
-        raise UsageError(f"--ckpt-target {facts.location} {problem}.", "Mount the storage on every host alike.")
+    if problem := unreached(hosts, facts):
+        raise UsageError(f"--ckpt-target {problem}.", "Mount the storage on every host alike.")
     return tuple(hosts)
 
 
-def look_around(settings: Settings, processes: int, spec: TargetSpec | None, location: str) -> Job:
-    """Return the job of ranks that only tell what their hosts are, and whether these reach the target."""
-    return Job(
-        processes=processes,
-        folder=location,
-        reach=spec.reach if spec else "",
-        deadline_seconds=settings.deadline_seconds,
-        tasks=(),
-    )
-
-
-def unreached(hosts: Iterable[dict[str, Any]]) -> str:
-    """Say on which hosts the target cannot be reached, and why; empty when it can on all."""
-    blind = [h for h in hosts if h["target_problem"]]
-    return f"{blind[0]['target_problem']} on {', '.join(h['host'] for h in blind)}" if blind else ""
+def unreached(hosts: Iterable[dict[str, Any]], facts: TargetFacts) -> str:
+    """Say on which hosts the target cannot be reached; empty when it can on all."""
+    blind = ", ".join(h["host"] for h in hosts if not h["target_is_reached"])
+    problem = "is no folder" if "paths" in facts.capabilities else "cannot be reached"
+    return f"{facts.location} {problem} on {blind}" if blind else ""
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:

@@ -65,6 +65,9 @@ class Target(Protocol):
     def check(self) -> TargetFacts:
         """Return what it is; nothing is written. Raises UsageError when checkpoints cannot go there."""
 
+    def place(self) -> AreaRef:
+        """Return the target itself as a place: before a run has an area, its ranks ask whether they reach this."""
+
     def create_area(self, run_id: str) -> AreaRef:
         """Make the area of a run, which says whose it is. Raises UsageError, and then leaves nothing."""
 

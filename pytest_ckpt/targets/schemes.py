@@ -75,11 +75,6 @@ def make_target(spec: TargetSpec, text: str) -> Target:
     return target
 
 
-def check_target(spec: TargetSpec, text: str) -> TargetFacts:
-    """Return what a target is. Raises UsageError when checkpoints cannot go there."""
-    return dataclasses.replace(make_target(spec, text).check(), plugin=spec.plugin)
-
-
 def check_in_time(spec: TargetSpec, text: str, seconds: float) -> TargetFacts:
     """Return what a target is, asked by another process. Raises NoAnswerError and RefusedError."""
     asked = {"spec": to_plain(spec), "text": text}
@@ -88,7 +83,8 @@ def check_in_time(spec: TargetSpec, text: str, seconds: float) -> TargetFacts:
 
 def check_as_asked(asked: Mapping[str, Any]) -> Any:
     """Do what `check_in_time` asks, in its process."""
-    return to_plain(check_target(from_plain(TargetSpec, asked["spec"]), asked["text"]))
+    spec = from_plain(TargetSpec, asked["spec"])
+    return to_plain(dataclasses.replace(make_target(spec, asked["text"]).check(), plugin=spec.plugin))
 
 
 def split(text: str) -> tuple[str, str]:

@@ -198,7 +198,7 @@ def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit
     area = storage.create_area("r1")
     folder = Path(area.location) / "llama3-8b-full"
     files = [f"zero_pp_rank_{r}_mp_rank_0_{kind}_states.pt" for r in range(8) for kind in ("model", "optim")]
-    for checkpoint in ("checkpoint-0001", "checkpoint-0002.partial", "checkpoint-0003-1"):
+    for checkpoint in ("checkpoint-0001", "checkpoint-0002.partial", "checkpoint-0003"):
         (folder / checkpoint).mkdir(parents=True)
         for file in files:
             (folder / checkpoint / file).write_text("ours")

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,21 +28,24 @@ def beat_seconds(deadline_seconds: float) -> float:
 
 
 class Activity:
-    """The present operation, phase and file of this rank, and how many bytes of it are done."""
+    """One piece of work of this rank: its present operation, phase and file, and how many bytes of it are done.
 
-    def __init__(self) -> None:
-        self.rank: int | None = None
+    What a rank does beside that at the same time is reported in a lane of its own, so that neither hides the other.
+    """
+
+    def __init__(self, name: str = "", rank: _Rank | None = None) -> None:
+        self.name = name
         self.operation = ""
-        self.phase = "start"
+        self.phase = "" if rank else "start"
         self.file = ""
         self.bytes_done = 0
         self.waiting = False
-        self._failed_in: tuple[str, str] | None = None
-        self._stop = threading.Event()
+        self._rank = rank or _Rank()
+        self._rank.lanes.append(self)
 
     def introduce(self, rank: int) -> None:
         """Tell the controller which process is which rank."""
-        self.rank = rank
+        self._rank.number = rank
         self._tell({"event": "hello", "host": socket.gethostname(), "pid": os.getpid()})
 
     def report_every(self, seconds: float) -> None:
@@ -51,21 +55,32 @@ class Activity:
 
     def stop(self) -> None:
         """End the reports."""
-        self._stop.set()
+        self._rank.stop.set()
+
+    def lane(self, name: str) -> Activity:
+        """Return the report of work that goes on beside this one; until it begins something, it rests."""
+        lane = Activity(name, self._rank)
+        lane.waiting = True
+        return lane
 
     def begin(self, operation: str) -> None:
         """Enter an operation, such as ``llama3-8b-full save 2``, and tell so: a rank that is killed no longer can."""
         self.operation, self.phase, self.file, self.waiting = operation, "", "", False
-        self._tell_doing()
+        self.tell_doing()
+
+    def rest(self) -> None:
+        """Tell that the operation is over and nothing is done until the next begins."""
+        self.phase, self.file, self.waiting = "", "", True
+        self.tell_doing()
 
     @contextmanager
     def in_phase(self, phase: str, file: str = "") -> Iterator[None]:
-        """Enter a phase of the operation. The first one that an error leaves is named in the failure."""
+        """Enter a phase of the operation. The first one of the rank that an error leaves is named in the failure."""
         self.phase, self.file = phase, file
         try:
             yield
         except BaseException:
-            self._failed_in = self._failed_in or (phase, file)
+            self._rank.failed_in = self._rank.failed_in or (self.name, self.operation, phase, file)
             raise
         self.phase, self.file = "", ""
 
@@ -79,12 +94,13 @@ class Activity:
     def failed(self, error: BaseException) -> None:
         """Tell the controller why this rank cannot go on."""
         number = getattr(error, "errno", None)
-        phase, file = self._failed_in or (self.phase, self.file)
+        lane, operation, phase, file = self._rank.failed_in or (self.name, self.operation, self.phase, self.file)
         self._tell(
             {
                 "event": "failed",
                 "host": socket.gethostname(),
-                "operation": self.operation,
+                "lane": lane,
+                "operation": operation,
                 "phase": phase,
                 "file": file,
                 "errno": _errno_name(number),
@@ -92,18 +108,30 @@ class Activity:
             }
         )
 
-    def _beat(self, seconds: float) -> None:
-        while not self._stop.wait(seconds):
-            self._tell_doing()
-
-    def _tell_doing(self) -> None:
+    def tell_doing(self) -> None:
+        """Tell the controller what is being done."""
         # While modules are imported, their number is the progress.
         progress = [self.bytes_done, len(sys.modules)]
         doing = {"operation": self.operation, "phase": self.phase, "file": self.file, "waiting": self.waiting}
-        self._tell({"event": "beat", "progress": progress, **doing})
+        self._tell({"event": "beat", "lane": self.name, "progress": progress, **doing})
+
+    def _beat(self, seconds: float) -> None:
+        while not self._rank.stop.wait(seconds):
+            for lane in tuple(self._rank.lanes):
+                lane.tell_doing()
 
     def _tell(self, event: dict[str, Any]) -> None:
-        write_event(2, {"rank": self.rank, **event})
+        write_event(2, {"rank": self._rank.number, **event})
+
+
+@dataclass(slots=True)
+class _Rank:
+    """What the lanes of a rank share."""
+
+    number: int | None = None
+    lanes: list[Activity] = field(default_factory=list)
+    failed_in: tuple[str, str, str, str] | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 def write_event(descriptor: int, event: dict[str, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_ckpt.facts.targets import AreaRef
+
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, and three that endurance takes
 # in turns.
@@ -33,8 +35,9 @@ class EngineOptions:
 class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
-    With ``contention`` and ``endurance`` the patterns of records.Patterns are measured too; the volume is filled where
-    ``near_full_bytes`` says what a checkpoint needs of it.
+    ``strategy`` is ``module:name`` of what makes it. With ``contention`` and ``endurance`` the patterns of
+    `measurement.Patterns` are measured too; the volume is filled where ``near_full_bytes`` says what a checkpoint needs
+    of it.
     """
 
     subject: str
@@ -54,28 +57,15 @@ class Task:
     endurance: bool = False
     duration_seconds: float = 0.0
     near_full_bytes: int = 0
+    strategy: str = "pytest_ckpt.ranks.strategies.sync:SyncStrategy"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What one launch does: its tasks in order, in folders of their own below ``folder`` on the target.
-
-    Without tasks the ranks tell what their hosts are; ``reach`` is then called with ``folder`` (TargetSpec.reach).
-    """
+    """What one launch does: its tasks in order, in ``area``; without tasks it only looks at its hosts, from there."""
 
     processes: int
-    folder: str
+    area: AreaRef
     deadline_seconds: float
     tasks: tuple[Task, ...]
     options: EngineOptions = EngineOptions()
-    reach: str = ""
-
-
-def checkpoint_name(index: int) -> str:
-    """Return the name of the folder of checkpoint ``index`` (from 1)."""
-    return f"checkpoint-{index:04d}"
-
-
-def partial_name(index: int) -> str:
-    """Return the name that the folder has until the checkpoint is committed."""
-    return f"{checkpoint_name(index)}.partial"

@@ -7,6 +7,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.process.activity import write_event
 from pytest_ckpt.support.references import load
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
 
 
-def probe(group: Group, reach: str, location: str) -> None:
+def probe(group: Group, area: AreaRef) -> None:
     """Tell the controller, from rank 0, the facts of every host and which ranks are on it."""
-    answers = group.gather((group.host, host_facts(reach, location)))
+    answers = group.gather((group.host, host_facts(area)))
     if group.rank != 0:
         return
     hosts: dict[str, dict[str, Any]] = {}
@@ -25,8 +26,8 @@ def probe(group: Group, reach: str, location: str) -> None:
     write_event(1, {"event": "hosts", "hosts": list(hosts.values())})
 
 
-def host_facts(reach: str, location: str) -> dict[str, Any]:
-    """Return what this host is; memory in bytes. ``reach`` says why a target cannot be reached from here."""
+def host_facts(area: AreaRef) -> dict[str, Any]:
+    """Return what this host is; memory in bytes."""
     memory = _memory()
     return {
         "cpu": _cpu(),
@@ -36,7 +37,7 @@ def host_facts(reach: str, location: str) -> dict[str, Any]:
         "kernel": f"{platform.system()} {platform.release()}",
         "os": _os_name(),
         "python": platform.python_version(),
-        "target_problem": load(reach)(location) if reach else "",
+        "target_is_reached": load(area.opener)(area).is_reachable(),
     }
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
-from pytest_ckpt.targets.posix.run_folder import is_checkpoint_folder, remove
+from pytest_ckpt.targets.posix.names import is_of_a_checkpoint
+from pytest_ckpt.targets.posix.run_folder import remove
 from pytest_ckpt.targets.protocol import Names
 
 REMOVE = "pytest_ckpt.targets.posix.cleanup:remove_as_asked"
@@ -58,4 +59,4 @@ def _checkpoints(folder: Path) -> Iterator[str]:
     entries: Iterable[str] = ()
     with contextlib.suppress(OSError):
         entries = [entry.name for entry in folder.iterdir()]
-    yield from filter(is_checkpoint_folder, entries)
+    yield from filter(is_of_a_checkpoint, entries)

@@ -17,16 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pytest_ckpt.facts.targets import AreaRef
-
 PREFIX = "pytest-ckpt-"
+OPENER = "pytest_ckpt.targets.posix.store:open_store"
 _OWNER = "OWNER.json"
-_CHECKPOINT = re.compile(r"checkpoint-\d{4,}(-\d+)?(\.partial)?")
 _CANARY = re.compile(r"canary-\d+")  # ranks.residency makes them
 
 
@@ -42,11 +41,6 @@ class OldFolder:
 def folder_of(area: AreaRef) -> Path:
     """Return the folder that an area of this scheme is."""
     return Path(area.location)
-
-
-def is_checkpoint_folder(name: str) -> bool:
-    """Return whether a name is that of a checkpoint's folder, committed or not."""
-    return _CHECKPOINT.fullmatch(name) is not None
 
 
 def find_leftovers(target: Path) -> list[OldFolder]:

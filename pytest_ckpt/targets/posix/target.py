@@ -12,10 +12,8 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
 from pytest_ckpt.targets.posix.mounts import mount_of
-from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, folder_of
+from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of
 from pytest_ckpt.targets.protocol import Leftover, Names
-
-OPENER = "pytest_ckpt.targets.posix.store:open_store"
 
 _REMOVE_SECONDS = 120.0
 MOST_TO_FILL_BYTES = 64 << 30
@@ -24,11 +22,6 @@ MOST_TO_FILL_BYTES = 64 << 30
 def target(location: str) -> PosixTarget:
     """Return the target of a path."""
     return PosixTarget(location)
-
-
-def reach(location: str) -> str:
-    """Say why a rank's host cannot reach the folder; empty when it can."""
-    return "" if Path(location).is_dir() else "is no folder"
 
 
 class PosixTarget:
@@ -90,6 +83,10 @@ class PosixTarget:
                 f"{name} has {format_bytes(free)} free, and all of it would be written.",
                 f"Name a volume or quota with at most {format_bytes(MOST_TO_FILL_BYTES)} free.",
             )
+
+    def place(self) -> AreaRef:
+        """Return the folder itself."""
+        return AreaRef(scheme="", location=str(self._path), run_id="", opener=OPENER)
 
     def create_area(self, run_id: str) -> AreaRef:
         """Make the run's folder, which says whose it is. Raises UsageError, and then leaves nothing."""
