@@ -237,7 +237,7 @@ def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> 
         f"Part of what load {o.index} of {m.subject} read again was in a page cache (--ckpt-retain)."
         for m in measurements
         for o in m.of_kind("load")
-        if o.resident_bytes != 0
+        if o.resident_bytes != 0 and not (m.cache and m.cache.is_declared_cold)
     ][:1]
 
 

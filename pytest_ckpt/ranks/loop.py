@@ -96,7 +96,16 @@ class MeasurementLoop:
         readings = tuple(found.readings.values())
         do.tell(
             "measured",
-            cache=to_plain(cache_facts(task.drop_caches, found.drops, readings, gauges, found.worst_resident)),
+            cache=to_plain(
+                cache_facts(
+                    task.drop_caches,
+                    found.drops,
+                    readings,
+                    gauges,
+                    found.worst_resident,
+                    is_declared_cold=cache.is_declared_cold,
+                )
+            ),
             ranks=to_plain(ranks),
             engine_facts=facts,
             retention=to_plain(found.retention),

@@ -24,6 +24,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
+from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.schemes import check_in_time, known_targets, make_target, spec_of
 
 if TYPE_CHECKING:
