@@ -117,10 +117,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _requirement(mark: pytest.Mark, run: RunContext, test: str, config: pytest.Config) -> str:
-    """Return the requirement that a mark names; one that the run does not know is refused."""
+    """Return the requirement that a mark names; empty for one that cannot be asked of the target.
+
+    One that nobody knows is refused.
+    """
+    from pytest_ckpt.judging.catalogue import REQUIREMENTS  # noqa: PLC0415
+
     said = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
-    if isinstance(said, str) and said in run.catalogue:
-        return said
+    if isinstance(said, str) and (said in run.catalogue or said in REQUIREMENTS):
+        return said if said in run.catalogue else ""
     config.stash[REFUSED].append(
         f"{test} judges {said!r}, which is no requirement of this run{nearest(str(said), run.catalogue)}.\n"
         "  A plugin says its own with the hook pytest_ckpt_requirements."

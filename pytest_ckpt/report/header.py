@@ -62,6 +62,6 @@ def _described(target: TargetFacts) -> Iterator[str]:
     """Say what a target is, and its free space."""
     yield f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
     if target.plugin:
-        yield f"of the plugin {target.plugin}"
+        yield f"brought by {target.plugin}"
     if target.capacity:
         yield f"{format_bytes(target.capacity.free_bytes)} free"

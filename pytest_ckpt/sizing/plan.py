@@ -157,7 +157,7 @@ def _plan_checkpoint(
     if mode == "open" and not_run:
         mode = "full"
     if target and target.plugin:
-        rehearsal = f"The target comes from {target.plugin}: nothing is certified on it"
+        rehearsal = f"The target is brought by {target.plugin}: nothing is certified on it"
     processes = settings.processes if mode == "open" else None
     shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
     ranks = shards.ranks()
