@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.config.gate_files import load_gates
-from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence.cross_check import SESSION, contradictions, observation_contradictions
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
 from pytest_ckpt.evidence.schemas import faults
@@ -17,6 +17,7 @@ from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, decidab
 from pytest_ckpt.facts.codec import Record, from_plain, misfits
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
@@ -43,13 +44,6 @@ from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
-# What decides which subjects were run and how; the rest of a run's options told where and with what.
-_RECORDED = (
-    "cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "model", "mode", "processes",
-    "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible",
-    "duration", "near_full",
-    "suite", "second_mount", "power_cut", "full_target",
-)  # fmt: skip
 REPORT = "report.json"
 NO_FACTS = "In this folder there is no measurement of it."
 
@@ -131,7 +125,7 @@ def _judge(
     facts = _Facts(
         plan=plan,
         gates=gates,
-        measurements={m.subject: m for m in measurements},
+        measurements={str(m.subject): m for m in measurements},
         observations={(o.requirement, o.subject): o for o in observations},
     )
     chosen = chosen_suites(settings, gates, catalogue)
@@ -214,7 +208,7 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 def read_measurements(folder: Path, plan: Plan) -> list[Measurement]:
     """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
-    files = [(folder / "measurements" / f"{planned.subject}.json", planned) for planned in plan.checkpoints]
+    files = [(folder / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
     return [_read_measurement(file, planned) for file, planned in files if file.exists()]
 
 
@@ -244,7 +238,7 @@ def _read_record(file: Path, kind: type[Record], part: str) -> Record:
         raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
     try:
         record = from_plain(kind, plain)
-    except (TypeError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise _not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
     if wrong := list(misfits(record)):
         raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
@@ -273,7 +267,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
 
 
 def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None]) -> Settings:
-    flags = {option.flag: option.ini_name for option in OPTIONS if option.key in _RECORDED}
+    flags = {option.flag: option.ini_name for option in with_role("plan")}
     said = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
     hosts = report["environment"]["hosts"]
     if len(hosts) > 1:

@@ -7,7 +7,13 @@ import resource
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import (
+    DurabilityCounted,
+    IntegrityCompared,
+    MeasurementBegun,
+    MeasurementDone,
+    PatternMeasured,
+)
 from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, Fault, Integrity
 from pytest_ckpt.facts.targets import AreaRef
@@ -69,17 +75,18 @@ class MeasurementLoop:
     def run(self) -> None:
         """Measure, verify, remove what was written (unless it is to be kept)."""
         task, do = self._task, self._do
-        do.tell("measuring")
-        with do.stage("prepare", "prepare"):
-            self._store.prepare(task.subject)
+        do.tell(MeasurementBegun(subject=task.subject))
+        with do.stage("prepare", do.all("prepare")):
+            self._store.prepare(task.subject.slug)
             self._group.wait()
             strategy = self._strategy()
-            cache = HostCache(self._group, self._activity, self._store, task.subject)
+            cache = HostCache(self._group, self._activity, self._store, task.subject.slug)
         engine = strategy.engine
         self._found.retention = self._own.save_all(strategy, task.operations)
         strategy.release()
         engine.release()
-        do.tell("durability", durability=to_plain(do.durability()))
+        if durability := do.durability():
+            do.tell(DurabilityCounted(subject=task.subject, durability=durability))
         self._load_all(engine, cache)
         engine.release()
         facts = _joined(self._group.gather(engine.facts()))
@@ -95,22 +102,22 @@ class MeasurementLoop:
         found = self._found
         readings = tuple(found.readings.values())
         do.tell(
-            "measured",
-            cache=to_plain(
-                cache_facts(
+            MeasurementDone(
+                subject=task.subject,
+                cache=cache_facts(
                     task.drop_caches,
                     found.drops,
                     readings,
                     gauges,
                     found.worst_resident,
                     is_declared_cold=cache.is_declared_cold,
-                )
-            ),
-            ranks=to_plain(ranks),
-            engine_facts=facts,
-            retention=to_plain(found.retention),
-            data=to_plain(found.data),
-            stages=do.stages,
+                ),
+                ranks=tuple(ranks),
+                engine_facts=facts,
+                retention=found.retention,
+                data=found.data,
+                stages=do.stages,
+            )
         )
 
     def _measure_beside(self, cache: HostCache) -> None:
@@ -153,7 +160,7 @@ class MeasurementLoop:
     def _strategy(self, *, constant: bool = False, aside: str = "") -> Strategy:
         """Return what saves this rank's own files; ``aside`` gives them other content than the subject's."""
         task = self._task
-        seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else task.subject)
+        seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject))
         content = Content(seed, compressible=task.compressible, constant=constant)
         engine = engine_class(task.engine)(self._shard, content, self._activity, self._options)
         make = strategy_of(task.strategy)
@@ -165,27 +172,19 @@ class MeasurementLoop:
         if not task.keep:
             self._own.delete_all(of_subject=False)
         strategy = self._strategy(aside="endurance")
-        run = LongRun(
-            self._group,
-            self._activity,
-            do,
-            strategy=strategy,
-            store=self._store,
-            subject=task.subject,
-            after=task.operations,
-        )
+        run = LongRun(self._group, self._activity, do, strategy=strategy, store=self._store, after=task.operations)
         run.endure(task.duration_seconds)
         if task.near_full_bytes:
             run.near_full(Content(content_seed(task.seed, f"{task.subject}/ballast")), task.near_full_bytes)
         else:
             reason = "The volume was not to be filled: that is asked for with --ckpt-near-full."
-            do.tell("pattern", name="near_full", not_run=reason)
+            do.tell(PatternMeasured(subject=task.subject, name="near_full", not_run=reason))
         strategy.release()
         strategy.engine.release()
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
         """Return what loads a shard that this or another rank wrote."""
-        content = Content(content_seed(self._task.seed, self._task.subject), compressible=self._task.compressible)
+        content = Content(content_seed(self._task.seed, str(self._task.subject)), compressible=self._task.compressible)
         return engine_class(self._task.engine)(shard, content, self._activity, options)
 
     def _load_all(self, engine: Loader, cache: HostCache) -> None:
@@ -212,12 +211,12 @@ class MeasurementLoop:
             fault_count=found.fault_count,
             faults=tuple(found.faults),
         )
-        self._do.tell("integrity", integrity=to_plain(integrity))
+        self._do.tell(IntegrityCompared(subject=self._task.subject, integrity=integrity))
 
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
         """Drop what this rank is about to read; ``again`` says that it may have been read before."""
         task, found = self._task, self._found
-        with self._do.stage("drop caches", "drop caches"):
+        with self._do.stage("drop caches", self._do.all("drop caches")):
             readings = cache.readings(self._shard.bytes, task.operations)
             way = ""
             if task.drop_caches != "never":

@@ -6,11 +6,12 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import OperationDone, OperationStarted
 from pytest_ckpt.facts.measurement import Operation
 from pytest_ckpt.facts.proofs import Durability, Fault, Observer
+from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.targets import CheckpointRef, Role
 from pytest_ckpt.ranks.engines.protocol import Check, Clock, Loader
 from pytest_ckpt.ranks.process.activity import write_event
@@ -20,7 +21,9 @@ from pytest_ckpt.ranks.timing import Own, combine
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from pytest_ckpt.facts.events import Event
     from pytest_ckpt.facts.measurement import OperationKind
+    from pytest_ckpt.facts.subject import Action, Scenario, Stage, Subject
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import HostCache
@@ -49,10 +52,10 @@ class Operations:
     An operation that is not ``counted`` is none of the subject's saves and loads: it answers a question beside them.
     """
 
-    def __init__(self, group: Group, activity: Activity, subject: str, shard: RankLayout, store: Store) -> None:
+    def __init__(self, group: Group, activity: Activity, subject: Subject, shard: RankLayout, store: Store) -> None:
         self._group = group
         self._activity = activity
-        self._subject = subject
+        self.subject = subject
         self._shard = shard
         self._store = store
         self._saved: list[Saved] = []
@@ -67,7 +70,7 @@ class Operations:
         """Return the reference of the next save under a number, which may have been saved and deleted before."""
         before = self._refs.get(checkpoint)
         ref = CheckpointRef(
-            subject=self._subject, number=checkpoint, role=role, attempt=before.attempt + 1 if before else 0
+            subject=self.subject.slug, number=checkpoint, role=role, attempt=before.attempt + 1 if before else 0
         )
         self._refs[checkpoint] = ref
         return ref
@@ -79,23 +82,24 @@ class Operations:
         *,
         role: Role = "counted",
         meanwhile: Callable[[threading.Event], None] | None = None,
-        name: str = "",
+        at: OperationRef | None = None,
         content: int = 0,
         takes_part: bool = True,
         stage: str = "probes",
     ) -> Operation | None:
         """Save a checkpoint: every rank that takes part its files, as the strategy wants it; return when it is over.
 
-        ``meanwhile`` runs beside it on this rank; its event is set when the save is over. ``content`` is the number of
-        the content where it is not the checkpoint's. The time of a save that is not counted belongs to ``stage``.
+        ``at`` names the save where it is none of the subject's own. ``meanwhile`` runs beside it on this rank;
+        its event is set when the save is over. ``content`` is the number of the content where it is not the
+        checkpoint's. The time of a save that is not counted belongs to ``stage``.
         """
-        name, counted = name or f"save {checkpoint}", role == "counted"
-        with self.stage("content", f"{name}: content"):
+        at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
+        with self.stage("content", at.at("content")):
             if takes_part:
                 strategy.engine.fill(content or checkpoint)
         ref = self.new_ref(checkpoint, role)
         beside = _Beside(meanwhile) if meanwhile else None
-        self._start(name, tell=counted or stage == "endurance")
+        self._start(at, tell=counted or stage == "endurance")
         start = time.perf_counter()
         if beside:
             beside.start()
@@ -129,29 +133,29 @@ class Operations:
         checkpoint: int,
         *,
         counted: bool = True,
-        name: str = "load",
+        scenario: Scenario = "",
         names: Iterable[str] | None = None,
     ) -> Loaded:
         """Load a checkpoint as load ``number``, in the engine's steps; between them every byte is compared.
 
         ``names`` are the files that the engine reads where they are not this rank's own.
         """
-        name = f"{name} {number}"
-        with self.stage("residency", f"{name}: residency"):
+        at = OperationRef(subject=self.subject, scenario=scenario, action="load", index=number)
+        with self.stage("residency", at.at("residency")):
             resident = cache.resident([self.files(checkpoint, names)])
             steps = self._group.largest(engine.load_steps())
         clock = Clock(activity=self._activity)
-        committed = self._store.open(self._refs[checkpoint], clock)
+        committed = self._store.open(self._ref(checkpoint), clock)
         seconds, loaded_bytes = [], 0
         checks: list[Check] = []
         for step in range(steps):
-            self._start(name, tell=counted and step == 0)
+            self._start(at, tell=counted and step == 0)
             start = time.perf_counter()
             loaded_bytes += engine.load(committed, step, clock)
             seconds.append(time.perf_counter() - start)
             # Nobody compares while somebody still reads: that would leave the storage to fewer ranks.
             self._group.wait()
-            with self.stage("verify", f"{name}: verify"):
+            with self.stage("verify", at.at("verify")):
                 checks.append(engine.verify(checkpoint))
         own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
         operation = self._finish("load", number, checkpoint, own, counted=counted)
@@ -168,31 +172,38 @@ class Operations:
 
     def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
         """Return files of a checkpoint: those that this rank saved, or others."""
-        return Files(ref=self._refs[checkpoint], names=self._names[checkpoint] if names is None else tuple(names))
+        if names is None:
+            names = self._names.get(checkpoint, tuple(file.name for file in self._shard.files))
+        return Files(ref=self._ref(checkpoint), names=tuple(names))
 
     def delete(self, checkpoint: int) -> float:
         """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""
-        self._start(f"delete {checkpoint}", tell=False)
+        self._start(OperationRef(subject=self.subject, action="delete", index=checkpoint), tell=False)
         start = time.perf_counter()
         self.delete_own(checkpoint)
         self._group.wait()
         if self._group.rank == 0:
-            self._store.finish_delete(self._refs[checkpoint])
+            self._store.finish_delete(self._ref(checkpoint))
         return time.perf_counter() - start
 
     def delete_own(self, checkpoint: int) -> None:
         """Delete the files of a checkpoint that this rank saved."""
-        self._store.delete(self._refs[checkpoint], self._names[checkpoint])
+        files = self.files(checkpoint)
+        self._store.delete(files.ref, files.names)
 
     def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
         """Remove on rank 0 what is left of checkpoints, and where they were the last ``of_all``, of the subject."""
         self._group.wait()
         if self._group.rank == 0:
             for checkpoint in checkpoints:
-                self._store.finish_delete(self._refs[checkpoint])
+                self._store.finish_delete(self._ref(checkpoint))
             if of_all:
-                self._store.clear(self._subject)
+                self._store.clear(self.subject.slug)
         self._group.wait()
+
+    def _ref(self, checkpoint: int) -> CheckpointRef:
+        """Return the reference of a checkpoint as it was saved last; another process saved it but once."""
+        return self._refs.get(checkpoint) or CheckpointRef(subject=self.subject.slug, number=checkpoint)
 
     def durability(self) -> Durability | None:
         """Add up, on rank 0, the durable calls of all counted saves."""
@@ -214,24 +225,32 @@ class Operations:
         )
 
     @contextmanager
-    def stage(self, stage: str, doing: str) -> Iterator[None]:
-        """Add the seconds inside, on this rank's clock, to a stage of the measurement."""
-        if doing:
-            self._activity.begin(f"{self._subject} {doing}")
+    def stage(self, spent_on: str, at: OperationRef | None) -> Iterator[None]:
+        """Add the seconds inside, on this rank's clock, to a stage of the measurement; ``at`` is what the rank does."""
+        if at:
+            self._activity.begin(at)
         start = time.perf_counter()
         yield
-        self._spent(stage, time.perf_counter() - start)
+        self._spent(spent_on, time.perf_counter() - start)
 
-    def tell(self, event: str, **facts: Any) -> None:
+    def all(self, stage: Stage, scenario: Scenario = "", level: float = 0.0) -> OperationRef:
+        """Return the reference of a stage that is of no single operation."""
+        return OperationRef(subject=self.subject, scenario=scenario, stage=stage, level=level)
+
+    def one(self, scenario: Scenario, action: Action, index: int, level: float = 0.0) -> OperationRef:
+        """Return the reference of an operation of a scenario."""
+        return OperationRef(subject=self.subject, scenario=scenario, action=action, index=index, level=level)
+
+    def tell(self, event: Event) -> None:
         """Let rank 0 tell the controller."""
         if self._group.rank == 0:
-            write_event(1, {"event": event, "subject": self._subject, **facts})
+            write_event(1, event)
 
-    def _start(self, name: str, *, tell: bool) -> None:
-        self._activity.begin(f"{self._subject} {name}")
+    def _start(self, at: OperationRef, *, tell: bool) -> None:
+        self._activity.begin(at)
         if tell:
-            self.tell("start", operation=name)
-        with self.stage("wait", ""):
+            self.tell(OperationStarted(operation=at))
+        with self.stage("wait", None):
             self._group.start_together()
 
     def _finish(
@@ -244,7 +263,7 @@ class Operations:
         operation = combine(kind, index, checkpoint, all_own)
         self._spent(f"{kind}s" if counted else stage, operation.seconds)
         if counted:
-            self.tell("operation", operation=to_plain(operation))
+            self.tell(OperationDone(subject=self.subject, operation=operation))
         return operation
 
     def _faults(self, checks: Iterable[Check], checkpoint: int) -> list[Fault]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import os
 import secrets
 import shutil
 import tempfile
@@ -21,8 +22,10 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
 from pytest_ckpt.run.context import RunContext
+from pytest_ckpt.run.crash import Crash, keep_traceback
 from pytest_ckpt.run.environment import versions
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.protocol import Names, Target
 
 if TYPE_CHECKING:
@@ -56,11 +59,31 @@ def open_run(
     plugins: Sequence[dict[str, Any]] = (),
     targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> OpenRun:
-    """Check everything, then make the run folder and the run's area on the target. Raises UsageError.
+    """Check everything, then make the run folder and the run's area on the target. Raises UsageError and Crash.
 
     ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told, ``targets`` are the
-    kinds of targets that are known.
+    kinds of targets that are known. Whatever ends this early, Ctrl-C too: nothing that was made is left but the file of
+    a crash.
     """
+    folder = Path(settings.report).expanduser().absolute()
+    try:
+        return _open(settings, command, extras, plugins, targets, folder)
+    except UsageError:
+        raise
+    except Exception as error:
+        redactor = Redactor.of(os.environ, [*(o.value for o in settings.origins), *command])
+        # A folder that is still there is that of an earlier run.
+        raise Crash(keep_traceback(error, None if folder.exists() else folder, redactor)) from error
+
+
+def _open(
+    settings: Settings,
+    command: Sequence[str],
+    extras: Sequence[Requirement],
+    plugins: Sequence[dict[str, Any]],
+    targets: Mapping[str, TargetSpec],
+    folder: Path,
+) -> OpenRun:
     began = time.monotonic()
     run_id = _new_id()
     signer = _check_evidence(settings)
@@ -69,15 +92,14 @@ def open_run(
     with contextlib.ExitStack() as scratch, contextlib.ExitStack() as undo:
         probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
         checked = preflight.check(settings, run_id, probe=probe, catalogue=extended(extras), targets=targets)
-        folder = Path(settings.report).expanduser().absolute()
         area = _create(checked.target, run_id, undo)
         second = find_second_client(settings, checked.facts, area, checked.launcher)
         small = _create(checked.small, run_id, undo) if checked.small else None
-        if aside := _make_report_folder(settings, folder):
+        if aside := _make_report_folder(settings, folder, undo):
             notices.append(f"the report of an earlier run is now {aside}")
         for leftover in checked.target.leftovers():
-            command = leftover.command or f"{leftover.what} is still there"
-            notices.append(f"left on the target by {leftover.why}; if that run has ended, remove it: {command}")
+            remedy = f"; if that run has ended, remove it: {leftover.command}" if leftover.command else ""
+            notices.append(f"left on the target by {leftover.why}{remedy or f': {leftover.what}'}")
         if probe.exists():
             shutil.copytree(probe, folder / "launches" / "probe")
         context = _context(
@@ -116,10 +138,11 @@ def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
     return area
 
 
-def _make_report_folder(settings: Settings, folder: Path) -> Path | None:
-    """Make the report folder; return where that of an earlier run is now."""
+def _make_report_folder(settings: Settings, folder: Path, undo: contextlib.ExitStack) -> Path | None:
+    """Make the report folder, which ``undo`` removes again; return where that of an earlier run is now."""
     try:
         aside = preflight.set_aside(folder)
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
         (folder / "measurements").mkdir(parents=True)
     except OSError as error:
         raise UsageError(
@@ -158,7 +181,7 @@ def _context(
         gates=checked.gates,
         waivers=checked.waivers,
         environment={
-            "hosts": list(checked.hosts),
+            "hosts": [to_plain(host) for host in checked.hosts],
             "target": to_plain(checked.facts),
             "versions": versions(),
             "launcher": checked.launcher.version,

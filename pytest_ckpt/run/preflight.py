@@ -7,9 +7,10 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.gate_files import load_waivers, settle
+from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.facts.targets import TARGETS, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, offered
@@ -18,6 +19,7 @@ from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 # Rounding must not make a proposed scale too large.
 _SLACK = 0.99
 _SMALLEST_SCALE = 1e-6
-_OURS = ("session.json", "report.json")
+_OURS = ("session.json", "report.json", CRASH_FILE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +61,7 @@ class Preflight:
     facts: TargetFacts
     plan: Plan
     launcher: Launcher
-    hosts: tuple[dict[str, Any], ...]
+    hosts: tuple[HostFacts, ...]
 
 
 def check(
@@ -111,7 +113,7 @@ def check(
     if settings.measures and facts.capacity:
         check_space(plan, settings, facts.capacity.free_bytes)
     launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
-    hosts: tuple[dict[str, Any], ...] = ()
+    hosts: tuple[HostFacts, ...] = ()
     if probe and plan.runnable and settings.measures:
         hosts = _see_hosts(settings, plan, launcher, run_id, target, facts, probe)
         check_memory(plan, hosts)
@@ -213,19 +215,19 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
     )
 
 
-def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
+def check_memory(plan: Plan, hosts: tuple[HostFacts, ...]) -> None:
     """Refuse a plan whose ranks do not fit the memory of their hosts."""
     for planned in plan.runnable:
         ranks = planned.rank_memory_bytes
         for host in hosts:
-            need = sum(ranks[r] for r in host["ranks"] if r < len(ranks))
-            there = host["memory_available_bytes"]
+            need = sum(ranks[r] for r in host.ranks if r < len(ranks))
+            there = host.memory_available_bytes
             if need > there:
-                state = sum(planned.state_bytes[r] for r in host["ranks"] if r < len(ranks))
+                state = sum(planned.state_bytes[r] for r in host.ranks if r < len(ranks))
                 rehearse = _rehearse(_scale_that_fits(planned.layout.scale, need, state, there))
                 ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model", rehearse)
                 raise UsageError(
-                    f"Too little memory on {host['host']}: {planned.layout.processes} ranks for "
+                    f"Too little memory on {host.host}: {planned.layout.processes} ranks for "
                     f"{planned.subject} need {format_bytes(need)} there, and {format_bytes(there)} are available.",
                     ", or ".join(filter(None, ways)) + ".",
                 )
@@ -233,13 +235,13 @@ def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
 
 def _see_hosts(
     settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Target, facts: TargetFacts, folder: Path
-) -> tuple[dict[str, Any], ...]:
+) -> tuple[HostFacts, ...]:
     processes = max(c.layout.processes for c in plan.runnable)
-    hosts: list[dict[str, Any]] = []
+    hosts: list[HostFacts] = []
 
-    def heard(event: dict[str, Any]) -> None:
-        if event["event"] == "hosts":
-            hosts.extend(event["hosts"])
+    def heard(event: Event) -> None:
+        if isinstance(event, HostsSeen):
+            hosts.extend(event.hosts)
 
     job = Job(processes=processes, area=target.place(), deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
@@ -256,9 +258,9 @@ def _see_hosts(
     return tuple(hosts)
 
 
-def unreached(hosts: Iterable[dict[str, Any]], facts: TargetFacts) -> str:
+def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> str:
     """Say on which hosts the target cannot be reached; empty when it can on all."""
-    blind = ", ".join(h["host"] for h in hosts if not h["target_is_reached"])
+    blind = ", ".join(h.host for h in hosts if not h.target_is_reached)
     problem = "is no folder" if "paths" in facts.capabilities else "cannot be reached"
     return f"{facts.location} {problem} on {blind}" if blind else ""
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, TargetFacts
 from pytest_ckpt.sizing.near_full import Volume
@@ -27,7 +28,7 @@ class Phases(Protocol):
     read, with what belongs to it.
     """
 
-    def phase(self, name: str, file: str = "") -> AbstractContextManager[None]:
+    def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
         """Add the seconds inside to the phase ``name`` and say which file it works on."""
 
     def moved(self, count: int) -> None:

@@ -22,6 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import MARK
+from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
 from pytest_ckpt.ranks.engines.protocol import Check
 from pytest_ckpt.ranks.engines.stream import engine as stream
@@ -29,7 +31,7 @@ from pytest_ckpt.ranks.engines.stream.container_layout import lay_out
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
 from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
 from pytest_ckpt.ranks.operations import Operations
-from pytest_ckpt.ranks.process.activity import EVENT_MARK, Activity
+from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.sizing.models import MODELS, RankLayout, ShardFile, Tensor, layout
@@ -435,8 +437,8 @@ def failure_of(act, capfd):
     with pytest.raises(OSError) as caught:  # noqa: PT011 - which one it is the caller looks at
         act(activity)
     activity.failed(caught.value)
-    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith(EVENT_MARK))
-    return json.loads(line.removeprefix(EVENT_MARK))
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith(MARK))
+    return json.loads(line.removeprefix(MARK))
 
 
 # --- what targets do to requests -------------------------------------------------------------------------------------
@@ -696,13 +698,13 @@ def test_a_save_without_space_commits_no_checkpoint(tmp_path, monkeypatch, capfd
     monkeypatch.setattr(sink, "_allocate", lambda *_: None)
     activity = Activity()
     store = PosixStore(tmp_path)
-    store.prepare("subject")
-    do = Operations(Alone(), activity, "subject", ODD, store)
+    store.prepare("odd-full")
+    do = Operations(Alone(), activity, Subject(model="odd", mode="full"), ODD, store)
     strategy = SyncStrategy(engine=streaming(ODD, depth=4), store=store, group=Alone(), activity=activity)
     do.save(strategy, 1)
     with transfers(no_space_left), pytest.raises(OSError, match="No space left"):
         do.save(strategy, 2)
-    assert {p.name for p in tmp_path.glob("subject/*")} == {checkpoint_name(1), partial_name(2)}
+    assert {p.name for p in tmp_path.glob("odd-full/*")} == {checkpoint_name(1), partial_name(2)}
     assert do.durability().commits == 1
     capfd.readouterr()
 

@@ -12,6 +12,7 @@ from pytest_ckpt.ranks.process.job import EngineOptions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.proofs import CommitProof, FaultKind
     from pytest_ckpt.ranks.content.generator import Content
     from pytest_ckpt.ranks.process.activity import Activity
@@ -27,7 +28,7 @@ class Clock:
     phases: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def phase(self, name: str, file: str = "") -> Iterator[None]:
+    def phase(self, name: Phase, file: str = "") -> Iterator[None]:
         """Add the seconds spent inside to the phase ``name``."""
         with self.activity.in_phase(name, file):
             start = time.perf_counter()

@@ -6,19 +6,22 @@ rank that is blocked in a system call, and knows in which. Rank 0 alone speaks o
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EVENT_MARK = "@ckpt "
+    from pytest_ckpt.facts.failure import Phase
+    from pytest_ckpt.facts.subject import OperationRef
+
 _MOST_SECONDS = 30.0
 
 
@@ -35,8 +38,8 @@ class Activity:
 
     def __init__(self, name: str = "", rank: _Rank | None = None) -> None:
         self.name = name
-        self.operation = ""
-        self.phase = "" if rank else "start"
+        self.operation: OperationRef | None = None
+        self.phase: Phase = "" if rank else "start"
         self.file = ""
         self.bytes_done = 0
         self.waiting = False
@@ -46,7 +49,7 @@ class Activity:
     def introduce(self, rank: int) -> None:
         """Tell the controller which process is which rank."""
         self._rank.number = rank
-        self._tell({"event": "hello", "host": socket.gethostname(), "pid": os.getpid()})
+        write_event(2, Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
 
     def report_every(self, seconds: float) -> None:
         """Start the thread that reports what this rank is doing."""
@@ -63,9 +66,9 @@ class Activity:
         lane.waiting = True
         return lane
 
-    def begin(self, operation: str) -> None:
-        """Enter an operation, such as ``llama3-8b-full save 2``, and tell so: a rank that is killed no longer can."""
-        self.operation, self.phase, self.file, self.waiting = operation, "", "", False
+    def begin(self, operation: OperationRef | None, phase: Phase = "") -> None:
+        """Enter an operation and tell so: a rank that is killed no longer can. None: a phase outside of all."""
+        self.operation, self.phase, self.file, self.waiting = operation, phase, "", False
         self.tell_doing()
 
     def rest(self) -> None:
@@ -74,7 +77,7 @@ class Activity:
         self.tell_doing()
 
     @contextmanager
-    def in_phase(self, phase: str, file: str = "") -> Iterator[None]:
+    def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
         """Enter a phase of the operation. The first one of the rank that an error leaves is named in the failure."""
         self.phase, self.file = phase, file
         try:
@@ -95,33 +98,38 @@ class Activity:
         """Tell the controller why this rank cannot go on."""
         number = getattr(error, "errno", None)
         lane, operation, phase, file = self._rank.failed_in or (self.name, self.operation, self.phase, self.file)
-        self._tell(
-            {
-                "event": "failed",
-                "host": socket.gethostname(),
-                "lane": lane,
-                "operation": operation,
-                "phase": phase,
-                "file": file,
-                "errno": _errno_name(number),
-                "message": _message(error),
-            }
+        write_event(
+            2,
+            Failed(
+                rank=self._rank.number,
+                host=socket.gethostname(),
+                operation=operation,
+                phase=phase,
+                file=file,
+                errno=_errno_name(number),
+                message=_message(error),
+                lane=lane,
+            ),
         )
 
     def tell_doing(self) -> None:
         """Tell the controller what is being done."""
         # While modules are imported, their number is the progress.
-        progress = [self.bytes_done, len(sys.modules)]
-        doing = {"operation": self.operation, "phase": self.phase, "file": self.file, "waiting": self.waiting}
-        self._tell({"event": "beat", "lane": self.name, "progress": progress, **doing})
+        doing = Beat(
+            rank=self._rank.number,
+            operation=self.operation,
+            phase=self.phase,
+            file=self.file,
+            waiting=self.waiting,
+            progress=(self.bytes_done, len(sys.modules)),
+            lane=self.name,
+        )
+        write_event(2, doing)
 
     def _beat(self, seconds: float) -> None:
         while not self._rank.stop.wait(seconds):
             for lane in tuple(self._rank.lanes):
                 lane.tell_doing()
-
-    def _tell(self, event: dict[str, Any]) -> None:
-        write_event(2, {"rank": self._rank.number, **event})
 
 
 @dataclass(slots=True)
@@ -130,13 +138,13 @@ class _Rank:
 
     number: int | None = None
     lanes: list[Activity] = field(default_factory=list)
-    failed_in: tuple[str, str, str, str] | None = None
+    failed_in: tuple[str, OperationRef | None, Phase, str] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-def write_event(descriptor: int, event: dict[str, Any]) -> None:
+def write_event(descriptor: int, event: Event) -> None:
     """Write one event as one line, in one system call where the pipe takes it."""
-    line = memoryview((EVENT_MARK + json.dumps(event, separators=(",", ":")) + "\n").encode())
+    line = memoryview(to_line(event).encode())
     while line:
         line = line[os.write(descriptor, line) :]
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.codec import shared
+from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.targets import AreaRef
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, and three that endurance takes
@@ -40,7 +47,7 @@ class Task:
     of it.
     """
 
-    subject: str
+    subject: Subject
     model: str
     mode: str
     processes: int
@@ -58,6 +65,18 @@ class Task:
     duration_seconds: float = 0.0
     near_full_bytes: int = 0
     strategy: str = "pytest_ckpt.ranks.strategies.sync:SyncStrategy"
+
+    @classmethod
+    def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
+        """Return the measurement that a plan and the settings of its run ask for."""
+        own = {
+            "model": planned.layout.model.name,
+            "seed": seed,
+            "contention": settings.asks_contention,
+            "endurance": settings.asks_endurance,
+            "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
+        }
+        return cls(**shared(cls, planned, planned.layout, settings) | own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

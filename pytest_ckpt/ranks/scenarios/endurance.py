@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS, steady_round
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import PatternFound, PatternMeasured
 from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull
 from pytest_ckpt.facts.targets import NEEDS
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
@@ -17,6 +17,7 @@ from pytest_ckpt.ranks.process.job import OF_ENDURANCE
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
 
 if TYPE_CHECKING:
+    from pytest_ckpt.facts.subject import OperationRef, Pattern
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
@@ -46,7 +47,6 @@ class LongRun:
         *,
         strategy: Strategy,
         store: Store,
-        subject: str,
         after: int,
     ) -> None:
         self._group = group
@@ -54,7 +54,7 @@ class LongRun:
         self._do = do
         self._strategy = strategy
         self._store = store
-        self._subject = subject
+        self._subject = do.subject.slug
         self._numbers = [after + OF_ENDURANCE + n for n in range(_KEPT + 1)]
         self._content = 0
 
@@ -68,7 +68,7 @@ class LongRun:
         while goes_on:
             number = self._numbers[len(at) % len(self._numbers)]
             at.append(time.perf_counter() - began)
-            seconds.append(self._save(f"endurance {len(at)}", number))
+            seconds.append(self._save(self._do.one("endurance", "save", len(at)), number))
             kept.append(number)
             if len(kept) > _KEPT:
                 self._delete(kept.pop(0))
@@ -85,17 +85,17 @@ class LongRun:
                 began_seconds=tuple(at),
                 save_seconds=tuple(seconds),
             )
-            self._do.tell("pattern", name="endurance", found=to_plain(found))
+            self._tell("endurance", found)
 
     def near_full(self, content: Content, one_checkpoint_bytes: int) -> None:
         """Save on the volume as it is, and with ballast at each level; whatever happens, the ballast is removed."""
         if not NEEDS["near_full"] <= self._store.capabilities:
-            self._do.tell("pattern", name="near_full", not_run="The target has no volume that could be filled.")
+            self._tell("near_full", None, "The target has no volume that could be filled.")
             return
         store = cast("StoreOnVolume", self._store)
         volume = self._group.share(store.volume(self._subject))
         if reason := why_not(volume, one_checkpoint_bytes):
-            self._do.tell("pattern", name="near_full", not_run=f"The volume was not filled: {reason}.")
+            self._tell("near_full", None, f"The volume was not filled: {reason}.")
             return
         levels = [self._level(store, 0.0, 0)]
         try:
@@ -103,7 +103,7 @@ class LongRun:
                 written = self._fill(store, content, level)
                 if written is None:
                     refusal = f"The volume took no more bytes before {level:.0%} of it were in use: a quota, perhaps."
-                    self._do.tell("pattern", name="near_full", not_run=refusal)
+                    self._tell("near_full", None, refusal)
                     return
                 levels.append(self._level(store, level, written))
         finally:
@@ -111,13 +111,16 @@ class LongRun:
                 store.delete_ballast(self._subject, ballast_name(level, self._group.rank))
         self._group.wait()
         found = NearFull(capacity_bytes=volume.capacity_bytes, levels=tuple(levels))
-        self._do.tell("pattern", name="near_full", found=to_plain(found))
+        self._tell("near_full", found)
+
+    def _tell(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
+        self._do.tell(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
 
     def _level(self, store: StoreOnVolume, level: float, ballast_bytes: int) -> FillLevel:
         used = self._group.share(store.volume(self._subject)).used
         seconds = []
         for number in range(1, _SAVES_OF_A_LEVEL + 1):
-            seconds.append(self._save(f"near_full {level * 100:.0f}{number}", self._numbers[0]))
+            seconds.append(self._save(self._do.one("near_full", "save", number, level), self._numbers[0]))
             self._delete(self._numbers[0])
         return FillLevel(asked=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 
@@ -129,7 +132,7 @@ class LongRun:
         wanted = self._group.share(store.volume(self._subject).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
         name = ballast_name(level, self._group.rank)
-        with self._do.stage("ballast", f"near_full: ballast to {level:.0%}"):
+        with self._do.stage("ballast", self._do.all("ballast", "near_full", level)):
             with self._activity.in_phase("write", name):
                 is_whole = self._write(store, name, content, share, int(level * 100))
             refused = self._group.any_of(not is_whole)
@@ -157,15 +160,15 @@ class LongRun:
             ballast.close()
         return True
 
-    def _save(self, name: str, number: int) -> float:
+    def _save(self, at: OperationRef, number: int) -> float:
         self._content = self._content % _CONTENTS + 1
         operation = self._do.save(
-            self._strategy, number, role="endurance", name=name, content=self._content, stage="endurance"
+            self._strategy, number, role="endurance", at=at, content=self._content, stage="endurance"
         )
         return operation.seconds if operation else 0.0
 
     def _delete(self, number: int) -> None:
-        with self._do.stage("remove", "endurance: remove"):
+        with self._do.stage("remove", self._do.all("remove", "endurance")):
             self._do.delete_own(number)
             self._do.finish_delete([number])
 

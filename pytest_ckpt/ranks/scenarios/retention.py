@@ -46,7 +46,7 @@ class SavesRetained:
 
     def delete_all(self, *, of_subject: bool) -> None:
         """Delete what is kept, and with ``of_subject`` all that the subject needed."""
-        with self._do.stage("remove", "remove"):
+        with self._do.stage("remove", self._do.all("remove")):
             for checkpoint in self.kept:
                 self._do.delete_own(checkpoint)
             self._do.finish_delete(self.kept, of_all=of_subject)

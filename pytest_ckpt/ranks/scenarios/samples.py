@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.process.host_cache import Files
 from pytest_ckpt.support.die_with_parent import die_with_parent
@@ -63,7 +64,7 @@ class _Samples:
 class _Untimed:
     """Nobody asks in which phase this process is."""
 
-    def phase(self, name: str, file: str = "") -> AbstractContextManager[None]:
+    def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
         """Do nothing."""
         return nullcontext()
 
