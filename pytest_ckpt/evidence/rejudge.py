@@ -27,6 +27,7 @@ from pytest_ckpt.judging.catalogue import (
     decide_observed,
     extended,
     not_run,
+    offered,
     recorded,
     severity_of,
 )
@@ -113,14 +114,16 @@ def _judge(
     folder: Path, report: Mapping[str, Any], command_line: Mapping[str, str | None], *, as_recorded: bool
 ) -> dict[str, Any]:
     extras = recorded(report.get("catalogue") or ())
-    catalogue = extended(extras)
     settings = _settings(report, command_line)
     target = _fitting(TargetFacts, report["environment"]["target"])
+    catalogue = offered(extended(extras), target.capabilities)
     said = command_line.get("ckpt_gates")
     gates = load_gates(said, target.gate_kind, catalogue) if said else _fitting(Gates, report["gates"])
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
     plan = plan_run(settings, target)
     measurements = read_measurements(folder, plan)
+    if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
+        raise _not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
     observations = _read_observations(folder)
     facts = _Facts(
         plan=plan,
