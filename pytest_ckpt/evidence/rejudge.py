@@ -21,15 +21,7 @@ from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import (
-    Requirement,
-    decide,
-    decide_observed,
-    extended,
-    not_run,
-    recorded,
-    severity_of,
-)
+from pytest_ckpt.judging.catalogue import extended, offered, recorded
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import (
     EXIT_INCOMPLETE,
@@ -39,6 +31,8 @@ from pytest_ckpt.judging.grading import (
     make_document,
     without_plugins,
 )
+from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, severity_of
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -113,14 +107,16 @@ def _judge(
     folder: Path, report: Mapping[str, Any], command_line: Mapping[str, str | None], *, as_recorded: bool
 ) -> dict[str, Any]:
     extras = recorded(report.get("catalogue") or ())
-    catalogue = extended(extras)
     settings = _settings(report, command_line)
     target = _fitting(TargetFacts, report["environment"]["target"])
+    catalogue = offered(extended(extras), target.capabilities)
     said = command_line.get("ckpt_gates")
     gates = load_gates(said, target.gate_kind, catalogue) if said else _fitting(Gates, report["gates"])
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
     plan = plan_run(settings, target)
     measurements = read_measurements(folder, plan)
+    if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
+        raise _not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
     observations = _read_observations(folder)
     facts = _Facts(
         plan=plan,

@@ -118,6 +118,10 @@ class Watch:
         stack = blocked_in(state.pid) if state.host == self._local_host else ""
         return _where(state, Failure(kind="hung", message=message + others, rank=number, host=state.host, stack=stack))
 
+    def may_be_tried_again(self, failure: Failure) -> bool:
+        """Whether a launch that has ended did nothing: its launcher failed, and no rank has said a word."""
+        return failure.kind == "launch" and failure.rank is None and not self._ranks and not self._failures
+
     def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
         """Return why the launch ended, or None when it ended well."""
         if self._failures:

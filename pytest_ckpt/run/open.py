@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.config.system_description import read_system
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.targets import TARGETS, AreaRef, TargetSpec
-from pytest_ckpt.judging.catalogue import Requirement, extended
+from pytest_ckpt.judging.catalogue import extended
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
@@ -27,6 +28,7 @@ from pytest_ckpt.run.environment import versions
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.protocol import Names, Target
+from pytest_ckpt.targets.schemes import split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -204,7 +206,7 @@ def _check_evidence(settings: Settings) -> Signer | None:
         from pytest_ckpt.evidence.signing import read_private_key  # noqa: PLC0415 - cryptography only when needed
 
         signer = read_private_key(Path(settings.sign), option="--ckpt-sign")
-    if settings.history and settings.target:
+    if settings.history and settings.target and not split(settings.target)[0]:
         from pytest_ckpt.evidence.history import check_place  # noqa: PLC0415
 
         check_place(Path(settings.history), Path(settings.target), Path(settings.report))

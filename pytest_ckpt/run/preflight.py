@@ -13,8 +13,9 @@ from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.facts.targets import TARGETS, Capability, TargetFacts, TargetSpec
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, offered
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.grading import known_subjects
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher

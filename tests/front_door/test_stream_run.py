@@ -169,6 +169,7 @@ def undirected(make_home: Callable[[str], Path]) -> Run:
         return door.run(*TINY, "--ckpt-engine=stream", "--ckpt-keep", "--ckpt-request=64KiB", environment=environment)
 
 
+@pytest.mark.thorough
 def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_report_says_so(undirected: Run) -> None:
     assert undirected.code == 0, undirected.text
     assert undirected.outcomes() == dict.fromkeys(REQUIRED, "met")
@@ -177,6 +178,7 @@ def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_repor
     assert facts["requests"] == "64 KiB, 2 in flight for each rank"
 
 
+@pytest.mark.thorough
 def test_checkpoints_that_were_kept_are_read_by_torch(undirected: Run) -> None:
     planned = layout("llama3-8b", mode="open", processes=2, scale=1 / 10_000)
     content = Content(content_seed(undirected.measurement()["seed"], f"{SUBJECT}/stream"))

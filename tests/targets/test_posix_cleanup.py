@@ -23,6 +23,7 @@ from pytest_ckpt.targets.posix import cleanup
 from pytest_ckpt.targets.posix import target as posix
 from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, process_began, remove
 from pytest_ckpt.targets.protocol import Names
+from tests.support.selection import examples
 
 NAMES = ("m/checkpoint-0001/a.pt", "m/checkpoint-0001/b.pt", "m/checkpoint-0002.partial/a.pt")
 
@@ -167,7 +168,7 @@ parts = st.sampled_from(["m", "n", "a.pt", "b.pt", "checkpoint-0001", "é ü", "
 paths = st.lists(parts, min_size=1, max_size=3).map("/".join)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(known=st.sets(paths, max_size=6), found=st.lists(paths, max_size=8))
 def test_of_any_tree_exactly_what_is_known_goes(known, found):
     with tempfile.TemporaryDirectory() as home:
