@@ -137,13 +137,13 @@ def test_judging_needs_neither_ranks_nor_targets_nor_checks():
 
 # What opens, makes, changes or asks about a file by its name; of a path or of os, shutil, tempfile, io or mmap.
 BY_NAME = {
-    "open", "mkdir", "makedirs", "rmdir", "unlink", "remove", "rename", "replace", "stat", "lstat", "statvfs", "scandir",
-    "iterdir", "listdir", "glob", "rglob", "exists", "is_dir", "is_file", "read_bytes", "write_bytes", "write_text",
-    "read_text", "truncate", "symlink_to", "hardlink_to", "touch", "rmtree", "mkdtemp", "fsync", "fallocate",
-    "posix_fadvise", "pwrite", "preadv", "FileIO",
+    "open", "mkdir", "makedirs", "rmdir", "unlink", "remove", "rename", "replace", "stat", "lstat", "statvfs",
+    "scandir", "iterdir", "listdir", "glob", "rglob", "exists", "is_dir", "is_file", "read_bytes", "write_bytes",
+    "write_text", "read_text", "truncate", "symlink_to", "hardlink_to", "touch", "rmtree", "mkdtemp", "fsync",
+    "fallocate", "posix_fadvise", "pwrite", "preadv", "FileIO",
 }  # fmt: skip
 # Methods of that name that are no file's: a store's, a text's, and those of records.
-NOT_FILES = {("open", "store"), ("open", "self._store"), ("replace", "dataclasses")}
+NOT_FILES = {("open", "store"), ("open", "self._store"), ("replace", "dataclasses"), ("replace", "name")}
 
 
 def calls_by_name(tree):
