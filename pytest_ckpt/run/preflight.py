@@ -27,7 +27,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.targets.posix.mounts import mount_of
-from pytest_ckpt.targets.posix.run_folder import check_small_folder, check_target
+from pytest_ckpt.targets.posix.run_folder import area_of, check_small_folder, check_target
 from pytest_ckpt.targets.posix.volume import volume_of
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _see_hosts(
         if isinstance(event, HostsSeen):
             hosts.extend(event.hosts)
 
-    job = Job(processes=processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())
+    job = Job(processes=processes, area=area_of(target), deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, run_id, folder, redactor).run(job, heard)
     if failure or not hosts:

@@ -31,6 +31,8 @@ REQUIRED = ["SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"]
 ADVISORY = ["STRAGGLER", "REPEAT"]
 ALL = [*REQUIRED, *ADVISORY]
 
+pytestmark = pytest.mark.covers(requirements=ALL)
+
 
 def test_a_good_measurement_meets_everything():
     assert {r: outcome(r, measurement()) for r in ALL} == dict.fromkeys(ALL, "met")

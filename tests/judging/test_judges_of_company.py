@@ -15,6 +15,8 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.verdicts import severity_of
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
 
+pytestmark = pytest.mark.covers(requirements=("NEIGHBOUR", "MIXED"))
+
 SAVE_LIMIT = LIMITS.save_limit_seconds
 NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "alone_seconds": (1.0, 1.0, 1.0),
              "beside_seconds": (1.0, 1.1, 1.2), "bursts": 6, "neighbour_bytes": FULL}  # fmt: skip

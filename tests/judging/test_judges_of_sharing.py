@@ -15,6 +15,8 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.verdicts import severity_of
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement, operation
 
+pytestmark = pytest.mark.covers(requirements=("STORM", "SHIFTED", "RESHAPED"))
+
 LOAD_LIMIT = LIMITS.load_limit_seconds
 FAULT = Fault(kind="misplaced", rank=1, host="n1", checkpoint=1, file="a.pt", tensor="t", offset=0, bytes=4096,
               detail="the page belongs to rank 2")  # fmt: skip
