@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.front_door import CHECKOUT, SMALLEST, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.machine import file_system_of, need
