@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.codec import shared, to_plain
 from pytest_ckpt.facts.events import Event, Imported, MeasurementBegun, MeasurementDone, Ready, event_to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement
@@ -91,25 +91,16 @@ class Recorder:
         planned, task = self._planned[subject], self._tasks[subject]
         shards = planned.layout
         facts = told.facts
-        measurement = Measurement(
-            subject=subject,
-            model=task.model,
-            mode=task.mode,
-            processes=task.processes,
-            hosts=tuple(dict.fromkeys(r.host for r in facts["ranks"])),
-            engine=task.engine,
-            scale=task.scale,
-            seed=task.seed,
-            bytes=shards.bytes,
-            full_bytes=shards.full_bytes,
-            rank_bytes=tuple(rank.bytes for rank in shards.ranks()),
-            basis="all ranks",
-            operations_planned=task.operations,
-            launch=self._launch_name,
-            stages=stages,
-            failure=failure,
-            **facts,
-        )
+        own = {
+            "hosts": tuple(dict.fromkeys(r.host for r in facts["ranks"])),
+            "rank_bytes": tuple(rank.bytes for rank in shards.ranks()),
+            "basis": "all ranks",
+            "operations_planned": task.operations,
+            "launch": self._launch_name,
+            "stages": stages,
+            "failure": failure,
+        }
+        measurement = Measurement(**shared(Measurement, task, shards) | own | facts)
         write_atomically(
             self._file_of(subject), json.dumps(self._redactor.plain(to_plain(measurement)), indent=1) + "\n"
         )

@@ -19,7 +19,7 @@ def pytest_runtest_setup():
 def _crashed(door: FrontDoor, place: str) -> Run:
     (door.home / "breaks.py").write_text(BREAKS.format(place=str(door.home / "ckpt-report" / place)))
     environment = {"PYTHONPATH": f"{door.home}:{CHECKOUT}"}
-    return door.run(*TINY, "-p", "breaks", "-k", "integrity", environment=environment)
+    return door.run(*TINY, "-p", "breaks", "-k", "save", environment=environment)
 
 
 @pytest.mark.parametrize("place", ["report.json", f"measurements/{SUBJECT}.json"])
