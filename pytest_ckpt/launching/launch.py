@@ -116,7 +116,7 @@ class Launch:
                             self._launcher_says.append(line)
                             log.write(self._redactor.text(line) + "\n")
                         elif isinstance(event, Hello | Beat | Failed):
-                            watch.heard(event)
+                            watch.take(event)
                             with (self._folder / f"rank-{event.rank}.log").open("a") as rank_log:
                                 rank_log.write(json.dumps(self._redactor.plain(event_to_plain(event))) + "\n")
                         else:

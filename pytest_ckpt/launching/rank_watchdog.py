@@ -28,7 +28,7 @@ class _RankState:
     host: str = ""
     pid: int = 0
     doing: Beat | None = None
-    heard: float = 0.0
+    last_event: float = 0.0
     moved: float = 0.0
 
 
@@ -43,7 +43,7 @@ class Watch:
         self._began = time.monotonic()
         self._failures: list[Failure] = []
 
-    def heard(self, event: Hello | Beat | Failed) -> None:
+    def take(self, event: Hello | Beat | Failed) -> None:
         """Take in an event that a rank told of itself."""
         now = time.monotonic()
         if isinstance(event, Failed):
@@ -63,7 +63,7 @@ class Watch:
         if event.rank is None:
             return
         rank = self._ranks.setdefault(event.rank, _RankState(moved=now))
-        rank.heard = now
+        rank.last_event = now
         if isinstance(event, Hello):
             rank.host, rank.pid, rank.moved = event.host, event.pid, now
             return
@@ -85,9 +85,9 @@ class Watch:
                 rank=missing[0],
             )
         late = [
-            (min(state.heard, state.moved), number)
+            (min(state.last_event, state.moved), number)
             for number, state in self._ranks.items()
-            if now - min(state.heard, state.moved) > self._deadline
+            if now - min(state.last_event, state.moved) > self._deadline
         ]
         if not late:
             return None

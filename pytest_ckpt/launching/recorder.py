@@ -48,7 +48,7 @@ class Recorder:
         """Take in what was spent before the ranks were started."""
         self._stages[stage] = seconds
 
-    def heard(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         """Take in an event of rank 0."""
         with self._events.open("a") as events:
             timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
@@ -65,7 +65,7 @@ class Recorder:
                 # Starting the ranks is part of the first measurement that they make.
                 self._write(self._told, self._stages | event.stages)
                 self._stages, self._told = {}, None
-        self._observer.heard(event)
+        self._observer.take(event)
 
     def close(self, failure: Failure | None) -> None:
         """Write what is known of the measurement that did not end.

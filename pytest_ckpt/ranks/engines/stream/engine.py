@@ -22,7 +22,7 @@ from pytest_ckpt.ranks.engines.protocol import Check, Clock, LocalFault
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import lay_out
-from pytest_ckpt.ranks.engines.stream.thread_pool import Crew
+from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class StreamEngine:
         self._buffers = Buffers(max(_WINDOW_BYTES // options.request_bytes, 1), options.request_bytes)
         # Every request in flight has a buffer of its own.
         self._depth = min(options.depth, len(self._buffers.slots))
-        self._crew = Crew()
+        self._pool = ThreadPool()
         self._flights = threading.Semaphore(self._depth)
         self._windows = self._cut_windows()
         self._open: dict[int, _Open] = {}
@@ -189,7 +189,7 @@ class StreamEngine:
 
     def release(self) -> None:
         """Close what is open and let the threads end; the buffers stay, they are touched."""
-        self._crew.dismiss()
+        self._pool.dismiss()
         for opened in self._open.values():
             os.close(opened.descriptor)
         self._open, self._loaded = {}, []
@@ -231,7 +231,7 @@ class StreamEngine:
                     waiting = iter(())
                     raise
 
-        self._crew.work(work, min(most, len(self._buffers.slots), len(requests)))
+        self._pool.work(work, min(most, len(self._buffers.slots), len(requests)))
 
     def write(self, image: FileImage, out: _Open, request: _Request, slot: int) -> None:
         """Make the bytes of one request in a buffer and write them."""
