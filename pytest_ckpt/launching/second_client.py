@@ -96,11 +96,11 @@ def _see_the_same(mount: Path, target: Path, run_folder: Path) -> None:
     name = f"same-{secrets.token_hex(8)}"
     word = secrets.token_bytes(64)
     mine, theirs = run_folder / name, mount / run_folder.name / name
-    with mine.open("wb") as file:
-        file.write(word)
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        with mine.open("wb") as file:
+            file.write(word)
+            file.flush()
+            os.fsync(file.fileno())
         end = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -116,7 +116,7 @@ def _see_the_same(mount: Path, target: Path, run_folder: Path) -> None:
                 break
             time.sleep(_POLL_SECONDS)
     finally:
-        mine.unlink()
+        mine.unlink(missing_ok=True)
     raise UsageError(
         f"--ckpt-second-mount {mount} is not the same storage as {target}: a file written below the target "
         f"was not found there ({seen}).",
