@@ -35,6 +35,11 @@ class TerminalObserver(Observer):
         if self._progress:
             self._progress.take(event)
 
+    def said(self, text: str) -> None:
+        """Show a sentence."""
+        if self._progress:
+            self._progress.said(text)
+
     def tick(self) -> None:
         """Bring the live line up to date."""
         if self._progress:
