@@ -22,7 +22,7 @@ DESCRIPTION = (
     "Look at libraries, MPI, memory, space, privileges, caches and clock. On the target a file of 4 MiB is written and "
     "removed again. Exit code 0 when a run is possible, 4 when not."
 )
-SCHEMA = "pytest-ckpt/doctor/1"
+SCHEMA = "pytest-ckpt/doctor/2"
 _EXIT_CANNOT = 4
 
 
@@ -51,7 +51,7 @@ def run(asked: argparse.Namespace) -> int:
         findings.append(finding)
         if not asked.json:
             word = "ok" if finding.can else "cannot" if finding.needed else "limited"
-            print(printable(f"{finding.name:<13} {word:<8} {finding.says}").replace("\n", " "), flush=True)
+            print(printable(f"{finding.name:<13} {word:<8} {finding.description}").replace("\n", " "), flush=True)
             if finding.remedy:
                 print(printable(f"{'':<22} {finding.remedy}").replace("\n", " "), flush=True)
     can_run = all(f.can for f in findings if f.needed)
@@ -72,9 +72,9 @@ def _printer(settings: Settings) -> Iterator[Finding]:
     try:
         check_printer("--ckpt-pdf")
     except UsageError as error:
-        yield Finding(name="PDF", can=False, needed=True, says=error.what, remedy=error.remedy)
+        yield Finding(name="PDF", can=False, needed=True, description=error.what, remedy=error.remedy)
     else:
-        yield Finding(name="PDF", can=True, needed=True, says="a line was printed")
+        yield Finding(name="PDF", can=True, needed=True, description="a line was printed")
 
 
 def _write_template(file: Path) -> int:

@@ -16,7 +16,7 @@ DESCRIPTION = (
     "Check the digests of all files, the schema of the report, that verdicts and certificate follow from the "
     "measurements, and the signature. Exit code 0: unchanged; 1: something does not hold, and what is named."
 )
-SCHEMA = "pytest-ckpt/verify/1"
+SCHEMA = "pytest-ckpt/verify/2"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def _lines(checks: tuple[Check, ...], *, is_broken: bool) -> list[str]:
 
     lines = []
     for check in checks:
-        lines.append(f"{check.name:<10} {check.outcome:<12} {check.says}")
+        lines.append(f"{check.name:<10} {check.outcome:<12} {check.description}")
         lines += [f"{'':<24}{detail}" for detail in check.details]
     unchecked = [c.name for c in checks if c.outcome == "not checked"]
     if is_broken:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.evidence.upgrade import upgraded
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation, Patterns
 from pytest_ckpt.facts.observation import Observation
@@ -80,10 +81,10 @@ def observation_contradictions(observation: Observation) -> list[str]:
     return found
 
 
-def against_events(folder: Path, measurements: Sequence[Measurement]) -> list[str]:
+def against_events(folder: Path, measurements: Sequence[Measurement], schema: int) -> list[str]:
     """Return where a measurement says something else than rank 0 told when it was made."""
     try:
-        told = _by_subject(read(folder / EVENTS))
+        told = _by_subject(read(folder / EVENTS), schema)
     except OSError as error:
         return [f"{EVENTS} cannot be read: {error.strerror}"] if measurements else []
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -104,11 +105,12 @@ def against_events(folder: Path, measurements: Sequence[Measurement]) -> list[st
     return found
 
 
-def against_session(folder: Path, report: Mapping[str, Any]) -> list[str]:
-    """Return where the report says something else of the run than was written down when it began."""
+def against_session(folder: Path, report: Mapping[str, Any], schema: int) -> list[str]:
+    """Return where the report, in today's schema, differs from what was written down when the run began."""
     run = report["run"]
     try:
-        session, plan = (parse(read(folder / name)) for name in (SESSION, PLAN))
+        session = upgraded("session", parse(read(folder / SESSION)), schema)
+        plan = upgraded("plan", parse(read(folder / PLAN)), schema)
         said = {
             "run.id": (run["id"], session["run_id"]),
             "run.started": (run["started"], session["started"]),
@@ -154,12 +156,12 @@ def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[st
         yield f"{operation.resident_bytes:,} of {operation.mapped_bytes or 0:,} bytes were in a cache"
 
 
-def _by_subject(data: bytes) -> dict[str, dict[str, Any]]:
+def _by_subject(data: bytes, schema: int) -> dict[str, dict[str, Any]]:
     """Return what rank 0 told of each subject, in the fields of a measurement; of several times the last."""
     subjects: dict[str, dict[str, Any]] = {}
     now: dict[str, Any] = {"operations": []}
     for line in filter(bytes.strip, data.split(b"\n")):
-        event = parse(line)
+        event = upgraded("event", parse(line), schema)
         kind = event["event"]
         if kind == "measuring":
             now = subjects[event["subject"]] = {"operations": []}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.evidence.manifest import is_as_listed
 from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.evidence.upgrade import TODAY, number_of, upgraded
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
@@ -150,7 +151,9 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
             continue
         try:
             # As a line would hold it: without tuples.
-            told = parse(json.dumps(entry(parse(read(folder / _REPORT)))).encode())
+            report = parse(read(folder / _REPORT))
+            today = upgraded("report", report, number_of(report) or TODAY)
+            told = parse(json.dumps(entry(today)).encode())
             wrong = faults(told, "history")
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             wrong = [f"{_REPORT} is none: {error}"]

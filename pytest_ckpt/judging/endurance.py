@@ -32,10 +32,10 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     found = measurement.patterns.endurance if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("endurance",))
-    if not found.asked_seconds:
+    if not found.requested_seconds:
         return Decision(outcome="not run", because="How long the saves go on was not said (--ckpt-duration).")
     quarter = found.seconds / 4
-    pairs = list(zip(found.began_seconds, found.save_seconds, strict=True))
+    pairs = list(zip(found.start_seconds, found.save_seconds, strict=True))
     first = [s for at, s in pairs if at < quarter]
     last = [s for at, s in pairs if at >= 3 * quarter]
     if min(len(first), len(last)) < _LEAST_SAVES_OF_A_QUARTER:
@@ -96,7 +96,7 @@ def judge_near_full(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     base = statistics.median(empty.save_seconds)
     losses = {}
     for level in filled:
-        losses[level.asked] = max(0.0, 1 - base / statistics.median(level.save_seconds))
+        losses[level.requested] = max(0.0, 1 - base / statistics.median(level.save_seconds))
     if set(losses) != set(MOST_NEAR_FULL_LOSS):
         return Decision(outcome="not run", because="Not every level was measured.")
     detail = tuple(
@@ -104,9 +104,9 @@ def judge_near_full(measurement: Measurement, _limits: ClusterLimits) -> Decisio
         + ", ".join(format_seconds(s) for s in level.save_seconds)
         for level in found.levels
     )
-    short = next((level for level in filled if level.used < level.asked - 0.01), None)
+    short = next((level for level in filled if level.used < level.requested - 0.01), None)
     if short:
-        because = f"The ballast brought the volume to {format_percent(short.used)} and not to {short.asked:.0%}."
+        because = f"The ballast brought the volume to {format_percent(short.used)} and not to {short.requested:.0%}."
         return Decision(outcome="not run", because=because, detail=detail)
     worst = max(losses, key=lambda level: losses[level] / MOST_NEAR_FULL_LOSS[level])
     numbers = ", ".join(

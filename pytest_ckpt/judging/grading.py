@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.waivers import Waiver
     from pytest_ckpt.sizing.plan import Plan
 
-SCHEMA = "pytest-ckpt/report/1"
+SCHEMA = "pytest-ckpt/report/2"
 
 EXIT_MET, EXIT_FAILED, EXIT_INCOMPLETE = 0, 1, 8
 ALL_MET = "Every required requirement was met, at full scale, and nothing was left out."

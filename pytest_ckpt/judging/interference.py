@@ -31,13 +31,13 @@ def judge_neighbour(measurement: Measurement, _limits: ClusterLimits, *, most: f
     detail = (
         f"{found.ranks} ranks saved {format_bytes(found.bytes)}; {found.neighbour_ranks} more were the second job",
         f"alone: {_times(found.alone_seconds)}",
-        f"beside it: {_times(found.beside_seconds)}",
+        f"beside it: {_times(found.contended_seconds)}",
         f"the second job completed {found.bursts} bursts, {format_bytes(found.neighbour_bytes)}",
     )
     if not found.bursts:
         because = "The second job completed no burst, so nothing was beside the saves."
         return Decision(outcome="not run", because=because, detail=detail)
-    alone, beside = statistics.median(found.alone_seconds), statistics.median(found.beside_seconds)
+    alone, beside = statistics.median(found.alone_seconds), statistics.median(found.contended_seconds)
     because = (
         f"Beside a second job that saves in bursts, the median save took {format_seconds(beside)}, alone "
         f"{format_seconds(alone)}: {beside / alone:.2f} x (at most {most:g})."
@@ -56,11 +56,11 @@ def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float 
     detail = (
         found.reads,
         f"99th percentile alone: {_times(found.alone_p99_seconds)}, of {_counts(found.alone_reads)} reads",
-        f"during saves: {_times(found.beside_p99_seconds)}, of {_counts(found.beside_reads)} reads",
+        f"during saves: {_times(found.contended_p99_seconds)}, of {_counts(found.contended_reads)} reads",
         f"{len(found.save_seconds)} saves beside the reads, the slowest {format_seconds(max(found.save_seconds))}; "
         f"{MOST_MIXED_SAVE:g} x the save limit is {format_seconds(limit)}",
     )
-    least = min(*found.alone_reads, *found.beside_reads)
+    least = min(*found.alone_reads, *found.contended_reads)
     if least < _LEAST_READS:
         because = f"In one turn only {least} samples were read; a 99th percentile needs {_LEAST_READS}."
         return Decision(outcome="not run", because=because, detail=detail)
@@ -71,7 +71,7 @@ def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float 
             f"{slowest / limit:.2f} x what is allowed: {format_seconds(limit)}, {MOST_MIXED_SAVE:g} x the save limit."
         )
         return measured_as("failed", slowest, limit, "s", because, detail)
-    alone, beside = statistics.median(found.alone_p99_seconds), statistics.median(found.beside_p99_seconds)
+    alone, beside = statistics.median(found.alone_p99_seconds), statistics.median(found.contended_p99_seconds)
     because = (
         f"While ranks saved, the 99th percentile of a read of a sample was {format_seconds(beside)}, otherwise "
         f"{format_seconds(alone)}: {beside / alone:.2f} x (at most {most:g}). The slowest save beside took "

@@ -69,7 +69,7 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         f"load {o.index}: {format_percent(_resident(o))} resident, {format_rate(o.bytes_per_second)}" for o in loads
     ) + tuple(
         f"{r.host}: {r.rule}: {format_bytes(r.bytes_compared)} against {format_bytes(r.memory_bytes)} of memory, "
-        + ("asks for a drop" if r.asks else "asks for none")
+        + ("asks for a drop" if r.requires_drop else "asks for none")
         for r in (cache.readings if cache else ())
     )
     if fraction > MOST_RESIDENT:

@@ -61,7 +61,7 @@ class Finding:
     name: str
     can: bool
     needed: bool
-    says: str
+    description: str
     remedy: str = ""
 
 
@@ -106,11 +106,13 @@ def _library(name: str, remedy: str) -> Finding:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return Finding(name=name, can=False, needed=True, says=f"no import in {_IMPORT_SECONDS} s", remedy=remedy)
+        return Finding(
+            name=name, can=False, needed=True, description=f"no import in {_IMPORT_SECONDS} s", remedy=remedy
+        )
     if done.returncode:
-        says = (done.stderr.strip().splitlines() or [f"its import ended with {done.returncode}"])[-1]
-        return Finding(name=name, can=False, needed=True, says=says, remedy=remedy)
-    return Finding(name=name, can=True, needed=True, says=importlib.metadata.version(name))
+        description = (done.stderr.strip().splitlines() or [f"its import ended with {done.returncode}"])[-1]
+        return Finding(name=name, can=False, needed=True, description=description, remedy=remedy)
+    return Finding(name=name, can=True, needed=True, description=importlib.metadata.version(name))
 
 
 def _target(path: Path, seconds: float) -> tuple[Finding, Target | None]:
@@ -119,28 +121,32 @@ def _target(path: Path, seconds: float) -> tuple[Finding, Target | None]:
     except NoAnswerError as silence:
         return _silent("target", f"{path}: {silence}"), None
     if error := found.get("error"):
-        return Finding(name="target", can=False, needed=True, says=error, remedy=found["remedy"] or _LOOK_AT_IT), None
+        return Finding(
+            name="target", can=False, needed=True, description=error, remedy=found["remedy"] or _LOOK_AT_IT
+        ), None
     target = Target(path=path, **found)
     seen = "this host alone sees it" if target.is_local else "other hosts may see it"
-    says = f"{path}: {target.file_system} on {target.mount_point}, {seen}"
-    return Finding(name="target", can=True, needed=True, says=says), target
+    description = f"{path}: {target.file_system} on {target.mount_point}, {seen}"
+    return Finding(name="target", can=True, needed=True, description=description), target
 
 
-def _silent(name: str, says: str) -> Finding:
-    return Finding(name=name, can=False, needed=True, says=says, remedy=_LOOK_AT_IT)
+def _silent(name: str, description: str) -> Finding:
+    return Finding(name=name, can=False, needed=True, description=description, remedy=_LOOK_AT_IT)
 
 
 def _plan(settings: Settings, target: Target) -> tuple[Finding, Plan | None]:
     try:
         plan = plan_run(settings, file_system=target.file_system, is_local=target.is_local)
     except UsageError as error:
-        return Finding(name="plan", can=False, needed=True, says=error.what, remedy=error.remedy), None
+        return Finding(name="plan", can=False, needed=True, description=error.what, remedy=error.remedy), None
     runs = ", ".join(c.subject for c in plan.runnable)
     if not runs:
         why = "; ".join(f"{c.subject}: {c.not_run}" for c in plan.checkpoints)
         remedy = "Choose another --ckpt-model or --ckpt-mode, or more --ckpt-processes."
-        return Finding(name="plan", can=False, needed=True, says=f"nothing would be run: {why}", remedy=remedy), None
-    return Finding(name="plan", can=True, needed=True, says=runs), plan
+        return Finding(
+            name="plan", can=False, needed=True, description=f"nothing would be run: {why}", remedy=remedy
+        ), None
+    return Finding(name="plan", can=True, needed=True, description=runs), plan
 
 
 def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, list[dict[str, Any]]]:
@@ -155,55 +161,63 @@ def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, li
     try:
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     except UsageError as error:
-        return Finding(name="MPI launch", can=False, needed=True, says=error.what, remedy=error.remedy), []
+        return Finding(name="MPI launch", can=False, needed=True, description=error.what, remedy=error.remedy), []
     job = Job(processes=settings.processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, f"doctor-{os.getpid()}", folder, redactor).run(job, heard)
     if failure or not hosts:
-        says = describe_failure(failure) if failure else "no rank answered"
-        return Finding(name="MPI launch", can=False, needed=True, says=redactor.text(says), remedy=remedy), []
+        description = describe_failure(failure) if failure else "no rank answered"
+        return Finding(
+            name="MPI launch", can=False, needed=True, description=redactor.text(description), remedy=remedy
+        ), []
     blind = [h["host"] for h in hosts if not h["target_is_folder"]]
     if blind:
-        says = f"{target} is no folder on {', '.join(blind)}"
+        description = f"{target} is no folder on {', '.join(blind)}"
         return Finding(
-            name="MPI launch", can=False, needed=True, says=says, remedy="Mount the storage on every host alike."
+            name="MPI launch",
+            can=False,
+            needed=True,
+            description=description,
+            remedy="Mount the storage on every host alike.",
         ), hosts
     names = ", ".join(h["host"] for h in hosts)
-    says = f"{settings.processes} ranks on {names}; {launcher.version}"
-    return Finding(name="MPI launch", can=True, needed=True, says=redactor.text(says)), hosts
+    description = f"{settings.processes} ranks on {names}; {launcher.version}"
+    return Finding(name="MPI launch", can=True, needed=True, description=redactor.text(description)), hosts
 
 
 def _cores(settings: Settings, hosts: list[dict[str, Any]]) -> Finding:
     if not hosts:
         return _unknown("cores", "no rank was started")
     tight = [h for h in hosts if len(h["ranks"]) > h["cores"]]
-    says = "; ".join(f"{h['host']}: {len(h['ranks'])} ranks, {h['cores']} cores" for h in tight or hosts)
+    description = "; ".join(f"{h['host']}: {len(h['ranks'])} ranks, {h['cores']} cores" for h in tight or hosts)
     if not tight:
-        return Finding(name="cores", can=True, needed=False, says=says)
+        return Finding(name="cores", can=True, needed=False, description=description)
     remedy = "Use more hosts (--ckpt-hosts): ranks that share cores may be slower than the storage."
-    return Finding(name="cores", can=False, needed=False, says=says, remedy=remedy)
+    return Finding(name="cores", can=False, needed=False, description=description, remedy=remedy)
 
 
 def _memory(plan: Plan | None, hosts: list[dict[str, Any]]) -> Finding:
     if not hosts:
         return _unknown("memory", "no rank was started")
-    says = "; ".join(f"{h['host']}: {format_bytes(h['memory_available_bytes'])} available" for h in hosts)
+    description = "; ".join(f"{h['host']}: {format_bytes(h['memory_available_bytes'])} available" for h in hosts)
     if plan is None:
-        return Finding(name="memory", can=True, needed=True, says=says + _UNPLANNED)
-    return _tried("memory", says, lambda: preflight.check_memory(plan, tuple(hosts)))
+        return Finding(name="memory", can=True, needed=True, description=description + _UNPLANNED)
+    return _tried("memory", description, lambda: preflight.check_memory(plan, tuple(hosts)))
 
 
 def _memory_limit(plan: Plan | None) -> Finding:
     limit = memory_limit_bytes()
     if limit is None:
-        return Finding(name="memory limit", can=True, needed=False, says="no cgroup limits memory")
-    says = f"a cgroup limits memory to {format_bytes(limit)}, page cache included"
+        return Finding(name="memory limit", can=True, needed=False, description="no cgroup limits memory")
+    description = f"a cgroup limits memory to {format_bytes(limit)}, page cache included"
     need = max((sum(c.rank_memory_bytes) for c in plan.runnable), default=0) if plan else 0
     if need <= limit:
-        return Finding(name="memory limit", can=True, needed=False, says=says + ("" if plan else _UNPLANNED))
+        return Finding(
+            name="memory limit", can=True, needed=False, description=description + ("" if plan else _UNPLANNED)
+        )
     remedy = "Raise the limit of the container, or rehearse at a smaller --ckpt-scale."
-    says += f", and the ranks need {format_bytes(need)}"
-    return Finding(name="memory limit", can=False, needed=True, says=says, remedy=remedy)
+    description += f", and the ranks need {format_bytes(need)}"
+    return Finding(name="memory limit", can=False, needed=True, description=description, remedy=remedy)
 
 
 def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup"), of: Path = Path("/proc/self/cgroup")) -> int | None:
@@ -225,28 +239,30 @@ def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup"), of: Path = Path("/pr
 
 def _space(plan: Plan | None, settings: Settings, target: Target) -> Finding:
     free = target.free_bytes
-    says = f"{format_bytes(free)} free on the target"
+    description = f"{format_bytes(free)} free on the target"
     if plan is None:
-        return Finding(name="space", can=True, needed=True, says=says + _UNPLANNED)
+        return Finding(name="space", can=True, needed=True, description=description + _UNPLANNED)
     return _tried(
-        "space", f"{says}, {format_bytes(plan.space_bytes)} needed", lambda: preflight.check_space(plan, settings, free)
+        "space",
+        f"{description}, {format_bytes(plan.space_bytes)} needed",
+        lambda: preflight.check_space(plan, settings, free),
     )
 
 
 def _drop_caches(settings: Settings) -> Finding:
     if settings.drop_caches not in ("auto", "never"):
-        says = f"by a command: {settings.drop_caches} (not tried)"
-        return Finding(name="drop caches", can=True, needed=False, says=Redactor().text(says))
+        description = f"by a command: {settings.drop_caches} (not tried)"
+        return Finding(name="drop caches", can=True, needed=False, description=Redactor().text(description))
     try:
         with _DROP_CACHES.open("w"):
             pass
     except OSError as error:
-        says = (
+        description = (
             f"{_DROP_CACHES}: {error.strerror}; a run asks the kernel file by file (posix_fadvise), which it may refuse"
         )
         remedy = "Run as root, or name a command: --ckpt-drop-caches='sudo …'."
-        return Finding(name="drop caches", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="drop caches", can=True, needed=False, says=f"{_DROP_CACHES} can be written")
+        return Finding(name="drop caches", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="drop caches", can=True, needed=False, description=f"{_DROP_CACHES} can be written")
 
 
 def _gauge(folder: Path, where: str, seconds: float) -> Finding:
@@ -255,18 +271,18 @@ def _gauge(folder: Path, where: str, seconds: float) -> Finding:
         return _unknown("residency", f"a file of 4 MiB could not be written: {error}")
     gauge = found["gauge"]
     if gauge is None:
-        says = f"no call counts cached pages {where}: that loads are cold cannot be proven"
+        description = f"no call counts cached pages {where}: that loads are cold cannot be proven"
         remedy = "Requirement COLD will not be decided; look for a mount option that gives the kernel the page cache."
-        return Finding(name="residency", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="residency", can=True, needed=False, says=f"{gauge} sees cached pages {where}")
+        return Finding(name="residency", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="residency", can=True, needed=False, description=f"{gauge} sees cached pages {where}")
 
 
 def _direct(folder: Path, where: str, seconds: float) -> Finding:
     if error := ask("direct", folder, seconds).get("error"):
-        says = f"{where}: {error}; the engine stream then writes through the page cache"
+        description = f"{where}: {error}; the engine stream then writes through the page cache"
         remedy = "Nothing to do for the engine torch, which never uses it."
-        return Finding(name="O_DIRECT", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="O_DIRECT", can=True, needed=False, says=f"a page was written {where}")
+        return Finding(name="O_DIRECT", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="O_DIRECT", can=True, needed=False, description=f"a page was written {where}")
 
 
 def _clock() -> Finding:
@@ -274,20 +290,22 @@ def _clock() -> Finding:
     source = ""
     with contextlib.suppress(OSError):
         source = _CLOCK_SOURCE.read_text().strip()
-    says = f"monotonic, steps of {step * 1e9:.0f} ns" + (f", source {source}" if source else "")
+    description = f"monotonic, steps of {step * 1e9:.0f} ns" + (f", source {source}" if source else "")
     if step > _FINEST_SECONDS or source in _SLOW_CLOCKS:
         remedy = "Boot with a better clock source (tsc, kvm-clock): this one is slow to read or coarse."
-        return Finding(name="clock", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="clock", can=True, needed=False, says=says)
+        return Finding(name="clock", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="clock", can=True, needed=False, description=description)
 
 
-def _tried(name: str, says: str, check: Callable[[], None]) -> Finding:
+def _tried(name: str, description: str, check: Callable[[], None]) -> Finding:
     try:
         check()
     except UsageError as error:
-        return Finding(name=name, can=False, needed=True, says=error.what, remedy=error.remedy)
-    return Finding(name=name, can=True, needed=True, says=says)
+        return Finding(name=name, can=False, needed=True, description=error.what, remedy=error.remedy)
+    return Finding(name=name, can=True, needed=True, description=description)
 
 
 def _unknown(name: str, why: str) -> Finding:
-    return Finding(name=name, can=False, needed=False, says=f"not known: {why}", remedy="Mend what stands above.")
+    return Finding(
+        name=name, can=False, needed=False, description=f"not known: {why}", remedy="Mend what stands above."
+    )

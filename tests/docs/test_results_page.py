@@ -36,7 +36,7 @@ OF_SCHEMA = {
     "operation": "operations", "cache": "cache", "integrity": "integrity", "fault": "faults",
     "durability": "durability", "retention": "retention and data", "data": "retention and data",
     "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
-    "beside_neighbour": "patterns", "beside_reads": "patterns", "failure": "failure", "observation": "observations",
+    "noisy_neighbour": "patterns", "mixed_load": "patterns", "failure": "failure", "observation": "observations",
     "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "published": "published",
     "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip
@@ -44,7 +44,7 @@ OF_RECORDS = {
     "Measurement": "measurements", "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache",
     "Integrity": "integrity", "Fault": "faults", "Durability": "durability", "Retention": "retention and data",
     "DataEffect": "retention and data", "Patterns": "patterns", "LoadPattern": "patterns",
-    "BesideNeighbour": "patterns", "BesideReads": "patterns", "Endurance": "patterns", "NearFull": "patterns",
+    "NoisyNeighbour": "patterns", "MixedLoad": "patterns", "Endurance": "patterns", "NearFull": "patterns",
     "FillLevel": "patterns",
     "Failure": "failure", "RankFacts": "measurements", "Observation": "observations", "Anomaly": "observations",
     "Verdict": "requirements",

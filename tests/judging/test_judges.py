@@ -240,7 +240,7 @@ def test_a_warm_load_fails_although_others_were_not_made():
 
 def test_both_readings_of_the_cache_rule_are_told():
     readings = tuple(
-        CacheReading(rule=f"rule {n}", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, asks=n == 1)
+        CacheReading(rule=f"rule {n}", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, requires_drop=n == 1)
         for n in (1, 2)
     )
     cache = dataclasses.replace(measurement().cache, readings=readings)

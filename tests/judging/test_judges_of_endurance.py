@@ -25,13 +25,13 @@ def endured(saves, asked=100.0):
     """Return saves that were spread evenly over the time."""
     whole = 100.0
     began = tuple(whole * n / len(saves) for n in range(len(saves)))
-    found = Endurance(asked_seconds=asked, seconds=whole, kept=2, began_seconds=began, save_seconds=tuple(saves))
+    found = Endurance(requested_seconds=asked, seconds=whole, kept=2, start_seconds=began, save_seconds=tuple(saves))
     return measurement(patterns=Patterns(endurance=found))
 
 
 def filled(*, empty=1.0, at_80=1.0, at_90=1.0, used=(0.0, 0.8, 0.9)):
     levels = [
-        FillLevel(asked=asked, used=u, ballast_bytes=GIB, save_seconds=(s, s, s * 9))
+        FillLevel(requested=asked, used=u, ballast_bytes=GIB, save_seconds=(s, s, s * 9))
         for asked, u, s in zip((0.0, *LEVELS), used, (empty, at_80, at_90), strict=True)
     ]
     return measurement(patterns=Patterns(near_full=NearFull(capacity_bytes=GIB, levels=tuple(levels))))

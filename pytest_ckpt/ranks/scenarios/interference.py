@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.measurement import BesideNeighbour, BesideReads
+from pytest_ckpt.facts.measurement import MixedLoad, NoisyNeighbour
 from pytest_ckpt.ranks.engines.protocol import Clock, Engine
 from pytest_ckpt.ranks.operations import Operations, make_folder
 from pytest_ckpt.ranks.process.job import BESIDE_WORK, OF_NEIGHBOUR, partial_name
@@ -94,12 +94,12 @@ class SavesBeside:
             if self._group.rank == 0:
                 self._neighbour_folder.rmdir()
         if self._group.rank == 0:
-            found = BesideNeighbour(
+            found = NoisyNeighbour(
                 ranks=ranks,
                 neighbour_ranks=self._group.size - ranks,
                 bytes=saves[True][0].bytes,
                 alone_seconds=tuple(o.seconds for o in saves[False]),
-                beside_seconds=tuple(o.seconds for o in saves[True]),
+                contended_seconds=tuple(o.seconds for o in saves[True]),
                 bursts=sum(g[0] for g in gathered),
                 neighbour_bytes=sum(g[1] for g in gathered),
             )
@@ -148,13 +148,13 @@ class SavesBeside:
             way = (
                 "around the client's page cache" if is_direct else "through the client's page cache, advised to drop it"
             )
-            found = BesideReads(
+            found = MixedLoad(
                 reads=f"{READERS} readers a host, {READ_BYTES >> 10} KiB at random places of {len(paths)} files, "
                 f"{PAUSE_SECONDS * 1000:g} ms between two reads of a reader, {way}",
                 alone_p99_seconds=tuple(p99[False]),
-                beside_p99_seconds=tuple(p99[True]),
+                contended_p99_seconds=tuple(p99[True]),
                 alone_reads=tuple(counts[False]),
-                beside_reads=tuple(counts[True]),
+                contended_reads=tuple(counts[True]),
                 save_seconds=tuple(saves),
             )
             self._do.tell("pattern", name="mixed", found=to_plain(found))
