@@ -40,9 +40,8 @@ _MODES = {"save": "write", "load": "read"}
 
 def as_rank(job_file: str) -> None:
     """Save or load once, as one of the ranks; rank 0 writes every rank's seconds."""
-    from pytest_ckpt.facts.codec import from_plain, to_plain  # noqa: PLC0415
+    from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines.stream.container_layout import Container  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.operations import Operations  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - in the ranks only
@@ -54,11 +53,7 @@ def as_rank(job_file: str) -> None:
     activity = Activity()
     group = Group(activity)
     shard = shard_of(group.rank, job["files"], job["elements"])
-    options = EngineOptions(
-        request_bytes=job["request_bytes"],
-        depth=job["depth"],
-        containers=(from_plain(Container, job["container"]),),
-    )
+    options = EngineOptions(request_bytes=job["request_bytes"], depth=job["depth"])
     folder = Path(job["folder"])
     engine = StreamEngine(shard, Content(1), activity, options)
     do = Operations(group, activity, "against-fio", shard, folder)
@@ -88,7 +83,7 @@ class Stream:
     def __init__(self, asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
         from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
         from pytest_ckpt.launching.launcher import find_launcher  # noqa: PLC0415
-        from pytest_ckpt.ranks.engines.stream.lay_out import lay_out  # noqa: PLC0415
+        from pytest_ckpt.ranks.engines.stream.container_layout import lay_out  # noqa: PLC0415
 
         self._launcher = find_launcher(None, ())
         self._processes = asked.processes
@@ -98,7 +93,7 @@ class Stream:
         size = asked.file_mib << 20
         elements = size // 4
         while True:
-            container = lay_out(shard_of(0, 1, elements).files[0].tensors, str(scratch))
+            container = lay_out(shard_of(0, 1, elements).files[0].tensors)
             if container.bytes < size + 4096:
                 break
             elements -= (container.bytes - size) // 4096 * 1024

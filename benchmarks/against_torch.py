@@ -32,7 +32,7 @@ def layout_of(asked: argparse.Namespace) -> Layout:
     return layout("llama3-8b", mode="open", processes=asked.processes, scale=asked.scale)
 
 
-def process(rank: int, asked: argparse.Namespace, containers: Any, barrier: Any, results: Any) -> None:  # noqa: PLR0915
+def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) -> None:  # noqa: PLR0915
     import torch  # noqa: PLC0415 - in the processes only
 
     from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
@@ -41,7 +41,7 @@ def process(rank: int, asked: argparse.Namespace, containers: Any, barrier: Any,
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
 
     shard, activity, content = layout_of(asked).rank(rank), Activity(), Content(1)
-    options = EngineOptions(containers=containers)
+    options = EngineOptions()
     engines: dict[str, Any] = {n: engine_class(n)(shard, content, activity, options) for n in ("torch", "stream")}
     state: dict[str, dict[str, torch.Tensor]] = {}
 
@@ -147,14 +147,9 @@ def main() -> None:
 
 def measure(asked: argparse.Namespace) -> list[tuple[int, str, str, int, int, float]]:
     """Return (round, way, kind, step, rank, seconds) of everything."""
-    from pytest_ckpt.launching.layout_cache import lay_out  # noqa: PLC0415
-
-    containers = lay_out([layout_of(asked)])
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(asked.processes), context.Queue()
-    workers = [
-        context.Process(target=process, args=(r, asked, containers, barrier, results)) for r in range(asked.processes)
-    ]
+    workers = [context.Process(target=process, args=(r, asked, barrier, results)) for r in range(asked.processes)]
     for worker in workers:
         worker.start()
     rows = []

@@ -27,7 +27,7 @@ from pytest_ckpt.judging.catalogue import decide
 from pytest_ckpt.judging.grading import asked_requirements, judge_run, make_document
 from pytest_ckpt.launching.measurements import read_measurement
 from pytest_ckpt.report.pdf import write_pdf
-from pytest_ckpt.run.session import write_report
+from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import Plan, plan_run
 
 _HOST_RANKS = 8

@@ -26,7 +26,7 @@ _SIZES_MIB = (16, 64, 256, 1024)
 _STORAGE = ("saves", "loads")
 # The columns of the table; what a run spends on anything else stands under "rest".
 _COLUMNS = {
-    "start": ("pytest", "preflight", "layout", "launch", "import", "prepare"),
+    "start": ("pytest", "preflight", "launch", "import", "prepare"),
     "content": ("content",),
     "verify": ("verify",),
     "wait": ("wait",),

@@ -34,13 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Print the judgement; the exit code is that of a run."""
     from pytest_ckpt.evidence.rejudge import judge_sealed_folder  # noqa: PLC0415
+    from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
 
     if asked.pdf:
         from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
 
         check_printer("--pdf")
     folder, limits = Path(asked.folder), {o.ini_name: getattr(asked, o.ini_name) for o in LIMITS}
-    document = None if (folder / "report.json").exists() else _judge_published(folder, limits)
+    ours = (folder / "report.json").exists() or is_unfinished(folder)
+    document = None if ours else _judge_published(folder, limits)
     if document is None:
         document = judge_sealed_folder(folder, limits)
     if asked.html:

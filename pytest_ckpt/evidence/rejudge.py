@@ -11,9 +11,10 @@ from typing import Any, Literal
 from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.options import OPTIONS, resolve
 from pytest_ckpt.evidence import upgrade
-from pytest_ckpt.evidence.cross_check import contradictions, observation_contradictions
+from pytest_ckpt.evidence.cross_check import SESSION, contradictions, observation_contradictions
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
 from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, decidable, is_unfinished
 from pytest_ckpt.facts.codec import Record, from_plain, misfits
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
@@ -72,12 +73,16 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_rec
 
     With the limits of the run the verdicts are those of the run. Plugins are not there to judge again: with the limits
     of the run their verdicts are kept and said to be, with others they are "not run", and neither certifies.
-    ``as_recorded`` keeps them word for word, for whoever compares. Raises UsageError when the folder holds no run, and
+    ``as_recorded`` keeps them word for word, for whoever compares. A run whose controller was killed is judged from
+    what there is, and is "incomplete". Raises UsageError when the folder holds no run, and
     when a file in it is none that a run leaves.
     """
-    report, schema = read_run(folder)
+    unfinished = is_unfinished(folder)
+    found, schema = (_read(folder / SESSION), upgrade.TODAY) if unfinished else read_run(folder)
     try:
-        return _judge(folder, report, schema, command_line, as_recorded=as_recorded)
+        report = begun_report(found) if unfinished else found
+        document = _judge(folder, report, schema, command_line, as_recorded=as_recorded)
+        return as_incomplete(document) if unfinished else document
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # Facts that have the right form and yet are none: a median over nothing, a division by zero, a part that lacks.
         raise UsageError(
@@ -91,7 +96,7 @@ def judge_sealed_folder(folder: Path, command_line: Mapping[str, str | None]) ->
     Only files that are judged are looked at. Raises UsageError as `judge_folder` does.
     """
     document = judge_folder(folder, command_line)
-    if not (changed := changes_of_facts(folder)):
+    if is_unfinished(folder) or not (changed := changes_of_facts(folder)):
         return document
     document["grade_reasons"].append(f"The folder is not as its run left it: {', '.join(changed)}. {_VERIFY}")
     if document["grade"] == "certified":
@@ -139,9 +144,18 @@ def _judge(
         observations={(o.requirement, o.subject): o for o in observations},
     )
     chosen = chosen_suites(settings, gates, catalogue)
-    has_same_limits = _has_same_limits(report, plan)
-    book = []
-    for found in (_fitting(Verdict, v) for v in report["requirements"]):
+    if "requirements" in report:
+        has_same_limits = _has_same_limits(report, plan)
+        places = [_fitting(Verdict, v) for v in report["requirements"]]
+    else:
+        has_same_limits = True
+        places = [
+            *decidable(
+                plan, settings, gates, catalogue, measured=facts.measurements.keys(), observed=facts.observations.keys()
+            )
+        ]
+    verdicts = []
+    for found in places:
         # A test that did not run then does not run now.
         if found.because.endswith(NO_TEST) or found.id not in catalogue:
             continue
@@ -150,11 +164,11 @@ def _judge(
             continue
         if requirement.plugin and found.subject in facts.measurements:
             kept = found if as_recorded else _kept(found, requirement.plugin, has_same_limits=has_same_limits)
-            book.append(dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates)))
+            verdicts.append(dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates)))
         else:
-            book.append(_decide(requirement, found, facts))
+            verdicts.append(_decide(requirement, found, facts))
     waivers = tuple(_fitting(Waiver, w) for w in report.get("waivers", []))
-    judgement = judge_run(plan, settings, gates, book, measurements, waivers, report["run"]["started"], catalogue)
+    judgement = judge_run(plan, settings, gates, verdicts, measurements, waivers, report["run"]["started"], catalogue)
     if not as_recorded:
         judgement = without_plugins(judgement, {r.id: r.plugin for r in extras})
     document = make_document(

@@ -49,7 +49,7 @@ def judge_run(
     plan: Plan,
     settings: Settings,
     gates: Gates,
-    book: Iterable[Verdict],
+    verdicts: Iterable[Verdict],
     measurements: Sequence[Measurement] = (),
     waivers: Sequence[Waiver] = (),
     day: str = "",
@@ -57,27 +57,27 @@ def judge_run(
 ) -> Judgement:
     """Complete the verdicts by what did not run and give the grade.
 
-    ``book`` holds the verdicts of the tests that ran. Certified needs every required requirement met at full
+    ``verdicts`` are those of the tests that ran. Certified needs every required requirement met at full
     scale and every test run; a run at reduced scale can only ever be a rehearsal. ``waivers`` count where they have not
     ended before the run's ``day``. ``catalogue`` is the run's, with the requirements of plugins.
     """
-    known = {(v.id, v.subject): v for v in book}
+    known = {(v.id, v.subject): v for v in verdicts}
     chosen = chosen_suites(settings, gates, catalogue)
-    verdicts = []
+    complete = []
     for requirement in asked_requirements(settings, gates, catalogue):
         unchosen = (
             "" if requirement.suite in chosen else f"Its suite, {requirement.suite}, was not chosen (--ckpt-suite)."
         )
         for subject, reason in _subjects(requirement, plan, settings, gates):
             verdict = known.get((requirement.id, subject))
-            verdicts.append(verdict or not_run(requirement, subject, unchosen or reason or NO_TEST, gates))
-    verdicts = waive(verdicts, waivers, day)
+            complete.append(verdict or not_run(requirement, subject, unchosen or reason or NO_TEST, gates))
+    complete = waive(complete, waivers, day)
     order = {c.subject: number for number, c in enumerate(plan.checkpoints)}
     # Subject by subject; what is asked of the target as a whole stands last.
-    verdicts.sort(key=lambda v: order.get(v.subject, len(order)))
-    failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
-    missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.because == NO_TEST)]
-    waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
+    complete.sort(key=lambda v: order.get(v.subject, len(order)))
+    failed = [v for v in complete if v.outcome == "failed" and v.severity == "required"]
+    missing = [v for v in complete if v.outcome == "not run" and (v.severity == "required" or v.because == NO_TEST)]
+    waived = [v for v in complete if v.outcome == "waived" and v.severity == "required"]
     rehearsals = _rehearsal_reasons(plan, settings, gates) + _reread_reasons(settings, measurements)
     rehearsals += _basis_reasons(measurements)
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
@@ -104,7 +104,7 @@ def judge_run(
         grade = "certified"
         reasons.append(ALL_MET)
     exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if missing or unfinished else EXIT_MET
-    return Judgement(verdicts=tuple(verdicts), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
+    return Judgement(verdicts=tuple(complete), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
 
 
 def chosen_suites(

@@ -13,7 +13,7 @@ class HookBroke(Exception):  # noqa: N818 - not an error of ours
         self.trace = trace
 
 
-class Around:
+class LaunchHooks:
     """What is called before ranks are started and with each measurement that they made; this one does nothing."""
 
     @property

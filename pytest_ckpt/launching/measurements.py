@@ -7,7 +7,6 @@ import dataclasses
 import fcntl
 import functools
 import json
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -16,18 +15,15 @@ from typing import Any
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement
-from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.launching.launch import Launch
-from pytest_ckpt.launching.launch_hooks import Around, HookBroke
-from pytest_ckpt.launching.launcher import Launcher
-from pytest_ckpt.launching.layout_cache import lay_out
+from pytest_ckpt.launching.launch_context import LaunchContext
+from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
 from pytest_ckpt.ranks.process.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task, checkpoint_name, partial_name
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
-from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
+from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.support.processes import end_marked
-from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
 
 Listener = Callable[[dict[str, Any]], None]
@@ -36,35 +32,15 @@ HOOKS_LOG = "hooks.log"
 """In the folder of a launch: what the author of a plugin needs to know of a hook that failed."""
 
 
-class Bench:
-    """Hands out measurements of one run, from the files in ``folder``; makes those that are not there yet."""
+class Measurements:
+    """Hands out the measurements of one run, from the files in its folder; makes those that are not there yet."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        plan: Plan,
-        folder: Path,
-        target_folder: Path,
-        target_identity: Sequence[int],
-        launcher: Launcher,
-        run_id: str,
-        seed: int,
-        observer: Observer,
-        around: Around,
-    ) -> None:
-        self._settings = settings
-        self._redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
-        self._plan = plan
-        self._folder = folder
-        self._target_folder = target_folder
-        self._target_identity = target_identity
-        self._launcher = launcher
-        self._run_id = run_id
-        self._seed = seed
+    def __init__(self, context: LaunchContext, observer: Observer, hooks: LaunchHooks) -> None:
+        self._context = context
+        self._redactor = context.redactor
         self._observer = observer
-        self._around = around
-        self._wanted = {c.subject for c in plan.runnable}
+        self._hooks = hooks
+        self._wanted = {c.subject for c in context.plan.runnable}
 
     def want(self, subjects: set[str]) -> None:
         """Limit what is measured to the subjects that will be asked for."""
@@ -78,10 +54,10 @@ class Bench:
         with self._lock():
             # A launch that ends between two subjects leaves some for another one.
             while not self._file(subject).exists():
-                processes = self._plan.of(subject).layout.processes
+                processes = self._context.plan.of(subject).layout.processes
                 tasks = [
                     c
-                    for c in self._plan.runnable
+                    for c in self._context.plan.runnable
                     if c.layout.processes == processes
                     and (c.subject in self._wanted or c.subject == subject)
                     and not self._file(c.subject).exists()
@@ -91,28 +67,26 @@ class Bench:
         return read_measurement(self._file(subject))
 
     def _launches(self) -> int:
-        return len(list((self._folder / "launches").glob("[0-9]*")))
+        return len(list((self._context.folder / "launches").glob("[0-9]*")))
 
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> None:
         """End and remove what a launch before left that did not come to its end: its space and names are needed."""
-        if self._launches() and not end_marked(self._run_id):
-            stale = planned if self._settings.keep else self._plan.runnable
-            seconds = self._settings.deadline_seconds
-            remove_in_time(self._target_folder, self._target_identity, file_names(stale), seconds, keep_folder=True)
+        if self._launches() and not end_marked(self._context.run_id):
+            stale = planned if self._context.settings.keep else self._context.plan.runnable
+            seconds, target = self._context.settings.deadline_seconds, self._context.target
+            remove_in_time(target.path, target.identity, file_names(stale), seconds, keep_folder=True)
 
     def _measure(self, planned: Sequence[PlannedCheckpoint]) -> None:
         launch_name = f"launches/{self._launches() + 1}"
-        settings = self._settings
+        settings = self._context.settings
         subjects = tuple(c.subject for c in planned)
         began = time.monotonic()
-        broke = self._hook(launch_name, functools.partial(self._around.before, subjects))
+        broke = self._hook(launch_name, functools.partial(self._hooks.before, subjects))
         hook_seconds = time.monotonic() - began
-        began = time.monotonic()
-        containers = lay_out(c.layout for c in planned) if settings.engine == "stream" else ()
         job = Job(
-            options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth, containers=containers),
+            options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth),
             processes=planned[0].layout.processes,
-            folder=str(self._target_folder),
+            folder=str(self._context.target.path),
             deadline_seconds=settings.deadline_seconds,
             tasks=tuple(
                 Task(
@@ -123,7 +97,7 @@ class Bench:
                     scale=c.layout.scale,
                     operations=c.operations,
                     engine=settings.engine,
-                    seed=self._seed,
+                    seed=self._context.seed,
                     drop_caches=settings.drop_caches,
                     keep=settings.keep,
                     retain=settings.retain,
@@ -137,12 +111,11 @@ class Bench:
                 for c in planned
             ),
         )
-        events = self._folder / "events.jsonl"
+        events = self._context.folder / "events.jsonl"
         # What plugins have not seen yet is not handed out, whatever ends this process.
-        made = self._held(launch_name) if self._around.is_active else self._file
+        made = self._held(launch_name) if self._hooks.is_active else self._file
         recorder = Recorder(planned, job, launch_name, made, events, self._observer, self._redactor)
-        recorder.spent("layout", time.monotonic() - began)
-        if self._around.is_active:
+        if self._hooks.is_active:
             recorder.spent("hooks", hook_seconds)
         if broke:
             recorder.close(broke)
@@ -151,12 +124,14 @@ class Bench:
         self._observer.begin(planned)
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
-            launch = Launch(self._launcher, self._run_id, self._folder / launch_name, self._redactor)
+            launch = Launch(
+                self._context.launcher, self._context.run_id, self._context.folder / launch_name, self._redactor
+            )
             failure = launch.run(job, recorder.heard, self._observer.tick)
         finally:
             self._observer.end()
             recorder.close(failure)
-            if self._around.is_active:
+            if self._hooks.is_active:
                 self._show(subjects, launch_name)
 
     def _show(self, subjects: Sequence[str], launch_name: str) -> None:
@@ -169,7 +144,7 @@ class Bench:
             began = time.monotonic()
             broke: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
             try:
-                broke = self._hook(launch_name, functools.partial(self._around.after, read_measurement(held)))
+                broke = self._hook(launch_name, functools.partial(self._hooks.after, read_measurement(held)))
             finally:
                 spent = measurement.stages.get("hooks", 0.0) + time.monotonic() - began
                 shown = dataclasses.replace(
@@ -184,7 +159,7 @@ class Bench:
         try:
             call()
         except HookBroke as error:
-            log = self._folder / launch_name / HOOKS_LOG
+            log = self._context.folder / launch_name / HOOKS_LOG
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("a") as file:
                 file.write(self._redactor.text(f"{error}\n{error.trace}") + "\n")
@@ -192,15 +167,15 @@ class Bench:
         return None
 
     def _held(self, launch_name: str) -> Callable[[str], Path]:
-        return lambda subject: self._folder / launch_name / f"{subject}.json"
+        return lambda subject: self._context.folder / launch_name / f"{subject}.json"
 
     def _file(self, subject: str) -> Path:
-        return self._folder / "measurements" / f"{subject}.json"
+        return self._context.folder / "measurements" / f"{subject}.json"
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         """Let one process of the run measure at a time: two measurements at once would slow each other."""
-        with (self._folder / "lock").open("a") as file:
+        with (self._context.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

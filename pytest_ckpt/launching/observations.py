@@ -18,41 +18,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ckpt.facts.checks import Check
-    from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.launching.second_client import SecondClient
+    from pytest_ckpt.launching.launch_context import LaunchContext
 
 CHECKS_FOLDER = "checks"
 """Below the run's folder on the target; all that is in it was made by checks."""
 
 
-class Checks:
-    """Hands out the observations of one run, from the files in ``folder``; makes those that are not there yet.
+class Observations:
+    """Hands out the observations of one run, from the files in its folder; makes those that are not there yet."""
 
-    ``target_folder`` is the run's folder on the target, ``small_folder`` its folder where it may fill the volume.
-    """
-
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        folder: Path,
-        target_folder: Path,
-        second: SecondClient | None,
-        small_folder: Path | None,
-        run_id: str,
-        seed: int,
-    ) -> None:
-        self._settings = settings
-        self._folder = folder
-        self._target_folder = target_folder
-        self._second = second
-        self._small_folder = small_folder
-        self._run_id = run_id
-        self._seed = seed
+    def __init__(self, context: LaunchContext) -> None:
+        self._context = context
 
     def observation(self, check: Check) -> Observation:
         """Return what a check saw; make it when nobody has yet."""
-        file = self._folder / "observations" / f"{check.name}.json"
+        file = self._context.folder / "observations" / f"{check.name}.json"
         # What takes the target or its space from others, and what is timed, runs alone; the rest beside each other.
         with self._lock(alone=check.needs in ("power cut", "small folder") or check.is_timed):
             if not file.exists():
@@ -60,18 +40,19 @@ class Checks:
         return read_observation(file)
 
     def _make(self, check: Check, file: Path) -> None:
-        settings = self._settings
-        small = self._small_folder if check.needs == "small folder" else None
-        second = self._second if check.needs == "second client" else None
-        within = f"{self._target_folder.name}/{CHECKS_FOLDER}"
-        witness, logs = self._folder / "witness", self._folder / "launches" / "checks"
+        context, settings = self._context, self._context.settings
+        target = context.target.path
+        small = context.small.path if context.small and check.needs == "small folder" else None
+        second = context.second_client if check.needs == "second client" else None
+        within = f"{target.name}/{CHECKS_FOLDER}"
+        witness, logs = context.folder / "witness", context.folder / "launches" / "checks"
         for folder in (witness, logs, file.parent):
             folder.mkdir(parents=True, exist_ok=True)
-        for base in filter(None, (self._target_folder, small)):
+        for base in filter(None, (target, small)):
             (base / CHECKS_FOLDER).mkdir(exist_ok=True)
         seen = run_check(
             check,
-            folder=self._target_folder.parent,
+            folder=target.parent,
             second_folder=second.folder if second else None,
             second_command=second.command if second else (),
             small_folder=small.parent if small else None,
@@ -79,17 +60,17 @@ class Checks:
             power_cuts=settings.power_cuts,
             witness=witness,
             share=settings.effort,
-            seed=self._seed,
+            seed=context.seed,
             deadline_seconds=settings.deadline_seconds,
             log_folder=logs,
             within=within,
-            run_id=self._run_id,
+            run_id=context.run_id,
         )
         write_atomically(file, json.dumps(to_plain(seen), indent=1) + "\n")
 
     @contextlib.contextmanager
     def _lock(self, *, alone: bool) -> Iterator[None]:
-        with (self._folder / "lock").open("a") as file:
+        with (self._context.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
             yield
 

@@ -16,22 +16,20 @@ from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import Requirement, decide, decide_observed, not_run
 from pytest_ckpt.judging.grading import is_given
-from pytest_ckpt.launching.measurements import Bench
-from pytest_ckpt.launching.observations import Checks
+from pytest_ckpt.launching.measurements import Measurements
+from pytest_ckpt.launching.observations import Observations
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.progress import Progress
-from pytest_ckpt.plugin.vendor_hooks import Plugins
+from pytest_ckpt.plugin.stash import PLUGINS, RUN
 from pytest_ckpt.plugin.verdict_collector import CARRIED
 from pytest_ckpt.report.text import failure_text
-from pytest_ckpt.run.session import Session
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.run.context import RunContext
     from pytest_ckpt.sizing.limits import ClusterLimits
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
-SESSION = pytest.StashKey[Session]()
-PLUGINS = pytest.StashKey[Plugins]()
 _CARRIED = pytest.StashKey[dict[str, Any]]()
 
 # The requirements whose seconds pytest-benchmark follows.
@@ -78,35 +76,35 @@ class TerminalObserver(Observer):
 @pytest.fixture(scope="session")
 def ckpt_settings(pytestconfig: pytest.Config) -> Settings:
     """What the user decided about the run."""
-    return pytestconfig.stash[SESSION].settings
+    return pytestconfig.stash[RUN].settings
 
 
 @pytest.fixture(scope="session")
 def ckpt_limits(pytestconfig: pytest.Config) -> ClusterLimits:
     """The limits of the cluster that the storage is meant for."""
-    return pytestconfig.stash[SESSION].plan.limits
+    return pytestconfig.stash[RUN].plan.limits
 
 
 @pytest.fixture(scope="session")
 def ckpt_target(pytestconfig: pytest.Config) -> Path:
     """The run's own folder on the target."""
-    return Path(pytestconfig.stash[SESSION].facts.target_folder)
+    return pytestconfig.stash[RUN].target.path
 
 
 @pytest.fixture(scope="session")
-def bench(request: pytest.FixtureRequest) -> Bench:
+def bench(request: pytest.FixtureRequest) -> Measurements:
     """Hands out measurements: the first to ask launches the ranks, for all subjects that the session will ask for."""
     stash = request.config.stash
-    bench = stash[SESSION].bench(TerminalObserver(request.config), stash[PLUGINS])
+    bench = Measurements(stash[RUN], TerminalObserver(request.config), stash[PLUGINS])
     asked = {item.callspec.params["subject"] for item in request.session.items if _has_subject(item)}  # type: ignore[attr-defined]
     bench.want(asked)
     return bench
 
 
 @pytest.fixture(scope="session")
-def checks(pytestconfig: pytest.Config) -> Checks:
+def checks(pytestconfig: pytest.Config) -> Observations:
     """Hands out what checks of the target's behaviour saw; each is made once."""
-    return pytestconfig.stash[SESSION].checks()
+    return Observations(pytestconfig.stash[RUN])
 
 
 @pytest.fixture
@@ -117,20 +115,20 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
     failed advisory requirement is reported as such and fails nothing.
     """
     mark = request.node.get_closest_marker("requirement")
-    session = request.config.stash[SESSION]
-    requirement = session.catalogue[mark.args[0]]
+    run = request.config.stash[RUN]
+    requirement = run.catalogue[mark.args[0]]
 
     def decide_and_tell(subject: str) -> None:
-        if subject not in (known := session.subjects(requirement.id)):
+        if subject not in (known := run.subjects(requirement.id)):
             pytest.fail(f"'{subject}' is no subject of {requirement.id}; it has {', '.join(known)}", pytrace=False)
         if requirement.suite == "conformance":
-            verdict = _judge_behaviour(requirement, subject, session, request.getfixturevalue("checks"))
+            verdict = _judge_behaviour(requirement, subject, run, request.getfixturevalue("checks"))
             carried: dict[str, Any] = {}
             raw = f"observations/{requirement.id}.{subject}.json"
         else:
-            verdict, carried = _judge(requirement, subject, session, request.getfixturevalue("bench"))
+            verdict, carried = _judge(requirement, subject, run, request.getfixturevalue("bench"))
             raw = f"measurements/{subject}.json"
-        verdict = session.waived(verdict)
+        verdict = run.waived(verdict)
         request.node.stash[_CARRIED] = {"verdict": json.dumps(to_plain(verdict)), **carried}
         names = ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
         properties = [("requirement", verdict.id), *((name, getattr(verdict, name)) for name in names)]
@@ -140,9 +138,9 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
         if verdict.outcome == "failed" and verdict.severity == "required":
             explain = ""
             if requirement.suite != "conformance":
-                explain = f"pytest-ckpt plan {command_words(session.settings, ('--ckpt-report', '--ckpt-config'))}"
+                explain = f"pytest-ckpt plan {command_words(run.settings, ('--ckpt-report', '--ckpt-config'))}"
             text = failure_text(to_plain(verdict), explain)
-            pytest.fail(f"{text}\nraw data: {session.folder / raw}", pytrace=False)
+            pytest.fail(f"{text}\nraw data: {run.folder / raw}", pytrace=False)
 
     return decide_and_tell
 
@@ -153,12 +151,14 @@ def carry(item: pytest.Item, report: pytest.TestReport) -> None:
         setattr(report, CARRIED, item.stash[_CARRIED])
 
 
-def _judge(requirement: Requirement, subject: str, session: Session, bench: Bench) -> tuple[Verdict, dict[str, Any]]:
-    planned = session.plan.of(subject)
+def _judge(
+    requirement: Requirement, subject: str, run: RunContext, bench: Measurements
+) -> tuple[Verdict, dict[str, Any]]:
+    planned = run.plan.of(subject)
     if planned.not_run:
-        return not_run(requirement, subject, f"{planned.not_run}.", session.gates), {}
+        return not_run(requirement, subject, f"{planned.not_run}.", run.gates), {}
     measurement = bench.measurement(subject)
-    verdict = decide(requirement, measurement, session.plan.limits, session.gates)
+    verdict = decide(requirement, measurement, run.plan.limits, run.gates)
     kind = _TIMED.get(requirement.id)
     if kind is None:
         return verdict, {}
@@ -166,11 +166,11 @@ def _judge(requirement: Requirement, subject: str, session: Session, bench: Benc
     return verdict, {"subject": subject, "kind": kind, "seconds": seconds, "bytes": int(measurement.bytes)}
 
 
-def _judge_behaviour(requirement: Requirement, subject: str, session: Session, checks: Checks) -> Verdict:
+def _judge_behaviour(requirement: Requirement, subject: str, run: RunContext, checks: Observations) -> Verdict:
     (check,) = (c for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject))
-    if not is_given(check, session.settings):
-        return not_run(requirement, subject, missing_need(check), session.gates)
-    return decide_observed(requirement, checks.observation(check), session.gates)
+    if not is_given(check, run.settings):
+        return not_run(requirement, subject, missing_need(check), run.gates)
+    return decide_observed(requirement, checks.observation(check), run.gates)
 
 
 def _has_subject(item: pytest.Item) -> bool:

@@ -21,7 +21,7 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, row
-from pytest_ckpt.launching.launch_hooks import Around, HookBroke
+from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.plugin import hookspecs
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.redaction import HIDDEN, is_telling
@@ -56,7 +56,7 @@ class _Plugin:
         return f"{self.name} {self.version}".rstrip()
 
 
-class Plugins(Around):
+class Plugins(LaunchHooks):
     """The plugins of a pytest that implement our hooks, in the order in which pytest calls them."""
 
     def __init__(self, config: pytest.Config, found: Sequence[_Plugin]) -> None:

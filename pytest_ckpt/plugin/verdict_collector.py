@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,11 +12,12 @@ from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, quieten_benchmark
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.report.text import summary_lines
+from pytest_ckpt.run.close import ClosedRun, close_run
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_ckpt.run.session import Session
+    from pytest_ckpt.run.open import OpenRun
 
 # The attribute with which a test's report carries what was decided; plain types only, so that it survives xdist.
 CARRIED = "pytest_ckpt"
@@ -25,12 +26,12 @@ CARRIED = "pytest_ckpt"
 class Ledger:
     """Collects the verdicts of a run; registered on the controller only."""
 
-    def __init__(self, config: pytest.Config, session: Session, plugins: Plugins) -> None:
+    def __init__(self, config: pytest.Config, run: OpenRun, plugins: Plugins) -> None:
         self._config = config
-        self._session = session
+        self._run = run
         self._plugins = plugins
         self._verdicts: list[Verdict] = []
-        self._document: dict[str, Any] | None = None
+        self._closed: ClosedRun | None = None
         self._is_closed = False
 
     def pytest_sessionstart(self) -> None:
@@ -50,8 +51,8 @@ class Ledger:
         """Write the report with what there is and set the exit code of the contract."""
         undecided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         self._is_closed = True
-        self._document = self._close(int(exitstatus), final=exitstatus not in undecided)
-        session.exitstatus = self._document["exit_code"]
+        self._closed = self._close(int(exitstatus), final=exitstatus not in undecided)
+        session.exitstatus = self._closed.document["exit_code"]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
@@ -59,11 +60,11 @@ class Ledger:
         try:
             return (yield)
         finally:
-            if self._document is not None:
+            if self._closed is not None:
                 terminalreporter.section("storage acceptance for AI checkpoints")
-                for line, markup in summary_lines(self._document):
+                for line, markup in summary_lines(self._closed.document):
                     terminalreporter.write_line(line, **markup)
-                for words in self._session.last_words:
+                for words in self._closed.last_words:
                     terminalreporter.write_line(words)
 
     def pytest_unconfigure(self) -> None:
@@ -71,5 +72,5 @@ class Ledger:
         if not self._is_closed:
             self._close(int(pytest.ExitCode.INTERNAL_ERROR), final=True)
 
-    def _close(self, exit_code: int, *, final: bool) -> dict[str, Any]:
-        return self._session.close(self._verdicts, exit_code, final=final, sections=self._plugins.sections)
+    def _close(self, exit_code: int, *, final: bool) -> ClosedRun:
+        return close_run(self._run, self._verdicts, exit_code, final=final, sections=self._plugins.sections)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
-from pytest_ckpt.targets.posix.mounts import Mount, mount_of
+from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.run_folder import check_small_folder, check_target
 from pytest_ckpt.targets.posix.volume import volume_of
 
@@ -44,29 +42,29 @@ _OURS = ("session.json", "report.json")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preflight:
-    """What was found to be in order. ``probe`` is the folder with the evidence of the first launch.
-
-    ``settings`` are the run's, with the suites that the gates choose.
-    """
+    """What was found to be in order. ``settings`` are the run's, with the suites that the gates choose."""
 
     settings: Settings
     gates: Gates
     waivers: tuple[Waiver, ...]
     target: Path
-    mount: Mount
     plan: Plan
     launcher: Launcher
     hosts: tuple[dict[str, Any], ...]
     target_facts: dict[str, Any]
-    probe: Path | None
 
 
 def check(
-    settings: Settings, run_id: str, *, launch: bool = True, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+    settings: Settings,
+    run_id: str,
+    *,
+    probe: Path | None = None,
+    catalogue: Mapping[str, Requirement] = REQUIREMENTS,
 ) -> Preflight:
     """Check settings, target, space, launcher, hosts and memory; raise UsageError at the first that is wrong.
 
-    With ``launch`` the ranks are started once, without torch, to see their hosts.
+    With ``probe`` the ranks are started once, without torch, to see their hosts; the evidence of that launch is put
+    into the folder that it names.
     """
     if not settings.target:
         raise UsageError(
@@ -95,26 +93,18 @@ def check(
         check_space(plan, settings, facts["free_bytes"])
     launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     hosts: tuple[dict[str, Any], ...] = ()
-    probe = None
-    if launch and plan.runnable and settings.measures:
-        probe = Path(tempfile.mkdtemp(prefix="pytest-ckpt-probe-")) / "probe"
-        try:
-            hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)
-            check_memory(plan, hosts)
-        except BaseException:
-            shutil.rmtree(probe.parent, ignore_errors=True)
-            raise
+    if probe and plan.runnable and settings.measures:
+        hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)
+        check_memory(plan, hosts)
     return Preflight(
         settings=settings,
         gates=gates,
         waivers=waivers,
         target=target,
-        mount=mount,
         plan=plan,
         launcher=launcher,
         hosts=hosts,
         target_facts=facts,
-        probe=probe,
     )
 
 

@@ -17,7 +17,7 @@ from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, write_
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.evidence.signing import Signer
 from pytest_ckpt.evidence.verification import verify_folder
-from pytest_ckpt.run.session import write_report
+from pytest_ckpt.run.close import write_report
 from tests.support import made_up_run
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

@@ -21,7 +21,7 @@ from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, extended
 from pytest_ckpt.judging.grading import ALL_MET, judge_run, without_plugins
-from pytest_ckpt.run.session import write_report
+from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.vendors import Decision
 from tests.support.front_door import REQUIRED, Run

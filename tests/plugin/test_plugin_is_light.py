@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "mpi4py", "jinja2", "numpy", "psutil", "pytest_ckpt.plugin.fixtures", "pytest_ckpt.run.session",
+HEAVY = ("torch", "mpi4py", "jinja2", "numpy", "psutil", "pytest_ckpt.plugin.fixtures", "pytest_ckpt.run.open",
          "pytest_ckpt.launching", "pytest_ckpt.ranks", "pytest_ckpt.report")  # fmt: skip
 
 CONFTEST = """

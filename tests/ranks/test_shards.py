@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import torch
 from pytest_ckpt.ranks.content.generator import Content
 from pytest_ckpt.ranks.engines.protocol import Clock, engine_class
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
-from pytest_ckpt.ranks.engines.stream.lay_out import lay_out
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.models import layout
@@ -34,15 +32,8 @@ def content():
     return Content(7)
 
 
-@functools.cache
-def container_of(tensors):
-    with tempfile.TemporaryDirectory() as folder:
-        return lay_out(tensors, folder)
-
-
 def made(engine, shard, **part):
-    containers = tuple(container_of(file.tensors) for file in shard.files) if engine == "stream" else ()
-    return engine_class(engine)(shard, content(), Activity(), replace(OPTIONS, containers=containers, **part))
+    return engine_class(engine)(shard, content(), Activity(), replace(OPTIONS, **part))
 
 
 def save(engine, folder, of, ranks):

@@ -24,9 +24,8 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream import engine as stream
-from pytest_ckpt.ranks.engines.stream.container_layout import container_key
+from pytest_ckpt.ranks.engines.stream.container_layout import lay_out
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
-from pytest_ckpt.ranks.engines.stream.lay_out import lay_out, read_container
 from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import EVENT_MARK, Activity
@@ -63,24 +62,18 @@ ODD = shard_of(
 MIDDLE, MIDDLE_TENSOR, MIDDLE_NUMBER = ODD.files[0], ODD.files[0].tensors[3], 3
 
 
-@functools.cache
-def container_of(tensors):
-    with tempfile.TemporaryDirectory() as folder:
-        return lay_out(tensors, folder)
+# torch.save puts tensors at multiples of so many bytes, where nobody asks for blocks.
+OF_TORCH = 64
 
 
 def laid_out(shard):
-    return tuple(container_of(file.tensors) for file in shard.files)
+    return tuple(lay_out(file.tensors) for file in shard.files)
 
 
-def of_torch(shard, folder):
-    """Return the layouts of files that torch.save wrote."""
-    return tuple(read_container(folder / file.name, file.tensors) for file in shard.files)
-
-
-def streaming(shard, *, containers=None, request=REQUEST, depth=2, activity=None):
-    options = EngineOptions(request_bytes=request, depth=depth, containers=containers or laid_out(shard))
-    return StreamEngine(shard, CONTENT, activity or Activity(), options)
+def streaming(shard, *, alignment=4096, request=REQUEST, depth=2, activity=None):
+    options = EngineOptions(request_bytes=request, depth=depth)
+    with mock.patch.object(stream, "lay_out", functools.partial(lay_out, alignment_bytes=alignment)):
+        return StreamEngine(shard, CONTENT, activity or Activity(), options)
 
 
 def save(engine, folder, checkpoint=1):
@@ -120,7 +113,7 @@ def open_files():
 def flip(folder, tensor_number, position, bit=0, shard=ODD):
     """Flip one bit of a tensor of the first file."""
     file = folder / shard.files[0].name
-    record = container_of(shard.files[0].tensors).records[tensor_number]
+    record = lay_out(shard.files[0].tensors).records[tensor_number]
     change(file, record.offset + position, lambda byte: byte ^ 1 << bit)
 
 
@@ -165,7 +158,7 @@ def direct(tmp_path):
 
 def different_ranks(shards):
     """Return the first, a middle and the last of the ranks that write different kinds of files."""
-    ranks = list({tuple(container_key(f.tensors) for f in r.files): r for r in shards.ranks()}.values())
+    ranks = list({tuple(f.tensors for f in r.files): r for r in shards.ranks()}.values())
     return {r.rank: r for r in (ranks[0], ranks[len(ranks) // 2], ranks[-1])}.values()
 
 
@@ -181,7 +174,7 @@ def test_what_one_engine_saved_the_other_loads(tmp_path, shards):
         # Tensors stand at other offsets than in its own files: an engine that saved some would miss their size.
         assert load(TorchEngine(rank, CONTENT, Activity()), ours, checkpoint=2) == everything(rank)
         assert load(streaming(rank), ours, checkpoint=2) == everything(rank)
-        assert load(streaming(rank, containers=of_torch(rank, theirs)), theirs, checkpoint=2) == everything(rank)
+        assert load(streaming(rank, alignment=OF_TORCH), theirs, checkpoint=2) == everything(rank)
 
 
 def test_files_of_many_windows_are_those_of_the_torch_engine(tmp_path):
@@ -195,7 +188,7 @@ def test_files_of_many_windows_are_those_of_the_torch_engine(tmp_path):
     for file in tmp_path.iterdir():
         file.unlink()
     save(torch_engine, tmp_path, checkpoint=2)
-    engine = streaming(rank, containers=of_torch(rank, tmp_path), request=4 << 20)
+    engine = streaming(rank, alignment=OF_TORCH, request=4 << 20)
     assert load(engine, tmp_path, checkpoint=2) == everything(rank)
 
 
@@ -317,7 +310,7 @@ def test_both_engines_locate_any_flipped_bit_alike(tmp_path_factory, right, data
     ],
 )
 def test_both_engines_call_a_wrong_page_the_same(saved, page, kind):
-    start = container_of(MIDDLE.tensors).records[MIDDLE_NUMBER].offset + 31 * PAGE_BYTES
+    start = lay_out(MIDDLE.tensors).records[MIDDLE_NUMBER].offset + 31 * PAGE_BYTES
     with (saved / MIDDLE.name).open("r+b") as file:
         file.seek(start)
         file.write(page)
@@ -329,7 +322,7 @@ def test_both_engines_call_a_wrong_page_the_same(saved, page, kind):
 
 @pytest.mark.parametrize("left", [0, 1, 5_000, REQUEST, 2 * REQUEST, 2 * REQUEST + 700])
 def test_a_file_that_was_cut_off_is_short_once_and_says_where_it_ends(saved, left):
-    size = container_of(MIDDLE.tensors).bytes
+    size = lay_out(MIDDLE.tensors).bytes
     os.truncate(saved / MIDDLE.name, left)
     _, _, (fault,) = load(streaming(ODD), saved)
     assert (fault.kind, fault.file, fault.tensor) == ("short", MIDDLE.name, "")
@@ -345,7 +338,7 @@ def test_both_engines_call_a_file_short_that_was_cut_off(saved, left):
 
 
 def test_a_file_that_lacks_its_last_byte_is_a_fault_to_both_engines(saved):
-    size = container_of(MIDDLE.tensors).bytes
+    size = lay_out(MIDDLE.tensors).bytes
     os.truncate(saved / MIDDLE.name, size - 1)
     by_torch, by_stream = found_by_both(saved)
     assert [f.file for f in by_torch] == [MIDDLE.name]
@@ -363,7 +356,7 @@ def test_what_a_cut_off_file_still_has_is_read_and_compared(saved):
 
 @pytest.mark.parametrize("more", [1, PAGE_BYTES, 3 * REQUEST])
 def test_a_file_that_is_longer_than_it_was_written_is_a_fault(saved, more):
-    size = container_of(MIDDLE.tensors).bytes
+    size = lay_out(MIDDLE.tensors).bytes
     os.truncate(saved / MIDDLE.name, size + more)
     loaded, checked, (fault,) = load(streaming(ODD), saved)
     assert (loaded, checked) == (ODD.bytes, ODD.bytes)
@@ -746,7 +739,7 @@ def as_a_rank(shard, folder, *, most_bytes=0, front=()):
     """Save, load and compare in a process of its own, as a rank does; return what it tells."""
     asked = {
         "shard": to_plain(shard),
-        "options": to_plain(EngineOptions(containers=laid_out(shard))),
+        "options": to_plain(EngineOptions()),
         "folder": str(folder),
         "most_bytes": most_bytes,
     }
@@ -814,6 +807,6 @@ def test_what_it_says_of_its_buffers_is_true():
 def test_a_file_has_no_byte_more_than_its_container(tmp_path):
     """Its last request is filled up to a whole block, and that is cut off."""
     save(streaming(ODD), tmp_path)
-    sizes = {file.name: container_of(file.tensors).bytes for file in ODD.files}
+    sizes = {file.name: lay_out(file.tensors).bytes for file in ODD.files}
     assert {p.name: p.stat().st_size for p in tmp_path.iterdir()} == sizes
     assert all(size % PAGE_BYTES for size in sizes.values())

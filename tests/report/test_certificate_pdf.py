@@ -21,7 +21,7 @@ from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
 from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.report.html import render
 from pytest_ckpt.report.pdf import check_printer, print_page, write_pdf
-from pytest_ckpt.run.session import write_report
+from pytest_ckpt.run.close import write_report
 from pytest_ckpt.support.errors import UsageError
 from tests.support import made_up_run, report_pages
 from tests.support.machine import need

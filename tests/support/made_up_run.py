@@ -16,7 +16,7 @@ from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.judging.catalogue import decide
 from pytest_ckpt.judging.grading import asked_requirements, judge_run, make_document
-from pytest_ckpt.run.session import write_report
+from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 
 SUBJECT = "llama3-8b-open-2"

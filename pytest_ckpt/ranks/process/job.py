@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_ckpt.ranks.engines.stream.container_layout import Container
-
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, and three that endurance takes
 # in turns.
@@ -15,15 +13,14 @@ EXTRA_CHECKPOINTS = 7
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineOptions:
-    """What a user may set of an engine, and what was prepared for it. Bytes.
+    """What a user may set of an engine. Bytes.
 
-    ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank; ``containers`` the layouts
-    of its files, for engines whose ranks do not import torch. A reader takes part ``part`` of ``parts`` of every file.
+    ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader takes part
+    ``part`` of ``parts`` of every file.
     """
 
     request_bytes: int = 4 << 20
     depth: int = 2
-    containers: tuple[Container, ...] = ()
     part: int = 0
     parts: int = 1
 

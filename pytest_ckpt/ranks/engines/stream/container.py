@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import zlib
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_ckpt.ranks.content.generator import Place
-from pytest_ckpt.ranks.engines.stream.container_layout import unpack
+from pytest_ckpt.ranks.engines.stream.container_layout import identity_half
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,9 +39,12 @@ class FileImage:
         self._first_tensor = first_tensor
         self._checkpoint = 0
         self._pieces: dict[int, Bytes] = {
-            p.offset: np.frombuffer(bytearray(unpack(p.data)), dtype=np.uint8) for p in container.pieces
+            p.offset: np.frombuffer(bytearray(p.data), dtype=np.uint8) for p in container.pieces
         }
         self._checksum_places = [self._places_of(r.checksum_offsets) for r in container.records]
+        identity = container.identity
+        (self._identity,) = self._places_of([identity.offset], identity.bytes)
+        self._identity_checksum_places = self._places_of(identity.checksum_offsets)
         # Of every checkpoint that this image was turned to: a load needs again what its save computed.
         self._checksums: dict[int, array[int]] = {}
         self._stretches = self._cut()
@@ -51,7 +55,7 @@ class FileImage:
         return self._container.bytes
 
     def become(self, checkpoint: int) -> None:
-        """Turn to the content of a checkpoint: the checksums of its tensors go into the pieces."""
+        """Turn to the content of a checkpoint: its tensors' checksums and the id made of them go into the pieces."""
         if checkpoint == self._checkpoint:
             return
         self._checkpoint = checkpoint
@@ -59,9 +63,12 @@ class FileImage:
             records = self._container.records
             made = (self._content.crc32(self._place(number), r.bytes) for number, r in enumerate(records))
             self._checksums[checkpoint] = array("I", made)
-        for places, checksum in zip(self._checksum_places, self._checksums[checkpoint], strict=True):
-            for piece in places:
-                piece[:] = np.frombuffer(checksum.to_bytes(4, "little"), dtype=np.uint8)
+        checksums = self._checksums[checkpoint]
+        for places, checksum in zip(self._checksum_places, checksums, strict=True):
+            _put(places, checksum)
+        digits = identity_half(self._container, checksums)
+        self._identity[-len(digits) :] = np.frombuffer(digits, dtype=np.uint8)
+        _put(self._identity_checksum_places, zlib.crc32(self._identity.tobytes()))
 
     def make(self, out: Bytes, offset: int) -> None:
         """Write the file's bytes from ``offset`` on into ``out``; behind the end of the file come zeros."""
@@ -89,13 +96,13 @@ class FileImage:
             else:
                 yield part, stretch.number, self._place(stretch.number), inside, None
 
-    def _places_of(self, offsets: Sequence[int]) -> list[Bytes]:
-        """Return the four bytes of the pieces at each of these offsets of the file."""
+    def _places_of(self, offsets: Sequence[int], size: int = 4) -> list[Bytes]:
+        """Return ``size`` bytes of the pieces at each of these offsets of the file."""
         starts = sorted(self._pieces)
         found = []
         for offset in offsets:
             start = starts[bisect.bisect_right(starts, offset) - 1]
-            found.append(self._pieces[start][offset - start : offset - start + 4])
+            found.append(self._pieces[start][offset - start : offset - start + size])
         return found
 
     def _place(self, number: int) -> Place:
@@ -113,3 +120,8 @@ class FileImage:
             start, stop = max(offset, stretch.start), min(end, stretch.stop)
             if start < stop:
                 yield data[start - offset : stop - offset], stretch, start - stretch.start
+
+
+def _put(places: Sequence[Bytes], checksum: int) -> None:
+    for place in places:
+        place[:] = np.frombuffer(checksum.to_bytes(4, "little"), dtype=np.uint8)

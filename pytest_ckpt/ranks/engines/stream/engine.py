@@ -1,6 +1,6 @@
 """Engine ``stream``: the files of the torch engine with memory that does not depend on the model, and without torch.
 
-A rank knows its files as containers that were laid out before. It makes their bytes in small buffers just before they
+A rank computes the containers of its files from its shard. It makes their bytes in small buffers just before they
 are written, several requests in flight, around the page cache where the target takes that; it reads them into the
 same buffers, a window at a time, and between windows, when the clocks of all ranks stand, compares every byte.
 """
@@ -21,7 +21,7 @@ from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.engines.protocol import Check, Clock, LocalFault
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
-from pytest_ckpt.ranks.engines.stream.container_layout import container_key
+from pytest_ckpt.ranks.engines.stream.container_layout import lay_out
 from pytest_ckpt.ranks.engines.stream.thread_pool import Crew
 from pytest_ckpt.support.units import format_bytes
 
@@ -67,12 +67,11 @@ class StreamEngine:
     """Holds the window's buffers and nothing that grows with the model."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
-        containers = {c.key: c for c in options.containers}
         self._files = shard.files
         self._images: list[FileImage] = []
         first = 0
         for file in shard.files:
-            self._images.append(FileImage(containers[container_key(file.tensors)], content, shard.rank, first))
+            self._images.append(FileImage(lay_out(file.tensors), content, shard.rank, first))
             first += len(file.tensors)
         self._content = content
         self._activity = activity

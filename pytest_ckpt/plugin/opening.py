@@ -1,0 +1,114 @@
+"""How a pytest takes part in a run: it opens one as the controller, or joins that of its controller as a worker."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.launching.launcher import refuse_inside_mpi
+from pytest_ckpt.plugin import fixtures, vendor_hooks
+from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, PLUGINS, REFUSED, RUN
+from pytest_ckpt.plugin.vendor_hooks import Plugins
+from pytest_ckpt.plugin.verdict_collector import Ledger
+from pytest_ckpt.run.context import unpack
+from pytest_ckpt.run.open import open_run, preview_run
+from pytest_ckpt.support import resources
+from pytest_ckpt.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_ckpt.judging.catalogue import Requirement
+    from pytest_ckpt.run.context import RunContext
+
+PACKED = "pytest_ckpt_run"
+"""Under this name a worker of xdist is given the run."""
+
+_SUITES = "pytest_ckpt.suites"
+# Options with which pytest runs no test.
+_LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
+
+
+def take_part(config: pytest.Config, said: dict[str, str | None], ini: dict[str, str | None]) -> None:
+    """Open, preview or join a run; ``said`` and ``ini`` are the values of options. Raises UsageError."""
+    plugins = Plugins.of(config)
+    config.stash[REFUSED] = []
+    if hasattr(config, "workerinput"):
+        config.stash[RUN] = _join(config, plugins)
+    else:
+        _lead(config, plugins, said, ini)
+    config.stash[PLUGINS] = plugins
+    config.pluginmanager.register(fixtures, "pytest-ckpt-fixtures")
+    config.pluginmanager.register(_Late(config), "pytest-ckpt-late")
+
+
+def _lead(config: pytest.Config, plugins: Plugins, said: dict[str, str | None], ini: dict[str, str | None]) -> None:
+    """Open a run as its controller; preview it where pytest only lists tests."""
+    command = ["pytest", *config.invocation_params.args]
+    refuse_inside_mpi(shlex.join(command))
+    settings = resolve(said, ini, hooked=plugins.settings(resolve(said, ini)))
+    extras = plugins.requirements(settings)
+    _choose_tests(config, plugins.suites(settings))
+    if any(getattr(config.option, name, False) for name in _LISTING):
+        config.stash[RUN] = preview_run(settings, command, extras)
+        return
+    _end_on_sigterm(config)
+    config.stash[OPEN_RUN] = run = open_run(settings, command, extras, plugins.told(settings))
+    config.stash[RUN] = run.context
+    config.pluginmanager.register(Ledger(config, run, plugins), "pytest-ckpt-ledger")
+
+
+def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
+    """Take part, in a worker of xdist, in the run that the controller opened."""
+    packed = config.workerinput[PACKED]  # type: ignore[attr-defined]
+    run = unpack(packed)
+    extras: tuple[Requirement, ...] = ()
+    try:
+        extras = plugins.requirements(run.settings)
+        _choose_tests(config, plugins.suites(run.settings))
+    except UsageError as error:
+        config.stash[REFUSED].append(str(error))
+    if differs := plugins.differs(run.environment.get("plugins") or (), run.extras, extras):
+        config.stash[REFUSED].append(differs)
+    return unpack(packed, extras)
+
+
+def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
+    """Run our suites, and those of plugins, where no tests were named; find ours where they lie in a checkout."""
+    ours = resources.folder("suites")
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args = [str(ours), *suites]
+        return
+    for number, word in enumerate(config.args):
+        name, colons, rest = word.partition("::")
+        if name == _SUITES or name.startswith(f"{_SUITES}."):
+            place = ours.joinpath(*name.split(".")[2:])
+            config.args[number] = str(place if place.is_dir() else place.with_suffix(".py")) + colons + rest
+
+
+def _end_on_sigterm(config: pytest.Config) -> None:
+    """Let SIGTERM end a run as Ctrl-C does: ranks gone, target clean, report written."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    config.stash[OLD_SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
+
+
+class _Late:
+    """Refuses plugins whose hooks come when the run is open: what they would decide is decided."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._known = {id(plugin) for plugin in config.pluginmanager.get_plugins()}
+
+    def pytest_plugin_registered(self, plugin: object, plugin_name: str, manager: pytest.PytestPluginManager) -> None:
+        """Note a plugin that comes too late."""
+        if id(plugin) not in self._known and plugin is not self and (late := vendor_hooks.own_hooks(manager, plugin)):
+            name = vendor_hooks.plugin_name(self._config, plugin, plugin_name)
+            self._config.stash[REFUSED].append(
+                f"Plugin {name} comes too late for {', '.join(h.name for h in late)}: the run was open when it was "
+                "loaded.\n  Name its folder on the command line, or load it with -p or an entry point."
+            )

@@ -1,0 +1,26 @@
+"""What the modules of this room hand to each other through pytest's configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_ckpt.plugin.vendor_hooks import Plugins
+    from pytest_ckpt.run.context import RunContext
+    from pytest_ckpt.run.open import OpenRun
+
+RUN: pytest.StashKey[RunContext] = pytest.StashKey()
+"""The run that this process takes part in; none where there is no target."""
+
+OPEN_RUN: pytest.StashKey[OpenRun] = pytest.StashKey()
+"""On the controller alone. A run whose tests are only listed is not opened."""
+
+PLUGINS: pytest.StashKey[Plugins] = pytest.StashKey()
+
+REFUSED: pytest.StashKey[list[str]] = pytest.StashKey()
+"""Sentences on what was found to be wrong while tests were collected, or in a worker."""
+
+OLD_SIGTERM: pytest.StashKey[Any] = pytest.StashKey()
+"""The handler of SIGTERM before the run."""

@@ -1,0 +1,87 @@
+"""Compare the containers of engine ``stream`` with those of the installed torch.save, byte for byte.
+
+``python -m pytest_ckpt.ranks.engines.torch.container_check`` prints the first difference and ends with 1 where there is
+one. Containers follow the version of torch that constraints.txt names; another version may write others, which torch
+reads all the same.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from torch.utils.serialization import config
+
+from pytest_ckpt.ranks.content.generator import Content, Place
+from pytest_ckpt.ranks.engines.stream.container import FileImage
+from pytest_ckpt.ranks.engines.stream.container_layout import ALIGNMENT_BYTES, lay_out
+from pytest_ckpt.sizing.models import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.sizing.models import Dtype
+
+_DTYPES = {"float16": torch.float16, "float32": torch.float32}
+# Numbers of tensors at which a pickle or the order of the records' names takes another way.
+_COUNTS = (1, 2, 11, 60, 300, 1001)
+
+
+def difference(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> str:
+    """Return where our container of these tensors is not torch.save's; empty where both are the same bytes."""
+    content = Content(1)
+    image = FileImage(lay_out(tensors, alignment_bytes), content, 0, 0)
+    image.become(1)
+    ours = np.empty(image.bytes, dtype=np.uint8)
+    image.make(ours, 0)
+    state = {}
+    for number, tensor in enumerate(tensors):
+        data = content.expected(Place(checkpoint=1, rank=0, tensor=number), 0, tensor.bytes)
+        state[tensor.name] = torch.from_numpy(data).view(_DTYPES[tensor.dtype])
+    file = io.BytesIO()
+    with config.patch("save.storage_alignment", alignment_bytes):  # type: ignore[attr-defined]
+        torch.save(state, file)
+    theirs = np.frombuffer(file.getvalue(), dtype=np.uint8)
+    if len(ours) != len(theirs):
+        return f"{len(tensors)} tensors make a file of {len(theirs)} bytes with torch.save, {len(ours)} with ours"
+    differing = np.flatnonzero(ours != theirs)
+    return f"{len(tensors)} tensors: byte {differing[0]}, {_part(file, int(differing[0]))}" if len(differing) else ""
+
+
+def differences() -> str:
+    """Return the first difference of some files, or why torch makes none to compare with; empty where none differs."""
+    try:
+        found = (difference(_some(count)) for count in _COUNTS)
+        return next(filter(None, found), "")
+    except (AttributeError, ValueError) as error:
+        return f"torch {torch.__version__} cannot align tensors to {ALIGNMENT_BYTES} bytes: {error}"
+
+
+def _some(count: int) -> tuple[Tensor, ...]:
+    kinds = ("float16", "float32")
+    return tuple(
+        Tensor(name=f"layer/{number}", dtype=cast("Dtype", kinds[number % 2]), elements=1 + 97 * number % 5000)
+        for number in range(count)
+    )
+
+
+def _part(file: io.BytesIO, offset: int) -> str:
+    """Return the name of the part of a container in which a byte stands."""
+    with zipfile.ZipFile(file) as archive:
+        records = [r for r in archive.infolist() if r.header_offset <= offset]
+        return "in the directory" if offset >= archive.start_dir else f"in the record {records[-1].filename}"
+
+
+def main() -> int:
+    """Print a difference; return 1 where there is one."""
+    found = differences()
+    print(f"torch {torch.__version__}: {found or 'the containers are the same'}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

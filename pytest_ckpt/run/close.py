@@ -1,0 +1,195 @@
+"""Closing a run: what is left of it is ended and removed, then it is judged and its report written."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt import __version__
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.judging.grading import judge_run, make_document
+from pytest_ckpt.launching.measurements import file_names, read_measurement
+from pytest_ckpt.launching.observations import CHECKS_FOLDER, read_observation
+from pytest_ckpt.launching.recorder import write_atomically
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.processes import end_marked
+from pytest_ckpt.targets.posix.cleanup import remove_in_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pytest_ckpt.evidence.signing import Signer
+    from pytest_ckpt.facts.verdict import Verdict
+    from pytest_ckpt.run.context import RunContext
+    from pytest_ckpt.run.open import OpenRun
+
+_REMOVE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClosedRun:
+    """The report of a run, and sentences for whoever started it that are in no report."""
+
+    document: dict[str, Any]
+    last_words: tuple[str, ...]
+
+
+def close_run(
+    run: OpenRun,
+    verdicts: Iterable[Verdict],
+    exit_code: int,
+    *,
+    final: bool,
+    sections: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda _document: [],
+) -> ClosedRun:
+    """End what is left, clean the target, judge, write the report.
+
+    ``exit_code`` is pytest's; ``final`` says that it stands (interrupted, internal error). Otherwise the verdicts
+    decide, and a test that failed beside them still counts. ``sections`` returns what plugins write about the
+    document that it is given.
+    """
+    began = time.monotonic()
+    context = run.context
+    left_behind = _clean(context)
+    measurements = _measurements(context)
+    observations = _observations(context)
+    judgement = judge_run(
+        context.plan,
+        context.settings,
+        context.gates,
+        verdicts,
+        measurements,
+        context.waivers,
+        context.started,
+        context.catalogue,
+    )
+    code = exit_code if final or (exit_code == 1 and judgement.exit_code != 1) else judgement.exit_code
+    total = time.monotonic() - run.began
+    document = make_document(
+        run={
+            "id": context.run_id,
+            "version": __version__,
+            "started": context.started,
+            "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "seconds": total,
+            "command": context.command,
+            "folder": str(context.folder),
+            "seed": context.seed,
+        },
+        plan=context.plan,
+        settings=context.settings,
+        gates=context.gates,
+        waivers=context.waivers,
+        judgement=judgement,
+        exit_code=code,
+        measurements=measurements,
+        observations=observations,
+        environment=context.environment,
+        stages=_stages(run, measurements, observations, total=total, clean_up=time.monotonic() - began),
+        left_behind=left_behind,
+        system=context.system,
+        catalogue=context.catalogue,
+    )
+    redactor = context.redactor
+    public: dict[str, Any] = redactor.plain(document)
+    public["sections"] = redactor.plain(sections(public))
+    redactor.sweep(context.folder)
+    printed = write_report(public, context.folder, run.signer, pdf=context.settings.pdf)
+    kept = _keep(context, public)
+    return ClosedRun(document=public, last_words=tuple(filter(None, (printed, kept))))
+
+
+def _stages(
+    run: OpenRun,
+    measurements: Iterable[Measurement],
+    observations: Iterable[Observation],
+    *,
+    total: float,
+    clean_up: float,
+) -> dict[str, float]:
+    """Return where the seconds of the run went, by stage."""
+    stages = {"preflight": run.preflight_seconds}
+    for measurement in measurements:
+        for stage, seconds in measurement.stages.items():
+            stages[stage] = stages.get(stage, 0.0) + seconds
+    if checked := sum(o.seconds for o in observations):
+        stages["checks"] = checked
+    stages["clean-up"] = clean_up
+    stages["other"] = max(0.0, total - sum(stages.values()))
+    return stages
+
+
+def _measurements(context: RunContext) -> list[Measurement]:
+    """Return what has been measured, in the order of the plan."""
+    files = [context.folder / "measurements" / f"{c.subject}.json" for c in context.plan.checkpoints]
+    return [read_measurement(file) for file in files if file.exists()]
+
+
+def _observations(context: RunContext) -> list[Observation]:
+    """Return what the checks of the target saw, in the order of their table."""
+    files = [context.folder / "observations" / f"{check.name}.json" for check in CHECKS]
+    return [read_observation(file) for file in files if file.exists()]
+
+
+def _keep(context: RunContext, document: dict[str, Any]) -> str:
+    """Append the run to its history; what goes wrong there must not cost the run its report."""
+    history = context.settings.history
+    if not history:
+        return ""
+    from pytest_ckpt.evidence.history import append_run  # noqa: PLC0415
+
+    try:
+        count = append_run(Path(history), document, context.folder)
+    except (OSError, shutil.Error) as error:
+        return f"THE RUN IS NOT IN THE HISTORY: {history}: {error}"
+    return f"history: {history} holds {count} runs"
+
+
+def _clean(context: RunContext) -> list[str]:
+    """End the processes of the run and remove its folders on the target; return what was left, a sentence each."""
+    target = context.target
+    if stuck := end_marked(context.run_id):
+        pids = ", ".join(map(str, stuck))
+        return [f"{target.path} stays: processes {pids} are blocked in the kernel and may still write to it"]
+    if context.settings.keep:
+        return [f"{target.path} stays, as --ckpt-keep asked for"]
+    names = {*file_names(context.plan.runnable), f"{CHECKS_FOLDER}/"}
+    left = remove_in_time(target.path, target.identity, names, _REMOVE_SECONDS)
+    if small := context.small:
+        left += remove_in_time(small.path, small.identity, {f"{CHECKS_FOLDER}/"}, _REMOVE_SECONDS)
+    return left
+
+
+def write_report(document: dict[str, Any], folder: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
+    """Write report.json, certificate.html, junit.xml, the digests of all files of the run folder, and the signature.
+
+    With ``pdf`` also certificate.pdf; return a sentence about it. A PDF that fails must not cost a run its report.
+    """
+    from pytest_ckpt.evidence.manifest import report_text, write_manifest  # noqa: PLC0415
+    from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed
+    from pytest_ckpt.report.junit import write_junit  # noqa: PLC0415
+
+    write_atomically(folder / "report.json", report_text(document))
+    write_certificate(document, folder / "certificate.html")
+    write_junit(document, folder / "junit.xml")
+    words = _print(document, folder / "certificate.pdf") if pdf else ""
+    write_manifest(folder)
+    if signer:
+        signer.write(document, folder)
+    return words
+
+
+def _print(document: dict[str, Any], file: Path) -> str:
+    from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
+
+    try:
+        write_pdf(document, file)
+    except (UsageError, OSError) as error:
+        return f"THERE IS NO PDF: {file}: {str(error).splitlines()[0]}"
+    return f"PDF: {file}"

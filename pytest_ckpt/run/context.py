@@ -1,0 +1,104 @@
+"""What every process of a run knows alike, made once when the run is opened and then only handed on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, extended, row
+from pytest_ckpt.judging.grading import asked_checks, asked_requirements
+from pytest_ckpt.judging.waivers import Waiver, waive
+from pytest_ckpt.launching.launch_context import LaunchContext
+from pytest_ckpt.support.redaction import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ckpt.facts.verdict import Verdict
+    from pytest_ckpt.judging.gates import Gates
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunContext(LaunchContext):
+    """The inputs of a run.
+
+    ``settings`` have the suites that the gates choose, ``started`` is a time in ISO 8601, ``environment`` describes
+    hosts, target and versions, ``system`` is what the vendor says of the storage, ``catalogue`` holds the requirements,
+    those of plugins among them.
+    """
+
+    started: str
+    command: tuple[str, ...]
+    gates: Gates
+    waivers: tuple[Waiver, ...]
+    environment: dict[str, Any]
+    system: dict[str, Any] | None = None
+    catalogue: Mapping[str, Requirement] = dataclasses.field(default_factory=lambda: REQUIREMENTS)
+
+    @property
+    def redactor(self) -> Redactor:
+        """What hides the secrets of options, command line and environment in everything that is written."""
+        return Redactor.of(os.environ, [*(o.value for o in self.settings.origins), *self.command])
+
+    @property
+    def extras(self) -> list[dict[str, Any]]:
+        """The requirements of plugins, as the report's catalogue shows them."""
+        return [row(r) for r in self.catalogue.values() if r.plugin]
+
+    def runs(self, requirement: str) -> bool:
+        """Whether a requirement is part of this run: asked for, and in a suite that was chosen."""
+        every = asked_requirements(self.settings, self.gates, self.catalogue)
+        asked = {r.id for r in every if r.suite in self.settings.suites}
+        return requirement in asked and bool(self.subjects(requirement))
+
+    def subjects(self, requirement: str) -> list[str]:
+        """Return what a requirement is judged on: the checkpoints of the plan, or its checks of the target."""
+        asked = self.catalogue[requirement]
+        if asked.suite == "conformance":
+            return [c.subject for c in asked_checks(asked, self.settings, self.gates)]
+        return [c.subject for c in self.plan.checkpoints]
+
+    def waived(self, verdict: Verdict) -> Verdict:
+        """Return a verdict, waived where the run's waivers cover it."""
+        return waive([verdict], self.waivers, self.started)[0]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the context as ``session.json`` keeps it, secrets and all."""
+        small = self.small
+        plain: dict[str, Any] = to_plain(
+            {
+                "run_id": self.run_id,
+                "started": self.started,
+                "seed": self.seed,
+                "command": self.command,
+                "target_folder": self.target.path,
+                "target_identity": self.target.identity,
+                "launcher": self.launcher,
+                "environment": self.environment,
+                "gates": self.gates,
+                "waivers": self.waivers,
+                "second_client": self.second_client,
+                "small_folder": small.path if small else None,
+                "small_identity": small.identity if small else (),
+                "extras": self.extras,
+                "settings": self.settings.origins,
+                "system": self.system,
+            }
+        )
+        return plain
+
+    def pack(self) -> bytes:
+        """Return the context for a worker on behalf of the same run; requirements, which are code, stay behind."""
+        return pickle.dumps({f.name: getattr(self, f.name) for f in _PACKED})
+
+
+_PACKED = tuple(f for f in dataclasses.fields(RunContext) if f.name != "catalogue")
+
+
+def unpack(packed: bytes, extras: Sequence[Requirement] = ()) -> RunContext:
+    """Return the context that `RunContext.pack` gave, with the requirements that plugins have here."""
+    return RunContext(**pickle.loads(packed), catalogue=extended(extras))

@@ -1,0 +1,200 @@
+"""Opening a run: everything is checked, then the folders are made; whatever goes wrong, nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import secrets
+import shlex
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.config.system_description import read_system
+from pytest_ckpt.judging.catalogue import Requirement, extended
+from pytest_ckpt.launching.launch_context import OwnFolder
+from pytest_ckpt.launching.recorder import write_atomically
+from pytest_ckpt.launching.second_client import find_second_client
+from pytest_ckpt.run import preflight
+from pytest_ckpt.run.context import RunContext
+from pytest_ckpt.run.environment import versions
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.posix.cleanup import remove_in_time
+from pytest_ckpt.targets.posix.run_folder import RunFolder, leftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.evidence.signing import Signer
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.launching.second_client import SecondClient
+
+_REMOVE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenRun:
+    """A run as its controller has it, until it is closed.
+
+    ``notices`` are sentences for the person who started it, ``began`` the monotonic second in which opening began.
+    """
+
+    context: RunContext
+    notices: tuple[str, ...] = ()
+    signer: Signer | None = None
+    began: float
+    preflight_seconds: float = 0.0
+
+
+def open_run(
+    settings: Settings,
+    command: Sequence[str],
+    extras: Sequence[Requirement] = (),
+    plugins: Sequence[dict[str, Any]] = (),
+) -> OpenRun:
+    """Check everything, then make the run folder and the folder on the target. Raises UsageError.
+
+    ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told.
+    """
+    began = time.monotonic()
+    run_id = _new_id()
+    signer = _check_evidence(settings)
+    system = read_system(Path(settings.system)) if settings.system else None
+    notices = []
+    with contextlib.ExitStack() as scratch, contextlib.ExitStack() as undo:
+        probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
+        checked = preflight.check(settings, run_id, probe=probe, catalogue=extended(extras))
+        folder = Path(settings.report).expanduser().absolute()
+        target = _create(checked.target, run_id, undo)
+        second = find_second_client(settings, checked.target, target.path, checked.launcher)
+        small = (
+            _create(Path(settings.full_target).expanduser().absolute(), run_id, undo) if settings.full_target else None
+        )
+        if aside := _make_report_folder(settings, folder):
+            notices.append(f"the report of an earlier run is now {aside}")
+        for leftover in leftovers(checked.target):
+            notices.append(
+                f"left on the target by run {leftover.run_id} of {leftover.host}; if that run has ended, remove it: "
+                f"rm -r -- {shlex.quote(str(leftover.path))}"
+            )
+        if probe.exists():
+            shutil.copytree(probe, folder / "launches" / "probe")
+        context = _context(
+            settings,
+            command,
+            checked,
+            run_id,
+            extras,
+            target=target,
+            small=small,
+            second=second,
+            plugins=plugins,
+            system=system,
+        )
+        hide = context.redactor.plain
+        write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
+        write_atomically(folder / "plan.json", json.dumps(hide(context.plan.to_plain(ranks=True))) + "\n")
+        undo.pop_all()
+    return OpenRun(
+        context=context,
+        notices=tuple(notices),
+        signer=signer,
+        began=began,
+        preflight_seconds=time.monotonic() - began,
+    )
+
+
+def preview_run(settings: Settings, command: Sequence[str], extras: Sequence[Requirement] = ()) -> RunContext:
+    """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
+    run_id = _new_id()
+    _check_evidence(settings)
+    checked = preflight.check(settings, run_id, catalogue=extended(extras))
+    target = OwnFolder(path=RunFolder(checked.target, run_id).path)
+    return _context(settings, command, checked, run_id, extras, target=target)
+
+
+def _create(target: Path, run_id: str, undo: contextlib.ExitStack) -> OwnFolder:
+    """Make the run's folder on a target; ``undo`` removes it again."""
+    folder = RunFolder(target, run_id)
+    undo.callback(lambda: remove_in_time(folder.path, folder.identity, (), _REMOVE_SECONDS))
+    folder.create()
+    return OwnFolder(path=folder.path, identity=folder.identity)
+
+
+def _make_report_folder(settings: Settings, folder: Path) -> Path | None:
+    """Make the report folder; return where that of an earlier run is now."""
+    try:
+        aside = preflight.set_aside(folder)
+        (folder / "measurements").mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(
+            f"--ckpt-report {settings.report} cannot be made: {error.strerror}.",
+            "Name a folder that can be written: --ckpt-report=/var/tmp/ckpt-report, for example.",
+        ) from None
+    return aside
+
+
+def _context(
+    settings: Settings,
+    command: Sequence[str],
+    checked: preflight.Preflight,
+    run_id: str,
+    extras: Sequence[Requirement],
+    *,
+    target: OwnFolder,
+    small: OwnFolder | None = None,
+    second: SecondClient | None = None,
+    plugins: Sequence[dict[str, Any]] = (),
+    system: dict[str, Any] | None = None,
+) -> RunContext:
+    return RunContext(
+        run_id=run_id,
+        seed=secrets.randbits(48) if settings.seed is None else settings.seed,
+        settings=checked.settings,
+        plan=checked.plan,
+        folder=Path(settings.report).expanduser().absolute(),
+        target=target,
+        launcher=checked.launcher,
+        second_client=second,
+        small=small,
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        command=tuple(command),
+        gates=checked.gates,
+        waivers=checked.waivers,
+        environment={
+            "hosts": list(checked.hosts),
+            "target": checked.target_facts,
+            "versions": versions(),
+            "launcher": checked.launcher.version,
+            **({"second_client": second.description} if second else {}),
+            **({"plugins": list(plugins)} if plugins else {}),
+        },
+        system=system,
+        catalogue=extended(extras),
+    )
+
+
+def _new_id() -> str:
+    return f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _check_evidence(settings: Settings) -> Signer | None:
+    """Return what signs the report. What cannot work must end the run before anything is written, not after hours."""
+    signer = None
+    if settings.sign:
+        from pytest_ckpt.evidence.signing import read_private_key  # noqa: PLC0415 - cryptography only when needed
+
+        signer = read_private_key(Path(settings.sign), option="--ckpt-sign")
+    if settings.history and settings.target:
+        from pytest_ckpt.evidence.history import check_place  # noqa: PLC0415
+
+        check_place(Path(settings.history), Path(settings.target), Path(settings.report))
+    if settings.pdf:
+        from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
+
+        check_printer("--ckpt-pdf")
+    return signer
