@@ -57,6 +57,7 @@ def main() -> int:
             power_cuts=asked.power_cuts,
             small_folder=small,
             patience_seconds=asked.patience,
+            space_seconds=asked.space_seconds,
         )
         try:
             seen = _refused(check, refused) if refused else make(check, place)
@@ -162,6 +163,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--patience", type=float, default=30.0, help="seconds after which a call counts as hung")
+    parser.add_argument(
+        "--space-seconds", type=float, default=60.0, help="seconds after which space taken or given back must show"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the check's folder on the target")
     parser.add_argument("--json", action="store_true", help="print the observation as JSON")
     return parser

@@ -37,7 +37,8 @@ class Place:
     times. ``small_folder`` is an
     empty folder on a volume or quota of the same storage that may be filled. ``tell`` says which call is about to be
     made on which path: what a blocked check is named by. ``patience_seconds`` is how long a call may take before a
-    check that watches its own processes calls it hung.
+    check that watches its own processes calls it hung; ``space_seconds`` how long space that was taken or given back
+    may take to show.
     """
 
     folder: Path
@@ -51,6 +52,7 @@ class Place:
     power_cuts: int = 3
     small_folder: Path | None = None
     patience_seconds: float = 30.0
+    space_seconds: float = 60.0
 
     def count(self, full: int, *, least: int = 1) -> int:
         """Return how many of ``full`` trials this run makes."""

@@ -73,13 +73,13 @@ def _below(place: str, rows: _Renamed) -> _Renamed:
 
 
 # Rows of place, name of the field in schema 1, name in schema 2.
-_CACHE_1: _Renamed = (("readings.*", "requires_drop", "requires_drop"),)
-_NEIGHBOUR_1: _Renamed = (("", "contended_seconds", "contended_seconds"),)
+_CACHE_1: _Renamed = (("readings.*", "asks", "requires_drop"),)
+_NEIGHBOUR_1: _Renamed = (("", "beside_seconds", "contended_seconds"),)
 _MIXED_1: _Renamed = (
-    ("", "contended_p99_seconds", "contended_p99_seconds"),
-    ("", "contended_reads", "contended_reads"),
+    ("", "beside_p99_seconds", "contended_p99_seconds"),
+    ("", "beside_reads", "contended_reads"),
 )
-_ENDURANCE_1: _Renamed = (("", "requested_seconds", "requested_seconds"), ("", "start_seconds", "start_seconds"))
+_ENDURANCE_1: _Renamed = (("", "asked_seconds", "requested_seconds"), ("", "began_seconds", "start_seconds"))
 _NEAR_FULL_1: _Renamed = (("levels.*", "asked", "requested"),)
 _MEASUREMENT_1: _Renamed = (
     *_below("cache", _CACHE_1),

@@ -68,7 +68,7 @@ def statfs(place: Place, book: Book) -> None:
     Others write and remove meanwhile, and some storage tells its free space late: up to three files are written, and
     the fall since before any of them counts.
     """
-    patience = BY_NAME["CAPABILITIES.statfs"].limit or 0.0
+    patience = min(BY_NAME["CAPABILITIES.statfs"].limit or 0.0, place.space_seconds)
     size = place.count(_SPACE_BYTES, least=_LEAST_BYTES)
     space = os.statvfs(place.folder)
     free = space.f_bavail * space.f_frsize

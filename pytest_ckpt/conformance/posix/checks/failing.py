@@ -29,7 +29,6 @@ _LEAST_FREE = 24 << 20
 # Bytes that are written as files that can be checked; the space before them is taken by ballast.
 _ROOM = 16 << 20
 _PIECE_BYTES = 1 << 20
-_SPACE_SECONDS = 60.0
 _POLL_SECONDS = 0.25
 _MOST_ERRORS = 3
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -148,11 +147,11 @@ def mid_save(place: Place, book: Book) -> None:
         _remove(folder / broken.partial, calls)
         _remove(folder / broken.name, calls)
         after = Checkpoint(number=2 * trial + 3, seed=place.seed, file_bytes=_PIECE_BYTES)
-        seconds = _save_when_there_is_space(folder, after, calls)
+        seconds = _save_when_there_is_space(folder, after, calls, place.space_seconds)
         if seconds is None:
             book.wrong(
                 "no save succeeds after space was given back",
-                where=f"{calls.call} of {calls.path}, {format_seconds(_SPACE_SECONDS)} after files were removed",
+                where=f"{calls.call} of {calls.path}, {format_seconds(place.space_seconds)} after files were removed",
                 seen=f"still no space; statvfs says {format_bytes(_free(folder))} are free",
                 expected=f"that a checkpoint of {format_bytes(4 * _PIECE_BYTES)} can be saved",
             )
@@ -262,8 +261,10 @@ def _fallocate(descriptor: int, offset: int, length: int) -> int:
     return ctypes.get_errno() if done else 0
 
 
-def _save_when_there_is_space(folder: Path, checkpoint: Checkpoint, calls: Calls) -> float | None:
-    """Save as soon as it is possible; return after how many seconds it was, None when it was not for a minute."""
+def _save_when_there_is_space(
+    folder: Path, checkpoint: Checkpoint, calls: Calls, patience_seconds: float
+) -> float | None:
+    """Save as soon as it is possible; return after how many seconds it was, None when it never was in that time."""
     began = time.monotonic()
     while True:
         try:
@@ -273,7 +274,7 @@ def _save_when_there_is_space(folder: Path, checkpoint: Checkpoint, calls: Calls
                 raise
         else:
             return time.monotonic() - began
-        if time.monotonic() - began > _SPACE_SECONDS:
+        if time.monotonic() - began > patience_seconds:
             return None
         _remove(folder / checkpoint.partial, calls)
         time.sleep(_POLL_SECONDS)

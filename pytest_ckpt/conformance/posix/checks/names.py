@@ -70,13 +70,12 @@ def second_client(place: Place, book: Book) -> None:
     """Create names while the other client lists: it misses none that was there before, and in the end sees all."""
     other, folder = place.second()
     seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
-    meanwhile = place.count(_MEANWHILE, least=200)
+    before = [f"before-{number:05d}" for number in range(place.count(_BEFORE, least=200))]
+    new = [f"new-{number:05d}" for number in range(place.count(_MEANWHILE, least=200))]
     listings = rounds = 0
     while listings < place.count(100, least=5) and not book.anomaly_count:
         path, theirs = place.folder / f"round-{rounds}", f"{folder}/round-{rounds}"
         path.mkdir()
-        before = [f"before-{number:05d}" for number in range(_BEFORE)]
-        new = [f"new-{number:05d}" for number in range(meanwhile)]
         _create(path, before)
         _compare(book, f"{path}, listed by the client that created the files", _listed(path), before)
         if book.anomaly_count:
