@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.config.options import OPTIONS, add_options, resolve
+from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _EXIT_CANNOT = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    add_options(parser.add_argument)
+    add_options(parser)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
         "--write-system",
@@ -45,7 +45,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.run.doctor import examine  # noqa: PLC0415
 
-    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {})
+    settings = resolve(said_of(asked), {})
     findings = []
     for finding in itertools.chain(examine(settings), _printer(settings)):
         findings.append(finding)

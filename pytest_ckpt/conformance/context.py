@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Anomaly, Observation
 
@@ -22,12 +23,8 @@ _NAMED = 20
 _NAMED_OF_A_KIND = 5
 
 
-class NotRun(Exception):  # noqa: N818 - it is no error
-    """What a check needs is not there; the words are the reason that the report gives."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class CheckContext:
     """A check's surroundings.
 
     ``folder`` is an empty folder of the check's own on the target; ``other`` is a second client of the same storage and
@@ -54,9 +51,9 @@ class Place:
     patience_seconds: float = 30.0
     space_seconds: float = 60.0
 
-    def count(self, full: int, *, least: int = 1) -> int:
+    def count(self, full: int, *, minimum: int = 1) -> int:
         """Return how many of ``full`` trials this run makes."""
-        return max(least, round(full * self.share))
+        return max(minimum, round(full * self.share))
 
     def second(self) -> tuple[Client, str]:
         """Return the second client and what it calls the folder, once it sees it. Raises NotRun where there is none."""

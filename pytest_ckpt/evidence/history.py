@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.evidence.manifest import is_as_listed
 from pytest_ckpt.evidence.schemas import faults
-from pytest_ckpt.evidence.upgrade import TODAY, number_of, upgraded
+from pytest_ckpt.evidence.upgrade import NOW, schema_of, upgraded, upgraded_line
+from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
@@ -27,11 +28,6 @@ _REPORT = "report.json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MOST_NAMED = 5
 OPTION = "--ckpt-history"
-# What a time depends on besides storage and load: with another value the series is another one.
-_CONDITIONS = (
-    "--ckpt-target", "--ckpt-hosts", "--ckpt-engine", "--ckpt-request", "--ckpt-depth", "--ckpt-drop-caches",
-    "--ckpt-retain", "--ckpt-compressible",
-)  # fmt: skip
 
 
 def check_place(history: Path, target: Path, report: Path) -> None:
@@ -68,7 +64,7 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
         "subjects": [
             {
                 "subject": m["subject"],
-                "conditions": {name.removeprefix("--ckpt-"): settings.get(name) for name in _CONDITIONS}
+                "conditions": {o.flag.removeprefix("--ckpt-"): settings.get(o.flag) for o in with_role("condition")}
                 | {name: m[name] for name in ("processes", "scale", "bytes")}
                 | ({"plugins": plugins} if plugins else {}),
                 "is_whole": m["failure"] is None,
@@ -152,7 +148,7 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
         try:
             # As a line would hold it: without tuples.
             report = parse(read(folder / _REPORT))
-            today = upgraded("report", report, number_of(report) or TODAY)
+            today = upgraded("report", report, schema_of(report) or NOW)
             told = parse(json.dumps(entry(today)).encode())
             wrong = faults(told, "history")
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -184,7 +180,7 @@ def _entry_of(line: bytes) -> dict[str, Any]:
     if not _ID.fullmatch(found["id"]):
         raise ValueError(f"{found['id']!r:.60} is no name of a run")
     _moment(found)
-    return found
+    return upgraded_line(found)
 
 
 def _moment(line: Mapping[str, Any]) -> datetime:

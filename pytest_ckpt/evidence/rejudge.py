@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_ckpt.config.gate_files import load_gates
-from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.cross_check import SESSION, contradictions, observation_contradictions
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
@@ -18,6 +18,7 @@ from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, decidab
 from pytest_ckpt.facts.codec import Record, from_plain, misfits
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import (
@@ -43,13 +44,6 @@ from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
-# What decides which subjects were run and how; the rest of a run's options told where and with what.
-_RECORDED = (
-    "cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "model", "mode", "processes",
-    "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible",
-    "duration", "near_full",
-    "suite", "second_mount", "power_cut", "full_target",
-)  # fmt: skip
 REPORT = "report.json"
 NO_FACTS = "In this folder there is no measurement of it."
 
@@ -78,7 +72,7 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_rec
     when a file in it is none that a run leaves.
     """
     unfinished = is_unfinished(folder)
-    found, schema = (_read(folder / SESSION), upgrade.TODAY) if unfinished else read_run(folder)
+    found, schema = (_read(folder / SESSION), upgrade.NOW) if unfinished else read_run(folder)
     try:
         report = begun_report(found) if unfinished else found
         document = _judge(folder, report, schema, command_line, as_recorded=as_recorded)
@@ -118,7 +112,7 @@ def changes_of_facts(folder: Path) -> list[str]:
 def _judge(
     folder: Path,
     report: Mapping[str, Any],
-    schema: int,
+    schema: upgrade.Schema,
     command_line: Mapping[str, str | None],
     *,
     as_recorded: bool,
@@ -140,7 +134,7 @@ def _judge(
     facts = _Facts(
         plan=plan,
         gates=gates,
-        measurements={m.subject: m for m in measurements},
+        measurements={str(m.subject): m for m in measurements},
         observations={(o.requirement, o.subject): o for o in observations},
     )
     chosen = chosen_suites(settings, gates, catalogue)
@@ -215,8 +209,8 @@ def read_report(folder: Path) -> dict[str, Any]:
     return read_run(folder)[0]
 
 
-def read_run(folder: Path) -> tuple[dict[str, Any], int]:
-    """Return the report of a run folder in today's schema, and the number of the schema that the folder follows.
+def read_run(folder: Path) -> tuple[dict[str, Any], upgrade.Schema]:
+    """Return the report of a run folder in today's schema, and the schema that the folder follows.
 
     Raises UsageError when there is no report, or one that no run writes.
     """
@@ -224,7 +218,7 @@ def read_run(folder: Path) -> tuple[dict[str, Any], int]:
     report = _read(file)
     if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
         raise UsageError(f"{file} is no report of pytest-ckpt.", "Name the folder of a run, such as ckpt-report.")
-    if not (schema := upgrade.number_of(report)):
+    if not (schema := upgrade.schema_of(report)):
         raise UsageError(
             f"{file} follows {report['schema']:.60}, which this version does not know.",
             "Judge it with the version of pytest-ckpt that made the run, or a newer one.",
@@ -232,35 +226,39 @@ def read_run(folder: Path) -> tuple[dict[str, Any], int]:
     return _today(file, "report", report, schema), schema
 
 
-def _today(file: Path, kind: Literal["report", "measurement", "observation"], plain: Any, schema: int) -> Any:
+def _today(
+    file: Path, kind: Literal["report", "measurement", "observation"], plain: Any, schema: upgrade.Schema
+) -> Any:
     """Return a document in today's schema, checked against the schema that it follows, then against today's."""
     part = "" if kind == "report" else kind
-    for number in dict.fromkeys((schema, upgrade.TODAY)):
-        if number == upgrade.TODAY:
-            try:
-                plain = upgrade.upgraded(kind, plain, schema)
-            except (LookupError, TypeError, ValueError, AttributeError) as error:
-                raise _not_ours(file, f"is no {kind} of pytest-ckpt", [f"{type(error).__name__}: {error}"]) from None
-        if wrong := faults(plain, upgrade.schema_name(number), part):
-            what = "follows no schema of pytest-ckpt" if kind == "report" else f"is no {kind} of pytest-ckpt"
-            raise _not_ours(file, what, wrong)
-    return plain
+    what = "follows no schema of pytest-ckpt" if kind == "report" else f"is no {kind} of pytest-ckpt"
+    if wrong := faults(plain, schema.name, part):
+        raise _not_ours(file, what, wrong)
+    try:
+        today = upgrade.upgraded(kind, plain, schema)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _not_ours(file, what, [f"{type(error).__name__}: {error}"]) from None
+    if today is not plain and (wrong := faults(today, upgrade.NOW.name, part)):
+        raise _not_ours(file, what, wrong)
+    return today
 
 
-def read_measurements(folder: Path, plan: Plan, schema: int) -> list[Measurement]:
+def read_measurements(folder: Path, plan: Plan, schema: upgrade.Schema) -> list[Measurement]:
     """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
-    files = [(folder / "measurements" / f"{planned.subject}.json", planned) for planned in plan.checkpoints]
+    files = [
+        (folder / "measurements" / schema.measurement_file(planned.subject), planned) for planned in plan.checkpoints
+    ]
     return [_read_measurement(file, planned, schema) for file, planned in files if file.exists()]
 
 
-def _read_measurement(file: Path, planned: PlannedCheckpoint, schema: int) -> Measurement:
+def _read_measurement(file: Path, planned: PlannedCheckpoint, schema: upgrade.Schema) -> Measurement:
     measurement = _read_record(file, Measurement, "measurement", schema)
     if wrong := contradictions(measurement, planned):
         raise _not_ours(file, "is no measurement of this run", wrong)
     return measurement
 
 
-def _read_observations(folder: Path, schema: int) -> list[Observation]:
+def _read_observations(folder: Path, schema: upgrade.Schema) -> list[Observation]:
     found = []
     for file in sorted((folder / "observations").glob("*.json")):
         observation = _read_record(file, Observation, "observation", schema)
@@ -273,11 +271,13 @@ def _read_observations(folder: Path, schema: int) -> list[Observation]:
     return found
 
 
-def _read_record(file: Path, kind: type[Record], part: Literal["measurement", "observation"], schema: int) -> Record:
+def _read_record(
+    file: Path, kind: type[Record], part: Literal["measurement", "observation"], schema: upgrade.Schema
+) -> Record:
     plain = _today(file, part, _read(file), schema)
     try:
         record = from_plain(kind, plain)
-    except (TypeError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise _not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
     if wrong := list(misfits(record)):
         raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
@@ -306,7 +306,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
 
 
 def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None]) -> Settings:
-    flags = {option.flag: option.ini_name for option in OPTIONS if option.key in _RECORDED}
+    flags = {option.flag: option.ini_name for option in with_role("plan")}
     said = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
     hosts = report["environment"]["hosts"]
     if len(hosts) > 1:

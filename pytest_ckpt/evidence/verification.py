@@ -61,16 +61,16 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Report:
-    """A report as it was written, the same in today's schema, and the number of the schema that it was written by."""
+    """A report as it was written, the same in today's schema, and the schema that it was written by."""
 
     written: dict[str, Any]
     today: dict[str, Any]
-    schema: int
+    schema: upgrade.Schema
 
     @property
     def is_of_this_version(self) -> bool:
         """Whether this version wrote it: only then sentences and pages can be the same."""
-        return self.schema == upgrade.TODAY and bool(self.written["run"]["version"] == __version__)
+        return self.schema.number == upgrade.TODAY and bool(self.written["run"]["version"] == __version__)
 
 
 def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
@@ -109,8 +109,8 @@ def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
     else:
         measurements = [from_plain(Measurement, m) for m in document["measurements"]]
         found = [
-            *against_events(folder, measurements, upgrade.TODAY),
-            *against_session(folder, document, upgrade.TODAY),
+            *against_events(folder, measurements, upgrade.NOW),
+            *against_session(folder, document, upgrade.NOW),
         ]
         if found:
             description = "measurements, plan and session are not of one run"
@@ -155,17 +155,17 @@ def _check_schema(folder: Path) -> tuple[Check, _Report | None]:
         written = parse(data)
     except (OSError, ValueError) as error:
         return broken("report.json cannot be read", str(error)), None
-    number = upgrade.number_of(written) or upgrade.TODAY
-    if wrong := faults(written, upgrade.schema_name(number)):
+    schema = upgrade.schema_of(written) or upgrade.NOW
+    if wrong := faults(written, schema.name):
         return broken("report.json does not follow its schema", *wrong), None
     try:
-        today = upgrade.upgraded("report", written, number)
+        today = upgrade.upgraded("report", written, schema)
         wrong = faults(today, "report")
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         wrong = [f"{type(error).__name__}: {error}"]
     if wrong:
         return broken(f"report.json cannot be read as one of schema {upgrade.TODAY}", *wrong), None
-    report = _Report(written=written, today=today, schema=number)
+    report = _Report(written=written, today=today, schema=schema)
     if report.is_of_this_version and data != report_text(written).encode():
         return broken("report.json is not byte for byte as a run writes it"), report
     return Check(name="schema", outcome="holds", description=f"report.json follows {written['schema']}"), report

@@ -10,6 +10,7 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import ACCEPTANCE, SUITES
 from pytest_ckpt.facts.verdict import Grade, Verdict
 from pytest_ckpt.judging.behaviour import missing_need
@@ -72,7 +73,7 @@ def judge_run(
             verdict = known.get((requirement.id, subject))
             complete.append(verdict or not_run(requirement, subject, unchosen or reason or NO_TEST, gates))
     complete = waive(complete, waivers, day)
-    order = {c.subject: number for number, c in enumerate(plan.checkpoints)}
+    order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
     # Subject by subject; what is asked of the target as a whole stands last.
     complete.sort(key=lambda v: order.get(v.subject, len(order)))
     failed = [v for v in complete if v.outcome == "failed" and v.severity == "required"]
@@ -87,7 +88,7 @@ def judge_run(
     unfinished = [
         f"The measurement of {m.subject} did not end well: {describe_failure(m.failure)}"
         for m in measurements
-        if m.failure and not any(v.subject == m.subject for v in failed + missing)
+        if m.failure and not any(v.subject == str(m.subject) for v in failed + missing)
     ]
     reasons += unfinished
     reasons += rehearsals
@@ -163,7 +164,7 @@ def _gates_something(requirement: Requirement, settings: Settings, gates: Gates)
 def _subjects(requirement: Requirement, plan: Plan, settings: Settings, gates: Gates) -> list[tuple[str, str]]:
     """Return (subject, why it cannot run) of everything that a requirement is judged on."""
     if requirement.suite != "conformance":
-        return [(c.subject, c.not_run or "") for c in plan.checkpoints]
+        return [(str(c.subject), c.not_run or "") for c in plan.checkpoints]
     checks = asked_checks(requirement, settings, gates)
     return [(c.subject, "" if is_given(c, settings) else missing_need(c)) for c in checks]
 
@@ -284,7 +285,7 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
         overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
         rows.append(
             {
-                "subject": m.subject,
+                "subject": str(m.subject),
                 "save": by_save,
                 "load": by_load,
                 "overall": overall,
@@ -312,7 +313,7 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
         }
         rows.append(
             {
-                "subject": m.subject,
+                "subject": str(m.subject),
                 "save_seconds": save,
                 "load_seconds": load,
                 "projected": m.bytes != m.full_bytes,
@@ -333,20 +334,11 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
     """Name every setting that is not the default of an acceptance run, where it came from, and what gates relax."""
-    own = {
-        "--ckpt-target",
-        "--ckpt-cluster",
-        "--ckpt-report",
-        "--ckpt-config",
-        "--ckpt-pdf",
-        "--ckpt-sign",
-        "--ckpt-history",
-        "--ckpt-system",
-    }
+    disclosed = {option.flag for option in with_role("disclosed")}
     return [
         f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
         for o in settings.origins
-        if o.value != o.default and o.option not in own
+        if o.value != o.default and o.option in disclosed
     ] + [f"relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
 
 

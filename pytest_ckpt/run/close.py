@@ -127,7 +127,7 @@ def _stages(
 
 def _measurements(context: RunContext) -> list[Measurement]:
     """Return what has been measured, in the order of the plan."""
-    files = [context.folder / "measurements" / f"{c.subject}.json" for c in context.plan.checkpoints]
+    files = [context.folder / "measurements" / f"{c.subject.slug}.json" for c in context.plan.checkpoints]
     return [read_measurement(file) for file in files if file.exists()]
 
 

@@ -60,7 +60,7 @@ class RunContext(LaunchContext):
         asked = self.catalogue[requirement]
         if asked.suite == "conformance":
             return [c.subject for c in asked_checks(asked, self.settings, self.gates)]
-        return [c.subject for c in self.plan.checkpoints]
+        return [str(c.subject) for c in self.plan.checkpoints]
 
     def waived(self, verdict: Verdict) -> Verdict:
         """Return a verdict, waived where the run's waivers cover it."""

@@ -17,6 +17,7 @@ from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.subject import Subject
 
 SCHEMA = "pytest-ckpt/plan/2"
 
@@ -43,6 +44,7 @@ class PlannedCheckpoint:
     """
 
     layout: Layout
+    engine: str
     demand: Demand
     operations: int
     checkpoint_bytes: int
@@ -56,9 +58,9 @@ class PlannedCheckpoint:
     scenarios: tuple[str, ...]
 
     @property
-    def subject(self) -> str:
-        """The name under which the measurement is judged."""
-        return self.layout.subject
+    def subject(self) -> Subject:
+        """What the measurement is of."""
+        return self.layout.subject(self.engine)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,8 +80,8 @@ class Plan:
         """Free space that the run needs: that of its largest measurement, each is removed before the next."""
         return max((c.space_bytes for c in self.runnable), default=0)
 
-    def of(self, subject: str) -> PlannedCheckpoint:
-        """Return the measurement of that name."""
+    def of(self, subject: Subject) -> PlannedCheckpoint:
+        """Return the measurement of that subject."""
         return next(c for c in self.checkpoints if c.subject == subject)
 
     def to_plain(self, *, ranks: bool = False) -> dict[str, Any]:
@@ -172,6 +174,7 @@ def _plan_checkpoint(
     memory = [bytes_of_state + beside for bytes_of_state in state]
     return PlannedCheckpoint(
         layout=shards,
+        engine=settings.engine,
         demand=demand(shards, limits),
         operations=settings.operations,
         checkpoint_bytes=one,
@@ -229,7 +232,7 @@ def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
 def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str, Any]:
     shards = planned.layout
     plain = {
-        "subject": planned.subject,
+        "subject": str(planned.subject),
         "model": shards.model.name,
         "mode": shards.mode,
         "processes": shards.processes,

@@ -12,8 +12,7 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, write_manifest
 from pytest_ckpt.evidence.schemas import faults
-from pytest_ckpt.evidence.upgrade import number_of, upgraded
-from pytest_ckpt.support.strict_json import parse
+from pytest_ckpt.evidence.upgrade import NOW, Schema, schema_of, upgraded
 
 STORED = Path(__file__).parent / "schema_1"
 KEY = STORED / "signed.pub.pem"
@@ -48,7 +47,9 @@ def written(folder):
 
 
 def verdicts(document):
-    return [{name: v[name] for name in COMPARED} for v in document["requirements"]]
+    """Without the engine of a subject, which schema 1 left out: the signed run has engine stream."""
+    plain = [{name: v[name] for name in COMPARED} for v in document["requirements"]]
+    return [v | {"subject": v["subject"].removesuffix("/stream")} for v in plain]
 
 
 @pytest.mark.parametrize(("name", "code"), JUDGED_AGAIN.items())
@@ -126,13 +127,13 @@ def test_a_report_of_a_schema_that_is_not_known_yet_says_what_to_do(folder_of, c
 def test_an_upgrade_changes_a_copy_and_follows_todays_schema(folder_of, name):
     report = written(folder_of(name))
     before = json.dumps(report)
-    today = upgraded("report", report, 1)
+    today = upgraded("report", report, schema_of(report))
     assert json.dumps(report) == before
-    assert number_of(report) == 1
-    assert number_of(today) == upgrade.TODAY
+    assert schema_of(report).number == 1
+    assert schema_of(today).number == upgrade.TODAY
     assert not faults(report, "report-1")
     assert not faults(today, "report")
-    assert upgraded("report", today, upgrade.TODAY) is today
+    assert upgraded("report", today, NOW) is today
 
 
 @pytest.mark.parametrize(
@@ -140,10 +141,42 @@ def test_an_upgrade_changes_a_copy_and_follows_todays_schema(folder_of, name):
     ["pytest-ckpt/report/0", "pytest-ckpt/report/3", "pytest-ckpt/plan/1", "pytest-ckpt/report/1x", 7, None],
 )
 def test_a_schema_that_is_not_known_has_no_number(schema):
-    assert number_of({"schema": schema}) is None
+    assert schema_of({"schema": schema}) is None
 
 
-def test_what_is_no_document_is_left_as_it_is_or_refused():
-    for plain in (b"[]", b"1", b'"x"', b'{"cache": [1], "found": 3}'):
-        document = parse(plain)
-        assert upgraded("event", document, 1) == document
+@pytest.mark.parametrize("plain", [{}, {"cache": [1], "found": 3}])
+def test_an_event_without_what_is_restated_stays(plain):
+    assert upgraded("event", plain, Schema(number=1)) == plain
+
+
+OPEN, RUN = "llama3-8b-open-2", Schema(number=1, engine="stream", subjects=frozenset({"llama3-8b-open-2"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", None),
+        ("import of the engine", None),
+        (f"{OPEN} prepare", ("", "", None, "prepare", 0.0)),
+        (f"{OPEN} save 2", ("", "save", 2, "operation", 0.0)),
+        (f"{OPEN} load 3: residency", ("", "load", 3, "residency", 0.0)),
+        (f"{OPEN} storm 1: verify", ("storm", "load", 1, "verify", 0.0)),
+        (f"{OPEN} mixed 2", ("mixed", "save", 2, "operation", 0.0)),
+        (f"{OPEN} mixed 4", ("mixed", "read", 4, "operation", 0.0)),
+        (f"{OPEN} near_full 801", ("near_full", "save", 1, "operation", 0.8)),
+        (f"{OPEN} near_full 01", ("near_full", "save", 1, "operation", 0.0)),
+        (f"{OPEN} near_full: ballast to 80%", ("near_full", "", None, "ballast", 0.8)),
+        (f"{OPEN} endurance: remove", ("endurance", "", None, "remove", 0.0)),
+    ],
+)
+def test_the_text_of_an_operation_becomes_a_reference(text, expected):
+    failure = {"kind": "hung", "message": "no answer", "operation": text}
+    found = upgraded("measurement", {"subject": OPEN, "failure": failure}, RUN)
+    operation = found["failure"]["operation"]
+    assert found["subject"] == f"{OPEN}/stream"
+    if expected is None:
+        assert operation is None
+    else:
+        assert operation["subject"] == f"{OPEN}/stream"
+        assert tuple(operation[n] for n in ("scenario", "action", "index", "stage", "level")) == expected
+    assert not faults(found["failure"], "report", "failure")

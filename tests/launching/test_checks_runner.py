@@ -83,7 +83,7 @@ def test_what_a_check_saw_comes_back_whole(run: Run, tmp_path: Path) -> None:
 def test_a_check_that_cannot_be_made_gives_its_reason(run: Run) -> None:
     seen = run(
         """
-        from pytest_ckpt.conformance.context import NotRun
+        from pytest_ckpt.conformance.not_run import NotRun
         def calls(place, book):
             raise NotRun("there is no second client")
         """
@@ -160,8 +160,8 @@ def test_a_call_that_never_returns_is_named_with_its_stack_while_the_target_stil
         assert seen.blocked
         pids = [int(line.split()[1].rstrip(",")) for line in seen.blocked.stack.splitlines() if " task " in line]
         left = processes_of_session(pids[0])
-    assert (seen.blocked.kind, seen.blocked.host, seen.blocked.phase) == ("hung", socket.gethostname(), "mkdir")
-    assert seen.blocked.file.startswith(f"{point}/LIVE.calls-")
+    assert (seen.blocked.host, seen.blocked.call) == (socket.gethostname(), "mkdir")
+    assert seen.blocked.path.startswith(f"{point}/LIVE.calls-")
     assert f"(--ckpt-deadline {seconds} s)" in seen.blocked.message
     assert "state D" in seen.blocked.stack
     assert "system call 83" in seen.blocked.stack or os.uname().machine != "x86_64"
@@ -190,8 +190,8 @@ def test_the_child_that_is_blocked_is_named_too(run: Run, mount: Mounts) -> None
     )
     subprocess.run(["fsfreeze", "-u", str(point)], check=True)
     assert seen.blocked
-    assert seen.blocked.phase == "fsync"
-    assert seen.blocked.file.endswith("/file")
+    assert seen.blocked.call == "fsync"
+    assert seen.blocked.path.endswith("/file")
     stacks = seen.blocked.stack.split("process ")
     assert any("(touch): state D" in stack for stack in stacks), seen.blocked.stack
     assert any("(python" in stack and "state S" in stack for stack in stacks), seen.blocked.stack
@@ -208,7 +208,7 @@ def test_a_check_that_loops_for_ever_is_ended(run: Run) -> None:
         deadline_seconds=patience(DEADLINE_SECONDS),
     )
     assert seen.blocked
-    assert (seen.blocked.phase, seen.blocked.file) == ("list", "somewhere")
+    assert (seen.blocked.call, seen.blocked.path) == ("list", "somewhere")
     assert "cannot be ended" not in seen.blocked.stack
 
 

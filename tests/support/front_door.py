@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from pytest_ckpt.facts.events import OperationStarted, event_from_plain
 from tests.support import CHECKOUT
 from tests.support.machine import Found, eventually, patience
 
@@ -85,7 +86,9 @@ class Run:
 
     def verdict(self, requirement: str, subject: str = SUBJECT) -> dict[str, Any]:
         """Return the one verdict of a requirement and subject."""
-        (found,) = (v for v in self.document["requirements"] if v["id"] == requirement and v["subject"] == subject)
+        (found,) = (
+            v for v in self.document["requirements"] if v["id"] == requirement and _is_of(v["subject"], subject)
+        )
         return found
 
     def outcomes(self, subject: str = SUBJECT) -> dict[str, str]:
@@ -93,11 +96,16 @@ class Run:
         return {name: self.verdict(name, subject)["outcome"] for name in REQUIRED}
 
     def measurement(self, subject: str = SUBJECT) -> dict[str, Any]:
-        (found,) = (m for m in self.document["measurements"] if m["subject"] == subject)
+        (found,) = (m for m in self.document["measurements"] if _is_of(m["subject"], subject))
         return found
 
     def operations(self, kind: str, subject: str = SUBJECT) -> list[dict[str, Any]]:
         return [o for o in self.measurement(subject)["operations"] if o["kind"] == kind]
+
+
+def _is_of(text: str, subject: str) -> bool:
+    """Whether a subject is the one that is meant: by its text, or by its layout, whatever engine measured it."""
+    return subject in (text, text.split("/", maxsplit=1)[0])
 
 
 class Started:
@@ -302,6 +310,12 @@ def read_events(report: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     return [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def started_operation(event: dict[str, Any]) -> str:
+    """Return the operation that an event says to have started, as a person reads it; empty for another event."""
+    told = event_from_plain(event)
+    return str(told.operation) if isinstance(told, OperationStarted) else ""
 
 
 def progress_lines(text: str) -> list[str]:
