@@ -1,4 +1,4 @@
-"""pytest-ckpt: acceptance test for storage that is to hold the checkpoints of an AI training cluster."""
+"""pytest-ckpt: acceptance test for storage for AI training checkpoints."""
 
 from __future__ import annotations
 

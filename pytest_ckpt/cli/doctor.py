@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.run.doctor import Finding
 
-HELP = "say what this machine can and cannot measure, and what to do about it"
+HELP = "show what this machine can and cannot measure, and how to fix it"
 DESCRIPTION = (
-    "Look at libraries, MPI, memory, space, privileges, caches and clock. On the target a file of 4 MiB is written and "
-    "removed again. Exit code 0 when a run is possible, 4 when not."
+    "Check libraries, MPI, memory, space, privileges, caches and clock; write a file of 4 MiB to the target and "
+    "remove it. Exit code 0 if a run is possible, 4 if not."
 )
 SCHEMA = "pytest-ckpt/doctor/2"
 _EXIT_CANNOT = 4
@@ -58,7 +58,7 @@ def run(asked: argparse.Namespace) -> int:
     if asked.json:
         print(json.dumps({"schema": SCHEMA, "can_run": can_run, "findings": to_plain(findings)}, indent=1))
     else:
-        print("a run is possible" if can_run else "NO RUN IS POSSIBLE: mend what says cannot")
+        print("a run is possible" if can_run else "NO RUN IS POSSIBLE: fix the lines marked 'cannot'")
     return 0 if can_run else _EXIT_CANNOT
 
 

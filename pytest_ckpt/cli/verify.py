@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.evidence.verification import Check
 
-HELP = "check that nothing in the folder of a run was changed, and that its verdicts follow from its measurements"
+HELP = "check that a run folder was not changed and that its verdicts follow from its measurements"
 DESCRIPTION = (
     "Check the digests of all files, the schema of the report, that verdicts and certificate follow from the "
-    "measurements, and the signature. Exit code 0: unchanged; 1: something does not hold, and what is named; 8: "
+    "measurements, and the signature. Exit code 0: unchanged; 1: changed, with each place named; 8: "
     "the run wrote no report."
 )
 SCHEMA = "pytest-ckpt/verify/2"

@@ -340,7 +340,7 @@ def _unsigned(report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
         description = f"{ATTESTATION} is not there" + (": the run was signed, so it was removed" if was_signed else "")
         return Check(name="signature", outcome="broken", description=description, details=(f"removed: {ATTESTATION}",))
     description = (
-        "the run was not signed: who changes a file and the manifest and all that follows from it alike is not found "
+        "the run was not signed: consistent tampering cannot be detected without a signature "
         f"({SIGN_OPTION} signs a run)"
     )
     return Check(name="signature", outcome="not checked", description=description)

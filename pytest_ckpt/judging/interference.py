@@ -1,4 +1,4 @@
-"""Judges of saves that are not alone: a second job saves meanwhile, samples are read meanwhile. Pure."""
+"""Judges of contention: a second job saves, or data loaders read, during the saves. Pure."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def judge_neighbour(measurement: Measurement, _limits: ClusterLimits, *, most: f
         return Decision(outcome="not run", because=because, detail=detail)
     alone, beside = statistics.median(found.alone_seconds), statistics.median(found.contended_seconds)
     because = (
-        f"Beside a second job that saves in bursts, the median save took {format_seconds(beside)}, alone "
-        f"{format_seconds(alone)}: {beside / alone:.2f} x (at most {most:g})."
+        f"Median save during a second job's bursts: {format_seconds(beside)}; alone: {format_seconds(alone)} "
+        f"({beside / alone:.2f} x; limit {most:g} x)."
     )
     outcome: Outcome = "failed" if beside / alone > most else "met"
     return measured_as(outcome, beside / alone, most, "beside / alone", because, detail)
@@ -62,20 +62,20 @@ def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float 
     )
     least = min(*found.alone_reads, *found.contended_reads)
     if least < _LEAST_READS:
-        because = f"In one turn only {least} samples were read; a 99th percentile needs {_LEAST_READS}."
+        because = f"One turn read only {least} samples; a 99th percentile needs {_LEAST_READS}."
         return Decision(outcome="not run", because=because, detail=detail)
     slowest = max(found.save_seconds)
     if slowest > limit:
         because = (
-            f"Beside reads of samples the slowest save took {format_seconds(slowest)}, "
-            f"{slowest / limit:.2f} x what is allowed: {format_seconds(limit)}, {MOST_MIXED_SAVE:g} x the save limit."
+            f"Slowest save during sample reads: {format_seconds(slowest)}, "
+            f"{slowest / limit:.2f} x the limit of {format_seconds(limit)} ({MOST_MIXED_SAVE:g} x the save limit)."
         )
         return measured_as("failed", slowest, limit, "s", because, detail)
     alone, beside = statistics.median(found.alone_p99_seconds), statistics.median(found.contended_p99_seconds)
     because = (
-        f"While ranks saved, the 99th percentile of a read of a sample was {format_seconds(beside)}, otherwise "
-        f"{format_seconds(alone)}: {beside / alone:.2f} x (at most {most:g}). The slowest save beside took "
-        f"{format_seconds(slowest)} of {format_seconds(limit)}."
+        f"99th percentile of a sample read during saves: {format_seconds(beside)}; alone: {format_seconds(alone)} "
+        f"({beside / alone:.2f} x; limit {most:g} x). Slowest save during the reads: {format_seconds(slowest)}; "
+        f"limit {format_seconds(limit)}."
     )
     outcome: Outcome = "failed" if beside / alone > most else "met"
     return measured_as(outcome, beside / alone, most, "during saves / alone", because, detail)

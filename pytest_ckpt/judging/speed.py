@@ -63,12 +63,12 @@ def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float
     over = [o for o in operations if o.seconds > limit]
     if over:
         because = (
-            f"{len(over)} of {planned} {kind}s took longer than {format_seconds(limit)}; the slowest, {kind} "
-            f"{slowest.index}, took {format_seconds(slowest.seconds)} ({slowest.seconds / limit:.2f} x the limit), "
+            f"{len(over)} of {planned} {kind}s exceeded the limit of {format_seconds(limit)}; slowest: {kind} "
+            f"{slowest.index}, {format_seconds(slowest.seconds)} ({slowest.seconds / limit:.2f} x the limit), "
             f"{_where(slowest)}."
         )
         return measured_as("failed", slowest.seconds, limit, "s", because, detail)
-    because = f"The slowest of {planned} {kind}s took {format_seconds(slowest.seconds)} of {format_seconds(limit)}."
+    because = f"Slowest of {planned} {kind}s: {format_seconds(slowest.seconds)}; limit {format_seconds(limit)}."
     return measured_as("met", slowest.seconds, limit, "s", because, detail)
 
 

@@ -191,7 +191,7 @@ def _readings(result: Result) -> list[CacheReading]:
 def _readings_text(result: Result) -> list[str]:
     return [
         f"{r.host}: {r.rule}: {format_bytes(r.bytes_compared)} against {format_bytes(r.memory_bytes)} of memory, "
-        + ("asks for a drop" if r.requires_drop else "asks for none")
+        + ("caches must be dropped" if r.requires_drop else "no drop needed")
         for r in _readings(result)
     ]
 

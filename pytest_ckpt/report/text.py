@@ -109,7 +109,7 @@ def _behaviour(document: Mapping[str, Any]) -> list[Line]:
     if not verdicts:
         return []
     said = ", ".join(f"{count} {outcome}" for outcome, count in view.counts(verdicts).items())
-    return [(f"how the target behaves: {said}", {}), ("", {})]
+    return [(f"behaviour checks: {said}", {}), ("", {})]
 
 
 def _plugins(document: Mapping[str, Any]) -> list[Line]:

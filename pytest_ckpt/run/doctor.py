@@ -308,5 +308,5 @@ def _tried(name: str, description: str, check: Callable[[], None]) -> Finding:
 
 def _unknown(name: str, why: str) -> Finding:
     return Finding(
-        name=name, can=False, needed=False, description=f"not known: {why}", remedy="Mend what stands above."
+        name=name, can=False, needed=False, description=f"not known: {why}", remedy="Fix the lines above first."
     )

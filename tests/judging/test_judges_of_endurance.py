@@ -96,7 +96,7 @@ def test_a_single_save_in_a_quarter_decides_nothing():
 def test_the_round_that_completed_the_first_steady_window_is_named():
     verdict = judged("STEADY", endured([9.0, 5.0, 3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 7.0]))
     assert (verdict.outcome, verdict.measured, verdict.limit) == ("met", 8.0, 25.0)
-    assert "Steady with round 8" in verdict.because
+    assert "Steady from round 8" in verdict.because
 
 
 def test_saves_that_are_never_steady_have_failed_after_25_rounds_and_not_before():
@@ -154,7 +154,7 @@ def test_the_fuller_the_volume_the_more_may_be_lost(slow, is_met):
 def test_ballast_that_did_not_fill_the_volume_decides_nothing():
     verdict = judged("NEARFULL", filled(used=(0.0, 0.5, 0.9)))
     assert verdict.outcome == "not run"
-    assert "to 50 % and not to 80%" in verdict.because
+    assert "to 50 %; 80% was requested" in verdict.because
 
 
 def test_a_volume_that_may_not_be_filled_is_not_run_with_that_reason():

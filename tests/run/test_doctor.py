@@ -91,7 +91,7 @@ def test_for_people_each_line_says_ok_or_what_to_do(capsys, tmp_path):
     assert lines[0].split()[:2] == ["torch", "ok"]
     at = next(n for n, line in enumerate(lines) if line.startswith("MPI launch    cannot"))
     assert "Name a launcher" in lines[at + 1]
-    assert lines[-1] == "NO RUN IS POSSIBLE: mend what says cannot"
+    assert lines[-1] == "NO RUN IS POSSIBLE: fix the lines marked 'cannot'"
 
 
 def test_memory_limits_of_control_groups_of_both_versions_are_read(tmp_path):

@@ -590,7 +590,7 @@ def _verdicts(
                     None,
                     save_limit if name == "SAVE" else None,
                     "s" if name == "SAVE" else "",
-                    why if blamed or not failure else "The run ended before this could be decided: " + why,
+                    why if blamed or not failure else "The run ended before this was measured: " + why,
                     severity="advisory" if name in advisory else "required",
                     outcome="failed" if blamed else "not run",
                 )
@@ -606,7 +606,7 @@ def _verdicts(
     return [
         verdict("SAVE", max(saves), save_limit, "s", f"The slowest of {len(saves)} saves took {max(saves):.4g} s."),
         verdict("LOAD", max(loads), load_limit, "s", f"The slowest of {len(loads)} loads took {max(loads):.4g} s."),
-        verdict("INTEGRITY", 0.0, 0.0, "faults", "All bytes that were loaded are those that were saved."),
+        verdict("INTEGRITY", 0.0, 0.0, "faults", "All loaded bytes matched what was saved."),
         verdict(
             "COLD", 0.0004, 0.01, "fraction", "At most 0.04 % of what a load was about to read lay in a page cache."
         ),
@@ -624,7 +624,7 @@ def _verdicts(
             variation * 2.2,
             0.10,
             "fraction",
-            "The coefficient of variation is high over the saves (at most 10 %).",
+            "Coefficient of variation: high over the saves (at most 10 %).",
             severity="advisory",
         ),
     ]
@@ -676,6 +676,6 @@ def _grade_reasons(grade: str, verdicts: list[Document], scale: float) -> list[s
         return ["Every required requirement was met, at full scale, and nothing was left out."]
     rehearsal = [
         f"The run was at {scale:.4g} of the full size; limits were judged by bandwidth.",
-        "The run had 3 saves and loads; acceptance asks for 10 of each.",
+        "The run had 3 saves and loads; acceptance needs 10 of each.",
     ]
     return failed + list(missing.values()) + (rehearsal if grade == "rehearsal" else [])

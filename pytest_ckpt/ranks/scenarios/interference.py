@@ -1,4 +1,4 @@
-"""Saves that are not alone: a second job saves in bursts, or samples are read at random meanwhile."""
+"""Contention: a second job saves in bursts, or data loaders read samples at random, during the saves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CONTENTS = 4095
 
 
 class SavesBeside:
-    """Measures both, in turns with the same alone; rank 0 tells each as soon as it is known.
+    """Measures each load alone and beside the other, alternating; rank 0 reports each result at once.
 
     ``engine`` has content of its own, another one for every save; ``drop`` empties the caches of what is about to be
     read.
