@@ -24,7 +24,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
     for r in (
         Requirement(
             id="SAVE",
-            title="Every save meets the budget",
+            title="Every save meets the limit",
             severity="required",
             judge=speed.judge_save,
             units=("s",),
@@ -34,7 +34,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="LOAD",
-            title="Every cold restore meets the budget",
+            title="Every uncached load meets the limit",
             severity="required",
             judge=speed.judge_load,
             units=("s",),
@@ -44,7 +44,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="INTEGRITY",
-            title="Every byte comes back",
+            title="Every loaded byte is correct",
             severity="required",
             judge=proof.judge_integrity,
             units=("faults", "bytes"),
@@ -64,7 +64,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="DURABLE-CALLS",
-            title="Saves are made durable before they count",
+            title="Saves are durable before they count",
             severity="required",
             judge=proof.judge_durable_calls,
             units=("files", "folders", "commits"),
@@ -74,7 +74,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="STRAGGLER",
-            title="No rank holds up the others",
+            title="No straggling rank",
             severity="advisory",
             most=variability.MOST_SKEW,
             judge=variability.judge_straggler,
@@ -85,7 +85,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="REPEAT",
-            title="The same again takes the same time",
+            title="Repeated operations take the same time",
             severity="advisory",
             most=variability.MOST_VARIATION,
             judge=variability.judge_repeat,
@@ -108,7 +108,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="DATA",
-            title="Nothing is gained by content",
+            title="Content does not change the time",
             severity="advisory",
             most=variability.MOST_DATA_EFFECT,
             judge=variability.judge_data,
@@ -143,7 +143,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="RESHAPED",
-            title="Fewer and more ranks restore the checkpoint",
+            title="Fewer or more ranks restore the checkpoint",
             severity="required",
             judge=restore_patterns.judge_reshaped,
             units=("s",),
@@ -154,7 +154,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="NEIGHBOUR",
-            title="A second job does not hold up a save",
+            title="A second job does not slow a save",
             severity="required",
             most=interference.MOST_NEIGHBOUR,
             judge=interference.judge_neighbour,
@@ -166,7 +166,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="MIXED",
-            title="Saves and data loading bear each other",
+            title="Saves and data loading coexist",
             severity="required",
             most=interference.MOST_READ_DELAY,
             judge=interference.judge_mixed,
@@ -178,7 +178,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="ENDURE",
-            title="Hours later saves are as fast",
+            title="Saves stay fast for hours",
             severity="required",
             most=endurance.MOST_LOSS,
             judge=endurance.judge_endure,
@@ -203,7 +203,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="NEARFULL",
-            title="A volume that is nearly full is nearly as fast",
+            title="A nearly full volume stays fast",
             severity="required",
             judge=endurance.judge_near_full,
             units=("fraction",),

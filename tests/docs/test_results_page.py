@@ -49,7 +49,8 @@ OF_RECORDS = {
     "DataEffect": "retention and data", "Patterns": "patterns", "LoadPattern": "patterns",
     "NoisyNeighbour": "patterns", "MixedLoad": "patterns", "Endurance": "patterns", "NearFull": "patterns",
     "FillLevel": "patterns",
-    "Failure": "failure", "OperationRef": "failure", "BlockedCall": "observations", "RankFacts": "measurements", "Observation": "observations", "Anomaly": "observations",
+    "Failure": "failure", "OperationRef": "failure", "BlockedCall": "observations", "RankFacts": "measurements",
+    "Observation": "observations", "Anomaly": "observations",
     "Verdict": "requirements",
 }  # fmt: skip
 # Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.

@@ -64,7 +64,7 @@ def test_the_terminal_and_the_certificate_tell_how_the_target_behaves(local_run:
     met = len(of_behaviour(local_run))
     assert f"behaviour checks: {met} met" in local_run.text
     page = (local_run.report / "certificate.html").read_text()
-    assert "How the target behaves" in page
+    assert "Behaviour of the target" in page
     assert page.count("COMMIT</a> file") == 1
 
 
