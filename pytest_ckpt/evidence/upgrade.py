@@ -12,7 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.subject import DEFAULT_ENGINE, Subject
+from pytest_ckpt.facts.targets import MOUNTED
+from pytest_ckpt.targets.posix.mounts import Mount
 
 TODAY = 2
 """The number of today's schema of report, plan and the records of a run folder."""
@@ -97,6 +102,11 @@ def _from_1(kind: Kind, document: Any, schema: Schema) -> Any:
     for place in _BLOCKED_1.get(kind, ()):
         for observation in _places(document, place):
             observation["blocked"] = _blocked_1(observation["blocked"])
+    for place in _ENVIRONMENTS_1.get(kind, ()):
+        for environment in _places(document, place):
+            _environment_1(environment)
+    for verdict in _places(document, ("requirements", "*")) if kind == "report" else ():
+        verdict.setdefault("reason", _reason_1(verdict, document))
     if kind == "event" and document.get("event") == "start":
         document["operation"] = _reference_1(f"{document.pop('subject')} {document['operation']}", schema)
     if kind == "event" and document.get("event") == "pattern":
@@ -105,6 +115,10 @@ def _from_1(kind: Kind, document: Any, schema: Schema) -> Any:
         for found in _places(document, place):
             if isinstance(text := found.get("subject"), str):
                 found["subject"] = _subject_1(text, schema)
+    if kind == "report":
+        # A field that schema 1 did not have gets its default, which is what its absence meant.
+        for name, record in (("measurements", Measurement), ("observations", Observation)):
+            document[name] = [to_plain(from_plain(record, found)) for found in document.get(name, ())]
     if kind in ("report", "plan"):
         document["schema"] = f"pytest-ckpt/{kind}/{TODAY}"
     return document
@@ -158,6 +172,44 @@ def _reference_1(text: str, schema: Schema) -> dict[str, Any] | None:
     else:
         stage = what
     return {"subject": _subject_1(name, schema), **found, "stage": stage or "operation"}
+
+
+def _environment_1(environment: dict[str, Any]) -> None:
+    """Restate what hosts and target are; a target of schema 1 was a folder on a mounted file system."""
+    environment.setdefault("second_client", "")
+    environment.setdefault("plugins", [])
+    for host in _places(environment, ("hosts", "*")):
+        if "target_is_folder" in host:
+            host["target_is_reached"] = host.pop("target_is_folder")
+    if not isinstance(old := environment.get("target"), dict):
+        return
+    kind, total, free = old.get("file_system") or "", old.get("total_bytes"), old.get("free_bytes")
+    mount = Mount(mount_point="", file_system=kind, source="", options="")
+    environment["target"] = {
+        "location": old.get("path") or "",
+        "kind": kind,
+        "gate_kind": mount.gate_kind if kind else "",
+        "is_local": old.get("local"),
+        "capacity": None
+        if total is None or free is None
+        else {"total_bytes": total, "used_bytes": total - free, "free_bytes": free},
+        "capabilities": sorted(MOUNTED),
+        **{name: old.get(name) or "" for name in ("source", "mount_point", "options")},
+        "plugin": "",
+    }
+
+
+_NO_TEST_1 = "Its test did not run: it was deselected, or the session ended before it."
+_REASONS_1 = {"met": "met", "failed": "over limit"}
+
+
+def _reason_1(verdict: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+    """Return a reason code for a verdict of schema 1, which had a sentence alone."""
+    if str(verdict.get("because")).endswith(_NO_TEST_1):
+        return "no test"
+    if any(r.get("id") == verdict.get("id") and r.get("plugin") for r in _places(report, ("catalogue", "*"))):
+        return "plugin"
+    return _REASONS_1.get(str(verdict.get("outcome")), "not measured")
 
 
 def _blocked_1(failure: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -238,4 +290,5 @@ _FAILURES_1: Mapping[Kind, tuple[_Place, ...]] = {
     "report": (("measurements", "*", "failure"),),
     "measurement": (("failure",),),
 }
+_ENVIRONMENTS_1: Mapping[Kind, tuple[_Place, ...]] = {"report": (("environment",),), "session": (("environment",),)}
 _BLOCKED_1: Mapping[Kind, tuple[_Place, ...]] = {"report": (("observations", "*"),), "observation": ((),)}

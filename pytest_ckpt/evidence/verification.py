@@ -40,7 +40,7 @@ _FOLLOWS = (
     "grade", "grade_reasons",
 )  # fmt: skip
 # Sentences for people, which another version may word otherwise.
-_WORDING = frozenset({"because", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
+_WORDING = frozenset({"because", "reason", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
 PDF = "certificate.pdf"
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 # Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.

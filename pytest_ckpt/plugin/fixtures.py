@@ -96,8 +96,11 @@ def ckpt_limits(pytestconfig: pytest.Config) -> ClusterLimits:
 
 @pytest.fixture(scope="session")
 def ckpt_target(pytestconfig: pytest.Config) -> Path:
-    """The run's own folder on the target."""
-    return pytestconfig.stash[RUN].target.path
+    """The run's own folder on the target; a target that has none refuses the test."""
+    run = pytestconfig.stash[RUN]
+    if "paths" not in run.target.capabilities:
+        pytest.fail(f"{run.target.location} has no folders: it is {run.target.description}", pytrace=False)
+    return Path(run.own_area.location)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ _GRADES: dict[str, dict[str, bool]] = {
     "rehearsal": {"yellow": True, "bold": True},
 }
 _ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": "x"})
-_COLUMNS = "{:<20.20} {:<5}{:>10}{:>10}{:>12}{:>11}{:>12}{:>14}"
+_COLUMNS = "{:<20.20} {:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>14}"
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[Line]:
