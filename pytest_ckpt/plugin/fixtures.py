@@ -27,6 +27,7 @@ from pytest_ckpt.plugin.stash import PLUGINS, RUN
 from pytest_ckpt.plugin.verdict_collector import CARRIED
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.run.crash import keep_traceback
+from pytest_ckpt.targets.posix.run_folder import folder_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -100,7 +101,7 @@ def ckpt_target(pytestconfig: pytest.Config) -> Path:
     run = pytestconfig.stash[RUN]
     if "paths" not in run.target.capabilities:
         pytest.fail(f"{run.target.location} has no folders: it is {run.target.description}", pytrace=False)
-    return Path(run.own_area.location)
+    return folder_of(run.own_area)
 
 
 @pytest.fixture(scope="session")

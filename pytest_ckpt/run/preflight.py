@@ -26,6 +26,7 @@ from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.targets.posix.run_folder import place_on_this_host
 from pytest_ckpt.targets.posix.second_mount import check_second_mount
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.protocol import Target
@@ -171,7 +172,7 @@ def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
 def check_report_place(report: Path, facts: TargetFacts) -> None:
     """Refuse a report folder on the target, where it would be measured, or around it."""
     place = report.expanduser().resolve()
-    folder = Path(facts.location).resolve() if "paths" in facts.capabilities else None
+    folder = place_on_this_host(facts)
     if folder and (place == folder or folder in place.parents or place in folder.parents):
         raise UsageError(
             f"--ckpt-report {report} and --ckpt-target {facts.location} lie in each other.",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ class OldFolder:
     path: Path
     run_id: str
     host: str
+
+
+def place_on_this_host(facts: TargetFacts) -> Path | None:
+    """Return where a target lies, without symbolic links; None for one that has no paths."""
+    return Path(facts.location).resolve() if "paths" in facts.capabilities else None
 
 
 def folder_of(area: AreaRef) -> Path:
