@@ -104,7 +104,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 class _Late:
-    """Refuses plugins whose hooks come when the run is open: what they would decide is decided."""
+    """Refuses plugins whose hooks come when the run is open: their verdicts are already known."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

@@ -123,7 +123,7 @@ class Plugins(LaunchHooks):
                     if not isinstance(said, str) or not said.strip():
                         raise ValueError(f"{said!r} is no command; a text, or None, is expected")
                     if said.strip() in _NO_COMMANDS:
-                        raise ValueError(f"'{said}' is no command: only who runs the acceptance says so, with {option}")
+                        raise ValueError(f"'{said}' is no command: only only the operator gives so, with {option}")
             if len(answers) > 1:
                 names = " and ".join(plugin.label for plugin, _ in answers)
                 raise UsageError(
