@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from pytest_ckpt.facts.targets import TargetFacts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +20,7 @@ class HostFacts:
     kernel: str
     os: str
     python: str
-    target_is_folder: bool
+    target_is_reached: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,11 +42,11 @@ class PluginFacts:
 class Environment:
     """What a run was made with. ``second_client`` describes it, and is empty where there is none.
 
-    ``target`` is what the report says of the target; ``versions`` go by the name of a package.
+    ``versions`` go by the name of a package.
     """
 
     hosts: tuple[HostFacts, ...]
-    target: dict[str, Any]
+    target: TargetFacts
     versions: dict[str, str]
     launcher: str
     second_client: str = ""

@@ -62,7 +62,7 @@ REASONS: Mapping[Reason, str] = {
     "not measured": "not all that is judged was measured",
     "not recorded": "the files of a published result do not show it",
     "too few": "too few ranks, operations or samples for the figure",
-    "unproven": "what was in a cache could not be seen",
+    "unproven": "nobody could see what the requirement judges",
     "perhaps late": "the time is not known exactly enough to decide",
     "not possible": "these ranks or this volume cannot show it",
     "not given": "the run was not given what it needs",

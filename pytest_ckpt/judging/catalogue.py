@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from pytest_ckpt.analysis import steadiness
 from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging import (
     endurance,
@@ -26,7 +27,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
     for r in (
         Requirement(
             id="SAVE",
-            title="Every save meets the budget",
+            title="Every save meets the limit",
             severity="required",
             judge=speed.judge_save,
             units=("s",),
@@ -36,7 +37,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="LOAD",
-            title="Every cold restore meets the budget",
+            title="Every uncached load meets the limit",
             severity="required",
             judge=speed.judge_load,
             units=("s",),
@@ -46,7 +47,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="INTEGRITY",
-            title="Every byte comes back",
+            title="Every loaded byte is correct",
             severity="required",
             judge=proof.judge_integrity,
             units=("faults", "bytes"),
@@ -66,7 +67,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="DURABLE-CALLS",
-            title="Saves are made durable before they count",
+            title="Saves are durable before they count",
             severity="required",
             judge=proof.judge_durable_calls,
             units=("files", "folders", "commits"),
@@ -76,7 +77,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="STRAGGLER",
-            title="No rank holds up the others",
+            title="No straggling rank",
             severity="advisory",
             most=variability.MOST_SKEW,
             judge=variability.judge_straggler,
@@ -87,7 +88,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="REPEAT",
-            title="The same again takes the same time",
+            title="Repeated operations take the same time",
             severity="advisory",
             most=variability.MOST_VARIATION,
             judge=variability.judge_repeat,
@@ -110,7 +111,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="DATA",
-            title="Nothing is gained by content",
+            title="Content does not change the time",
             severity="advisory",
             most=variability.MOST_DATA_EFFECT,
             judge=variability.judge_data,
@@ -145,7 +146,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="RESHAPED",
-            title="Fewer and more ranks restore the checkpoint",
+            title="Fewer or more ranks restore the checkpoint",
             severity="required",
             judge=restore_patterns.judge_reshaped,
             units=("s",),
@@ -156,7 +157,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="NEIGHBOUR",
-            title="A second job does not hold up a save",
+            title="A second job does not slow a save",
             severity="required",
             most=interference.MOST_NEIGHBOUR,
             judge=interference.judge_neighbour,
@@ -168,7 +169,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="MIXED",
-            title="Saves and data loading bear each other",
+            title="Saves and data loading coexist",
             severity="required",
             most=interference.MOST_READ_DELAY,
             judge=interference.judge_mixed,
@@ -180,7 +181,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="ENDURE",
-            title="Hours later saves are as fast",
+            title="Saves stay fast for hours",
             severity="required",
             most=endurance.MOST_LOSS,
             judge=endurance.judge_endure,
@@ -205,7 +206,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="NEARFULL",
-            title="A volume that is nearly full is nearly as fast",
+            title="A nearly full volume stays fast",
             severity="required",
             judge=endurance.judge_near_full,
             units=("fraction",),
@@ -214,9 +215,17 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             source="our proposal: at 80 % full at least 90 %, at 90 % at least 80 % of the rate on the empty volume",
             suite="endurance",
             is_asked=lambda settings: settings.asks_endurance,
+            needs=frozenset(("volume",)),
         ),
         *(
-            Requirement(id=b.id, title=b.title, severity=b.severity, source=b.source, suite="conformance")
+            Requirement(
+                id=b.id,
+                title=b.title,
+                severity=b.severity,
+                source=b.source,
+                suite="conformance",
+                needs=frozenset(("paths",)),
+            )
             for b in BEHAVIOURS
         ),
     )
@@ -226,6 +235,11 @@ REQUIREMENTS: Mapping[str, Requirement] = {
 def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
     """Return the catalogue of a run with the requirements of plugins; none can take the place of one of ours."""
     return {**REQUIREMENTS, **{r.id: r for r in extras if r.id not in REQUIREMENTS}}
+
+
+def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capability]) -> Mapping[str, Requirement]:
+    """Return what can be asked of a target: what it cannot do is neither failed nor "not run" there."""
+    return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -78,7 +78,7 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
 
 def ended_before(failure: Failure) -> Decision:
     """Return "not run": a failure elsewhere ended the run."""
-    return not_decided("run ended", f"The run ended before this could be decided: {describe_failure(failure)}")
+    return not_decided("run ended", f"The run ended before this was measured: {describe_failure(failure)}")
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:

@@ -28,8 +28,8 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
             measured=float(integrity.fault_count),
             limit=0.0,
             unit="faults",
-            because=f"{format_count(integrity.fault_count)} faults in what was loaded; "
-            f"the first: {describe_fault(first)}.",
+            because=f"{format_count(integrity.fault_count)} faulty places in the loaded data; "
+            f"first: {describe_fault(first)}.",
             detail=(
                 f"{format_count(integrity.bytes_checked)} of {format_count(integrity.bytes_expected)} bytes compared",
                 *(describe_fault(f) for f in integrity.faults),
@@ -53,16 +53,18 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
         measured=0.0,
         limit=0.0,
         unit="faults",
-        because=f"All {format_count(integrity.bytes_checked)} bytes that were loaded are those that were saved.",
+        because=f"All {format_count(integrity.bytes_checked)} loaded bytes matched what was saved.",
     )
 
 
 def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     """No load found its data in a client's page cache."""
     cache = measurement.cache
+    if cache is not None and cache.is_declared_cold:
+        return _cold_as_declared(measurement)
     loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
     if cache is not None and not cache.gauge:
-        return not_decided("unproven", f"Coldness cannot be proven: {cache.detail}.")
+        return not_decided("unproven", f"Cannot prove uncached reads: {cache.detail}.")
     if not loads:
         return undecided(measurement, "load")
     warmest = max(loads, key=_resident)
@@ -72,13 +74,13 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         f"load {o.index}: {format_percent(_resident(o))} resident, {format_rate(o.bytes_per_second)}" for o in loads
     ) + tuple(
         f"{r.host}: {r.rule}: {format_bytes(r.bytes_compared)} against {format_bytes(r.memory_bytes)} of memory, "
-        + ("asks for a drop" if r.asks else "asks for none")
+        + ("caches must be dropped" if r.requires_drop else "no drop needed")
         for r in (cache.readings if cache else ())
     )
     if fraction > MOST_RESIDENT:
         because = (
-            f"{format_percent(fraction)} of what load {warmest.index} was about to read lay in the client's page cache"
-            f"{method}: its time is not the storage's."
+            f"{format_percent(fraction)} of what load {warmest.index} was about to read was cached on the client"
+            f"{method}, so its time is not the storage's."
         )
         return measured_as("cached", fraction, MOST_RESIDENT, "fraction", because, detail)
     every = measurement.of_kind("load")
@@ -86,19 +88,35 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return undecided(measurement, "load")
     if len(loads) < len(every):
         unknown = ", ".join(str(o.index) for o in every if o not in loads)
-        return not_decided("unproven", f"What lay in a page cache before load {unknown} was not counted.")
-    because = f"At most {format_percent(fraction)} of what a load was about to read lay in a page cache{method}."
+        return not_decided("unproven", f"The cached share before load {unknown} was not measured.")
+    cached = f"At most {format_percent(fraction)}" if fraction else "None"
+    because = f"{cached} of the data to be read was cached{method}."
     return measured_as("met", fraction, MOST_RESIDENT, "fraction", because, detail)
 
 
+def _cold_as_declared(measurement: Measurement) -> Decision:
+    """The target's word stands for what cannot be counted: its clients keep no cache."""
+    if len(measurement.of_kind("load")) < measurement.operations_planned:
+        return undecided(measurement, "load")
+    because = "The target declares that its clients keep no cache of what they read; nothing was counted."
+    return measured_as("met", 0.0, MOST_RESIDENT, "fraction", because, ())
+
+
 def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Decision:
-    """Every file and folder of every save was fsynced, the calls returned, and the checkpoint was committed."""
+    """Every file and folder of every save became durable, as whoever saw it says, and the checkpoint was committed."""
     durability = measurement.durability
     if durability is None:
         return undecided(measurement, "save")
+    if durability.observed in ("declared by the library", "unseen"):
+        because = "Nobody saw that files became durable" + (
+            ": only the library that wrote them says so." if durability.observed != "unseen" else "."
+        )
+        return not_decided("unproven", because)
+    # Without folders a name is as durable as what it names.
+    has_folders = "rename" in durability.commit_methods or durability.directories > 0
     counts = (
         ("files", durability.files_synced, durability.files),
-        ("folders", durability.directories_synced, durability.directories),
+        *((("folders", durability.directories_synced, durability.directories),) if has_folders else ()),
         ("commits", durability.commits, durability.saves),
     )
     detail = tuple(f"{format_count(done)} of {format_count(of)} {name}" for name, done, of in counts)
@@ -115,9 +133,14 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
         measured=float(durability.files_synced),
         limit=float(durability.files),
         unit="files",
-        because=f"fsync returned for all {format_count(durability.files)} files and "
-        f"{format_count(durability.directories)} folders, and {format_count(durability.commits)} checkpoints were "
-        "committed by rename.",
+        because=(
+            f"fsync returned for all {format_count(durability.files)} files and "
+            f"{format_count(durability.directories)} folders"
+            if has_folders
+            else f"The store acknowledged all {format_count(durability.files)} files"
+        )
+        + f", and {format_count(durability.commits)} checkpoints were committed by "
+        f"{' and '.join(durability.commit_methods)}.",
         detail=detail,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ import pytest
 from pytest_ckpt.config.options import command_words
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.events import Event
 from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
@@ -21,65 +20,22 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
-from pytest_ckpt.launching.observer import Observer
-from pytest_ckpt.launching.progress import Progress
 from pytest_ckpt.plugin.carried import Carried, Timed, hang
 from pytest_ckpt.plugin.stash import PLUGINS, RUN
+from pytest_ckpt.plugin.terminal_observer import TerminalObserver
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.run.crash import keep_traceback
+from pytest_ckpt.targets.posix.run_folder import folder_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.run.context import RunContext
     from pytest_ckpt.sizing.limits import ClusterLimits
-    from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 _CARRIED = pytest.StashKey[Carried]()
 
 # The requirements whose seconds pytest-benchmark follows.
 _TIMED: dict[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
-
-
-class TerminalObserver(Observer):
-    """Shows the progress of a launch through pytest's terminal; silent where there is none (workers of xdist)."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._capture = config.pluginmanager.getplugin("capturemanager")
-        self._reporter = None if hasattr(config, "workerinput") else config.pluginmanager.getplugin("terminalreporter")
-        self._progress: Progress | None = None
-
-    def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
-        """Start a new set of lines."""
-        if self._reporter is not None:
-            self._write("\n")
-            self._progress = Progress(checkpoints, self._write, live=self._reporter.isatty)
-
-    def heard(self, event: Event) -> None:
-        """Show an event."""
-        if self._progress:
-            self._progress.heard(event)
-
-    def said(self, text: str) -> None:
-        """Show a sentence."""
-        if self._progress:
-            self._progress.said(text)
-
-    def tick(self) -> None:
-        """Bring the live line up to date."""
-        if self._progress:
-            self._progress.tick()
-
-    def end(self) -> None:
-        """Remove the live line."""
-        if self._progress:
-            self._progress.end()
-            self._progress = None
-
-    def _write(self, text: str) -> None:
-        assert self._reporter is not None
-        with self._capture.global_and_fixture_disabled():
-            self._reporter.write(text)
-            self._reporter.flush()
 
 
 @pytest.fixture(scope="session")
@@ -96,8 +52,11 @@ def ckpt_limits(pytestconfig: pytest.Config) -> ClusterLimits:
 
 @pytest.fixture(scope="session")
 def ckpt_target(pytestconfig: pytest.Config) -> Path:
-    """The run's own folder on the target."""
-    return pytestconfig.stash[RUN].target.path
+    """The run's own folder on the target; a target that has none refuses the test."""
+    run = pytestconfig.stash[RUN]
+    if "paths" not in run.target.capabilities:
+        pytest.fail(f"{run.target.location} has no folders: it is {run.target.description}", pytrace=False)
+    return folder_of(run.own_area)
 
 
 @pytest.fixture(scope="session")

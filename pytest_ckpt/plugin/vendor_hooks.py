@@ -20,12 +20,14 @@ import pytest
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.targets import TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow, row
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.plugin import hookspecs
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.redaction import HIDDEN, is_telling
+from pytest_ckpt.targets.schemes import add_target
 from pytest_ckpt.vendors import PluginFacts, in_words, read_facts, read_requirement, read_section
 
 PREFIX = "pytest_ckpt_"
@@ -96,7 +98,7 @@ class Plugins(LaunchHooks):
             for p in self._found
         ]
 
-    def told(self, settings: Settings) -> list[PluginFacts]:
+    def facts(self, settings: Settings) -> list[PluginFacts]:
         """Return the records with what every plugin tells of the environment. Raises UsageError."""
         records = {record.name: record for record in self.records()}
         for plugin, said in self._ask("pytest_ckpt_environment_facts", settings=settings):
@@ -122,7 +124,7 @@ class Plugins(LaunchHooks):
                     if not isinstance(said, str) or not said.strip():
                         raise ValueError(f"{said!r} is no command; a text, or None, is expected")
                     if said.strip() in _NO_COMMANDS:
-                        raise ValueError(f"'{said}' is no command: only who runs the acceptance says so, with {option}")
+                        raise ValueError(f"'{said}' is no command: only only the operator gives so, with {option}")
             if len(answers) > 1:
                 names = " and ".join(plugin.label for plugin, _ in answers)
                 raise UsageError(
@@ -148,6 +150,17 @@ class Plugins(LaunchHooks):
                         raise ValueError(f"the id {requirement.id} is that of a requirement of {other}; choose another")
                     rows[requirement.id] = requirement
         return tuple(rows.values())
+
+    def targets(self) -> dict[str, TargetSpec]:
+        """Return the kinds of targets that plugins bring, by scheme. Raises UsageError."""
+        hook = "pytest_ckpt_targets"
+        known: dict[str, TargetSpec] = {}
+        for plugin, said in self._ask(hook):
+            with _checks(plugin, hook):
+                rows = _listed(said, "targets")
+            for one in rows:
+                add_target(known, one, f"plugin {plugin.label}")
+        return known
 
     def suites(self, settings: Settings) -> list[str]:
         """Return the folders and files of tests that plugins want to be run. Raises UsageError."""

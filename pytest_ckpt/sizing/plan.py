@@ -18,8 +18,9 @@ from pytest_ckpt.support.units import format_seconds
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.subject import Subject
+    from pytest_ckpt.facts.targets import TargetFacts
 
-SCHEMA = "pytest-ckpt/plan/1"
+SCHEMA = "pytest-ckpt/plan/2"
 
 # What a rank of the torch engine needs beside its state: Python, torch and MPI, measured in docs/performance.md.
 _TORCH_RANK_BYTES = 400_000_000
@@ -39,8 +40,8 @@ class PlannedCheckpoint:
 
     ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` that of all that are there at once.
     ``rank_memory_bytes`` is what each rank needs in all, ``state_bytes`` the part of it that grows with the model.
-    ``not_run`` says why it cannot run as asked; ``rehearsal`` why it can, but never for a certificate; ``beside`` what
-    is measured beside its saves and loads.
+    ``not_run``: why it cannot run as requested; ``rehearsal``: why it can run but never be certified; ``scenarios``:
+    what else is measured.
     """
 
     layout: Layout
@@ -55,7 +56,7 @@ class PlannedCheckpoint:
     host_memory_bytes: tuple[int, ...]
     not_run: str
     rehearsal: str
-    beside: tuple[str, ...]
+    scenarios: tuple[str, ...]
 
     @property
     def subject(self) -> Subject:
@@ -93,8 +94,8 @@ class Plan:
         }
 
 
-def plan_run(settings: Settings, *, file_system: str | None, is_local: bool | None) -> Plan:
-    """Plan a run. ``file_system`` and ``is_local`` describe the target; None where there is none yet.
+def plan_run(settings: Settings, target: TargetFacts | None) -> Plan:
+    """Plan a run on a target; None where there is none yet.
 
     Raises UsageError when the settings fit no layout or no limit can be derived.
     """
@@ -110,9 +111,7 @@ def plan_run(settings: Settings, *, file_system: str | None, is_local: bool | No
         restore_budget=settings.restore_budget,
         checkpoints_per_failure=settings.checkpoints_per_failure,
     )
-    checkpoints = tuple(
-        _plan_checkpoint(settings, name, limits, file_system=file_system, is_local=is_local) for name in settings.models
-    )
+    checkpoints = tuple(_plan_checkpoint(settings, name, limits, target) for name in settings.models)
     misfits = [_misfit(settings, name) for name in settings.models]
     if all(misfits):
         raise UsageError(
@@ -140,24 +139,27 @@ def _misfit(settings: Settings, name: str) -> str:
 
 
 def _plan_checkpoint(
-    settings: Settings, name: str, limits: ClusterLimits, *, file_system: str | None, is_local: bool | None
+    settings: Settings, name: str, limits: ClusterLimits, target: TargetFacts | None
 ) -> PlannedCheckpoint:
     model = MODELS[name]
     mode = settings.mode
     not_run = _misfit(settings, name)
     rehearsal = ""
+    shared = target if target and target.is_local is False else None
     if mode == "auto":
         mode = "full" if settings.processes >= model.processes else "subset"
-        if mode == "subset" and is_local is False and not not_run:
+        if mode == "subset" and shared and not not_run:
             not_run = (
                 f"{name} in full has {model.processes} ranks and {settings.processes} were asked for; its subset is "
-                f"for storage that is local to each client, and the target is a {file_system} file system. Give "
+                f"for storage that is local to each client, and the target is {shared.description}. Give "
                 "enough hosts with --ckpt-hosts, or --ckpt-mode=subset for a rehearsal"
             )
-    elif mode == "subset" and is_local is False:
-        rehearsal = f"{name} ran as the subset for client-local storage, and the target is a {file_system} file system"
+    elif mode == "subset" and shared:
+        rehearsal = f"{name} ran as the subset for client-local storage, and the target is {shared.description}"
     if mode == "open" and not_run:
         mode = "full"
+    if target and target.plugin:
+        rehearsal = f"The target is brought by {target.plugin}: nothing is certified on it"
     processes = settings.processes if mode == "open" else None
     shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
     ranks = shards.ranks()
@@ -185,11 +187,11 @@ def _plan_checkpoint(
         host_memory_bytes=_over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
-        beside=_beside(settings),
+        scenarios=_scenarios(settings),
     )
 
 
-def _beside(settings: Settings) -> tuple[str, ...]:
+def _scenarios(settings: Settings) -> tuple[str, ...]:
     """Say what is measured beside the saves and loads, and how long it takes or how much it writes."""
     said = []
     if settings.asks_contention:
@@ -254,7 +256,7 @@ def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str
         "demand": to_plain(planned.demand),
         "not_run": planned.not_run or None,
         "rehearsal": planned.rehearsal or None,
-        "beside": list(planned.beside),
+        "scenarios": list(planned.scenarios),
     }
     if ranks:
         plain["ranks"] = [

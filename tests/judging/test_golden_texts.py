@@ -39,8 +39,8 @@ FLIPPED = Fault(kind="flipped", rank=1, host="n1", checkpoint=2, file="a.pt", te
 CACHE = CacheFacts(
     required=True, policy="auto", method="drop_caches", gauge="cachestat", resident_fraction=0.0,
     readings=(
-        CacheReading(rule="rule 1", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, asks=True),
-        CacheReading(rule="rule 2", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, asks=False),
+        CacheReading(rule="rule 1", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, requires_drop=True),
+        CacheReading(rule="rule 2", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, requires_drop=False),
     ),
 )  # fmt: skip
 ENDED = failed_in(at("save", 2))
@@ -151,13 +151,13 @@ CASES = {
     "RESHAPED": of_pattern("joined", "split"),
     "NEIGHBOUR": {
         "met": with_neighbour(),
-        "too slow": with_neighbour(beside_seconds=(2.0,) * 3),
+        "too slow": with_neighbour(contended_seconds=(2.0,) * 3),
         "nothing was beside it": with_neighbour(bursts=0, neighbour_bytes=0),
         "not possible": measurement(patterns=Patterns(not_run={"neighbour": "Two are needed."})),
     },
     "MIXED": {
         "met": with_reads(),
-        "reads are too slow": with_reads(beside_p99_seconds=(0.1,) * 3),
+        "reads are too slow": with_reads(contended_p99_seconds=(0.1,) * 3),
         "a save is too slow": with_reads(save_seconds=(2 * SAVE,)),
         "too few reads": with_reads(alone_reads=(99, 300, 300)),
         "not measured": measurement(),

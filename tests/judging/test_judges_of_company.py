@@ -33,8 +33,8 @@ class TestBoth:
         assert len(REQUIREMENTS[requirement].text) > 200
 
     def test_it_is_required_of_shared_storage_and_reported_of_a_local_disk(self, requirement, name, of):
-        for file_system, is_local, severity in (("nfs4", False, "required"), ("ext4", True, "advisory")):
-            _, gates = settle(resolve({}, {}), file_system, is_local=is_local)
+        for kind, severity in (("posix-shared", "required"), ("posix-local", "advisory")):
+            _, gates = settle(resolve({}, {}), kind)
             assert severity_of(REQUIREMENTS[requirement], "llama3-8b-full", gates) == severity
 
     def test_what_was_not_measured_is_not_run(self, requirement, name, of):
@@ -55,14 +55,16 @@ class TestBoth:
 
 @pytest.mark.parametrize(("beside", "is_met"), [(1.25, True), (math.nextafter(1.25, 2), False), (0.5, True)])
 def test_beside_a_neighbour_a_save_may_take_a_quarter_longer(beside, is_met):
-    verdict = judged("NEIGHBOUR", with_neighbour(beside_seconds=(beside,) * 3))
+    verdict = judged("NEIGHBOUR", with_neighbour(contended_seconds=(beside,) * 3))
     assert (verdict.outcome, verdict.measured, verdict.limit) == ("met" if is_met else "failed", beside, 1.25)
 
 
 @given(alone=st.lists(st.floats(0.01, 100), min_size=3, max_size=3), growth=st.floats(0.5, 3))
 def test_the_medians_are_compared(alone, growth):
     beside = tuple(s * growth for s in alone)
-    verdict = judged("NEIGHBOUR", with_neighbour(alone_seconds=tuple(alone), beside_seconds=(*beside[:2], beside[2])))
+    verdict = judged(
+        "NEIGHBOUR", with_neighbour(alone_seconds=tuple(alone), contended_seconds=(*beside[:2], beside[2]))
+    )
     assert verdict.measured == pytest.approx(growth)
 
 
@@ -73,7 +75,7 @@ def test_a_neighbour_that_did_nothing_is_none():
 
 @pytest.mark.parametrize(("beside", "is_met"), [(0.008, True), (math.nextafter(0.008, 1), False)])
 def test_a_read_of_a_sample_may_take_twice_as_long(beside, is_met):
-    verdict = judged("MIXED", with_reads(beside_p99_seconds=(beside,) * 3))
+    verdict = judged("MIXED", with_reads(contended_p99_seconds=(beside,) * 3))
     assert verdict.outcome == ("met" if is_met else "failed")
     assert (verdict.measured, verdict.limit) == (beside / 0.004, 2.0)
 
@@ -87,7 +89,7 @@ def test_a_save_beside_reads_may_take_a_quarter_longer_than_the_limit(size):
     assert verdict.limit == pytest.approx(limit)
 
 
-@pytest.mark.parametrize("which", ["alone_reads", "beside_reads"])
+@pytest.mark.parametrize("which", ["alone_reads", "contended_reads"])
 def test_of_few_reads_there_is_no_99th_percentile(which):
     verdict = judged("MIXED", with_reads(**{which: (300, 99, 300)}))
     assert verdict.outcome == "not run"

@@ -27,8 +27,8 @@ GIB = 1 << 30
 @pytest.mark.parametrize("requirement", ALL)
 class TestAll:
     def test_it_is_part_of_a_run_that_names_its_suite_and_of_no_other(self, requirement):
-        for file_system, is_local in (("ext4", True), ("nfs4", False)):
-            usual, _ = settle(resolve({}, {}), file_system, is_local=is_local)
+        for kind in ("posix-local", "posix-shared"):
+            usual, _ = settle(resolve({}, {}), kind)
             assert not REQUIREMENTS[requirement].is_asked(usual)
         assert REQUIREMENTS[requirement].is_asked(resolve({"ckpt_suite": "endurance"}, {}))
 
@@ -83,7 +83,7 @@ def test_a_single_save_in_a_quarter_decides_nothing():
 def test_the_round_that_completed_the_first_steady_window_is_named():
     verdict = judged("STEADY", endured([9.0, 5.0, 3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 7.0]))
     assert (verdict.outcome, verdict.measured, verdict.limit) == ("met", 8.0, 25.0)
-    assert (verdict.reason, verdict.measured) == ("met", 8.0)
+    assert "Steady from round 8" in verdict.because
 
 
 def test_saves_that_are_never_steady_have_failed_after_25_rounds_and_not_before():
@@ -141,7 +141,7 @@ def test_the_fuller_the_volume_the_more_may_be_lost(slow, is_met):
 def test_ballast_that_did_not_fill_the_volume_decides_nothing():
     verdict = judged("NEARFULL", filled(used=(0.0, 0.5, 0.9)))
     assert verdict.outcome == "not run"
-    assert verdict.reason == "not possible"
+    assert "to 50 %; 80% was requested" in verdict.because
 
 
 def test_a_volume_that_may_not_be_filled_is_not_run_with_that_reason():

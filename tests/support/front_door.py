@@ -135,7 +135,7 @@ class Started:
     @property
     def run_folder(self) -> Path:
         """The run's own folder on the target."""
-        return Path(self.session["target_folder"])
+        return Path(self.session["area"]["location"])
 
     def until(self, condition: Callable[[], Found], what: str) -> Found:
         """Wait for something while the run goes on; fail with its output when it ends before that."""
@@ -198,7 +198,7 @@ class FrontDoor:
         if report:
             words.append(f"--ckpt-report={report}")
         if not any(option.startswith(("--ckpt-gates", "--ckpt-suite")) for option in options):
-            # How the target behaves is asked where a test is about that.
+            # Behaviour of the target is asked where a test is about that.
             words.append("--ckpt-gates=speed-only")
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:

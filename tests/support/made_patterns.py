@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from pytest_ckpt.facts.measurement import (
-    BesideNeighbour,
-    BesideReads,
     DataEffect,
     Endurance,
     FillLevel,
     LoadPattern,
+    MixedLoad,
     NearFull,
+    NoisyNeighbour,
     Patterns,
     Retention,
 )
@@ -38,30 +38,31 @@ def with_data(**changes):
 
 
 NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "alone_seconds": (1.0, 1.0, 1.0),
-             "beside_seconds": (1.0, 1.1, 1.2), "bursts": 6, "neighbour_bytes": FULL}  # fmt: skip
-MIXED = {"reads": "4 readers", "alone_p99_seconds": (0.004, 0.004, 0.005), "beside_p99_seconds": (0.006, 0.007, 0.008),
-         "alone_reads": (100, 300, 300), "beside_reads": (100, 250, 250), "save_seconds": (1.0, 2.0)}  # fmt: skip
+             "contended_seconds": (1.0, 1.1, 1.2), "bursts": 6, "neighbour_bytes": FULL}  # fmt: skip
+MIXED = {"reads": "4 readers", "alone_p99_seconds": (0.004, 0.004, 0.005),
+         "contended_p99_seconds": (0.006, 0.007, 0.008),
+         "alone_reads": (100, 300, 300), "contended_reads": (100, 250, 250), "save_seconds": (1.0, 2.0)}  # fmt: skip
 
 
 def with_neighbour(**changes):
-    return measurement(patterns=Patterns(neighbour=BesideNeighbour(**NEIGHBOUR | changes)))
+    return measurement(patterns=Patterns(neighbour=NoisyNeighbour(**NEIGHBOUR | changes)))
 
 
 def with_reads(size=FULL, **changes):
-    return measurement(size=size, patterns=Patterns(mixed=BesideReads(**MIXED | changes)))
+    return measurement(size=size, patterns=Patterns(mixed=MixedLoad(**MIXED | changes)))
 
 
 def endured(saves, asked=100.0):
     """Return saves that were spread evenly over the time."""
     whole = 100.0
     began = tuple(whole * n / len(saves) for n in range(len(saves)))
-    found = Endurance(asked_seconds=asked, seconds=whole, kept=2, began_seconds=began, save_seconds=tuple(saves))
+    found = Endurance(requested_seconds=asked, seconds=whole, kept=2, start_seconds=began, save_seconds=tuple(saves))
     return measurement(patterns=Patterns(endurance=found))
 
 
 def filled(*, empty=1.0, at_80=1.0, at_90=1.0, used=(0.0, 0.8, 0.9)):
     levels = [
-        FillLevel(asked=asked, used=u, ballast_bytes=GIB, save_seconds=(s, s, s * 9))
+        FillLevel(requested=asked, used=u, ballast_bytes=GIB, save_seconds=(s, s, s * 9))
         for asked, u, s in zip((0.0, *LEVELS), used, (empty, at_80, at_90), strict=True)
     ]
     return measurement(patterns=Patterns(near_full=NearFull(capacity_bytes=GIB, levels=tuple(levels))))
