@@ -33,14 +33,16 @@ RECORDS = {
 }
 # Which section has the fields of which object: of the schema, and of the records that are written as they are.
 OF_SCHEMA = {
+    "engine": "checkpoints",
     "": "The document", "run": "run", "cluster": "cluster", "checkpoint": "checkpoints", "demand": "demand",
     "verdict": "requirements", "requirement": "catalogue", "gates": "gates", "measurement": "measurements",
     "operation": "operations", "cache": "cache", "integrity": "integrity", "fault": "faults",
     "durability": "durability", "retention": "retention and data", "data": "retention and data",
     "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
     "noisy_neighbour": "patterns", "mixed_load": "patterns", "failure": "failure", "observation": "observations",
-    "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "published": "published",
     "operation_reference": "failure", "blocked_call": "observations",
+    "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "target": "environment",
+    "published": "published",
     "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip
 OF_RECORDS = {
