@@ -18,7 +18,8 @@ from tests.support.new_rows import THINGS, add
 # What knows requirements, models or options: judges, sizes, settings, pages, the plan, the list of a run's tests.
 RELEVANT = (
     "tests/judging", "tests/sizing", "tests/config", "tests/cli/test_cli_plan.py", "tests/docs/test_generated_pages.py",
-    "tests/report/test_text.py", "tests/plugin/test_plugin_is_light.py", "tests/test_layers.py", "tests/test_fast_set.py",
+    "tests/report/test_text.py", "tests/plugin/test_plugin_is_light.py", "tests/test_layers.py",
+    "tests/test_fast_set.py",
 )  # fmt: skip
 PATIENCE_SECONDS = 1200
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "ckpt-*")

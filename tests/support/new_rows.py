@@ -80,7 +80,8 @@ LIMIT = LIMITS.save_limit_seconds
 
 @pytest.mark.parametrize(("share", "expected"), [(1.0, "met"), (1.24, "met"), (1.26, "failed")])
 def test_the_sum_of_the_saves_counts(share, expected):
-    assert outcome("TOTAL", measurement(saves=(0.5 * share * LIMIT, 1.0 * share * LIMIT, 1.5 * share * LIMIT))) == expected
+    saves = tuple(part * share * LIMIT for part in (0.5, 1.0, 1.5))
+    assert outcome("TOTAL", measurement(saves=saves)) == expected
 ''',
             ),
         ),
