@@ -47,7 +47,7 @@ def measured_as(
 def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
     """Return "not run" with the reason why not all operations of a kind were measured."""
     if measurement.failure:
-        because = f"The run ended before this could be decided: {describe_failure(measurement.failure)}"
+        because = f"The run ended before this was measured: {describe_failure(measurement.failure)}"
     else:
         done = len(measurement.of_kind(kind))
         because = f"Only {done} of {measurement.operations_planned} {kind}s were measured."
