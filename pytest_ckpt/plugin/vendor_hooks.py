@@ -98,7 +98,7 @@ class Plugins(LaunchHooks):
             for p in self._found
         ]
 
-    def told(self, settings: Settings) -> list[dict[str, Any]]:
+    def facts(self, settings: Settings) -> list[dict[str, Any]]:
         """Return the records with what every plugin tells of the environment. Raises UsageError."""
         records = {record["name"]: record for record in self.records()}
         for plugin, said in self._ask("pytest_ckpt_environment_facts", settings=settings):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Work = Callable[[int], None]
 
 
-class Crew:
+class ThreadPool:
     """Threads are started when they are first needed, and end when they are dismissed."""
 
     def __init__(self) -> None:
