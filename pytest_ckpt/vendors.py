@@ -1,7 +1,7 @@
 """What plugins of vendors give and get: the one door to the records that their hooks speak of. Pure.
 
-`ExtraRequirement` and `Section` are what a plugin makes; `Decision` is what its judges return; `Measurement` with its
-`Operation`, `ClusterLimits` and `Settings` are what it is shown.
+`EngineSpec`, `ExtraRequirement` and `Section` are what a plugin makes; `Decision` is what its judges return;
+`Measurement` with its `Operation`, `ClusterLimits` and `Settings` are what it is shown.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from pytest_ckpt.facts.engines import EngineSpec, MemoryRule
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.verdict import Severity
@@ -23,8 +24,8 @@ from pytest_ckpt.judging.decision import Decision
 from pytest_ckpt.sizing.limits import ClusterLimits
 
 __all__ = [
-    "ClusterLimits", "Decision", "ExtraRequirement", "Measurement", "Operation", "PluginFacts", "Section", "Settings",
-    "in_words", "read_facts", "read_requirement", "read_section",
+    "ClusterLimits", "Decision", "EngineSpec", "ExtraRequirement", "Measurement", "MemoryRule", "Operation",
+    "PluginFacts", "Section", "Settings", "in_words", "read_facts", "read_requirement", "read_section",
 ]  # fmt: skip
 
 _ID = re.compile(r"[A-Z][A-Z0-9-]*")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import OPTIONS, add_options, resolve
 from pytest_ckpt.support.errors import UsageError
 
@@ -45,7 +46,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.run.doctor import examine  # noqa: PLC0415
 
-    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {})
+    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {}, engines=find_engines())
     findings = []
     for finding in itertools.chain(examine(settings), _printer(settings)):
         findings.append(finding)

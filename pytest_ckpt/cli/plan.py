@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import OPTIONS, add_options, resolve
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.report.plan import describe, describe_ranks  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
 
-    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {})
+    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {}, engines=find_engines())
     file_system, is_local = None, None
     if settings.target:
         from pytest_ckpt.config.gate_files import settle  # noqa: PLC0415

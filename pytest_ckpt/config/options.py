@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.config.engines import Engines, known_engines
 from pytest_ckpt.config.parsers import (
     count_to,
     one_of,
     read_command,
+    read_engines,
     read_failures,
     read_hosts,
     read_models,
@@ -24,7 +26,8 @@ from pytest_ckpt.config.parsers import (
     read_suites,
     read_text,
 )
-from pytest_ckpt.facts.settings import ENGINES, PROFILES, Origin, Settings
+from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT
+from pytest_ckpt.facts.settings import PROFILES, Origin, Settings
 from pytest_ckpt.support.errors import UsageError, nearest
 
 MODES = ("auto", "full", "subset", "open")
@@ -89,9 +92,8 @@ OPTIONS = (
     Option(key="launcher", metavar="COMMAND", default="", parse=read_command,
            help="what starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes}, {hosts} (a:8,b:8) and "
            "{nodes} (a,b) are filled in; without it, the mpiexec that was installed"),
-    Option(key="engine", metavar="NAME", default="torch", parse=one_of(ENGINES),
-           help="how bytes get to the storage: torch (torch.save and torch.load, the state in memory), stream (the "
-           "same files by direct requests, with memory that does not depend on the model)"),
+    Option(key="engine", metavar="NAME", default=DEFAULT.name, parse=read_engines,
+           help="how bytes get to the storage: " + ", ".join(f"{spec.name} ({spec.help})" for spec in BUILT_IN)),
     Option(key="request", metavar="SIZE", default="4MiB", parse=read_request,
            help="size of a request of the engine stream"),
     Option(key="depth", metavar="N", default="2", parse=count_to(_MOST_DEPTH),
@@ -178,11 +180,13 @@ def resolve(
     *,
     ini_source: str = "pytest configuration",
     hooked: Mapping[str, tuple[str, str]] | None = None,
+    engines: Engines | None = None,
 ) -> Settings:
     """Make the settings of a run. The command line wins over the TOML file, that over the ini file, that over defaults.
 
     Both mappings go from ini names (``ckpt_target``) to text, None where nothing was said; ``ini_source`` says what the
     second one is. ``hooked`` goes from ini names to (source, text) of what plugins said; it wins over defaults alone.
+    ``engines`` are those that can be chosen, and which is the default; without it the built-in ones.
     Raises UsageError that names the option, the value, what is accepted and the nearest correct word.
     """
     layers: list[tuple[str, Mapping[str, str | None]]] = [("command line", command_line)]
@@ -190,10 +194,12 @@ def resolve(
     if config:
         layers.append((config, _read_toml(Path(config))))
     layers.append((ini_source, ini))
+    engines = engines or known_engines()
+    defaults = {"ckpt_engine": (engines.default_source, engines.default), **(hooked or {})}
     values: dict[str, Any] = {}
     origins = []
     for option in OPTIONS:
-        source, text = (hooked or {}).get(option.ini_name, ("default", option.default))
+        source, text = defaults.get(option.ini_name, ("default", option.default))
         for name, layer in layers:
             if (said := layer.get(option.ini_name)) is not None:
                 source, text = name, said
@@ -202,7 +208,7 @@ def resolve(
             text = {"true": "on", "false": "off"}.get(text.lower(), text)
         if not text and source != "default":
             raise UsageError(f"{option.flag} has no value{_where(source)}.", f"{option.flag} is {option.help}.")
-        values[option.key] = _parse(option, text, source) if text else None
+        values[option.key] = _parse(option, text, source, engines) if text else None
         origins.append(Origin(option=option.flag, value=text, default=option.default, source=source))
     profile = PROFILES[values["profile"]]
     operations = values["operations"] or profile.operations
@@ -224,7 +230,7 @@ def resolve(
         processes=values["processes"] or sum(h.slots for h in hosts) or DEFAULT_PROCESSES,
         hosts=hosts,
         launcher=values["launcher"],
-        engine=values["engine"],
+        engines=values["engine"],
         request_bytes=values["request"],
         depth=values["depth"],
         profile=values["profile"],
@@ -256,9 +262,10 @@ def resolve(
     )
 
 
-def _parse(option: Option, text: str, source: str) -> Any:
+def _parse(option: Option, text: str, source: str, engines: Engines) -> Any:
     try:
-        return option.parse(text)
+        value = option.parse(text)
+        return tuple(engines.choose(name) for name in value) if option.key == "engine" else value
     except ValueError as error:
         where = _where(source)
         raise UsageError(f"{option.flag} {text}{where}: {error}.", f"{option.flag} is {option.help}.") from None

@@ -57,6 +57,14 @@ def read_share(value: str) -> float:
     return share
 
 
+def read_engines(value: str) -> tuple[str, ...]:
+    """Return the names of engines, of which a run can have one; who knows the engines looks them up."""
+    names = tuple(name.strip() for name in value.split(","))
+    if len(names) > 1:
+        raise ValueError(f"one engine a run is possible for now: run once for each of {' and '.join(names)}")
+    return names
+
+
 def read_suites(value: str) -> tuple[str, ...]:
     """Return the names of suites in the order in which they run; ``auto`` stands alone and is returned as it is."""
     names = [name.strip() for name in value.split(",")]

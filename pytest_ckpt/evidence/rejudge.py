@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.config.engines import known_engines
 from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.options import OPTIONS, resolve
 from pytest_ckpt.evidence.cross_check import contradictions, observation_contradictions
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.facts.codec import Record, from_plain, misfits
+from pytest_ckpt.facts.engines import recorded_engine
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.settings import Settings
@@ -270,7 +272,8 @@ def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None])
     ranks = sum(len(host["ranks"]) for host in hosts)
     if ranks and "ckpt_processes" not in said:
         said["ckpt_processes"] = str(ranks)
-    return resolve(command_line, said, ini_source="the run")
+    recorded = [recorded_engine(c["engine"]) for c in report["checkpoints"] if c.get("engine")]
+    return resolve(command_line, said, ini_source="the run", engines=known_engines(recorded))
 
 
 def _read(file: Path) -> Any:

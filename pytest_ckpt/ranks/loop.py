@@ -13,7 +13,8 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import DataEffect, Operation, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, Fault, Integrity
 from pytest_ckpt.ranks.content.generator import Content, content_seed
-from pytest_ckpt.ranks.engines.protocol import Engine, Loader, engine_class
+from pytest_ckpt.ranks.engines.factory import engine_maker
+from pytest_ckpt.ranks.engines.protocol import Engine, Loader
 from pytest_ckpt.ranks.operations import Loaded, Operations, make_folder
 from pytest_ckpt.ranks.process.host_cache import HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import BESIDE_DELETION, OF_DATA, EngineOptions
@@ -129,7 +130,7 @@ class MeasurementLoop:
         task = self._task
         seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else task.subject)
         content = Content(seed, compressible=task.compressible, constant=constant)
-        return engine_class(task.engine)(self._shard, content, self._activity, self._options)
+        return self._made(self._shard, content, self._options)
 
     def _last_long(self) -> None:
         """Measure what takes hours and space; what is not to be kept makes room for it."""
@@ -153,7 +154,12 @@ class MeasurementLoop:
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
         """Return what loads a shard that this or another rank wrote."""
         content = Content(content_seed(self._task.seed, self._task.subject), compressible=self._task.compressible)
-        return engine_class(self._task.engine)(shard, content, self._activity, options)
+        return self._made(shard, content, options)
+
+    def _made(self, shard: RankLayout, content: Content, options: EngineOptions) -> Engine:
+        return engine_maker(self._task.make)(
+            shard=shard, content=content, group=self._group, activity=self._activity, options=options
+        )
 
     def _save_all(self, engine: Engine) -> None:
         task, do = self._task, self._do

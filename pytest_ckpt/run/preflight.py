@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
@@ -70,6 +71,8 @@ def check(
         raise UsageError(
             "--ckpt-target is missing: where is the storage mounted?", "Say --ckpt-target=/mnt/array, for example."
         )
+    for engine in settings.engines:
+        check_installed(engine)
     target = Path(settings.target).expanduser().absolute()
     check_target(target)
     check_report_place(Path(settings.report), target)

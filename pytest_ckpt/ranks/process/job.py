@@ -33,6 +33,7 @@ class EngineOptions:
 class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
+    ``make`` is the reference to what makes the ``engine``.
     With ``contention`` and ``endurance`` the patterns of records.Patterns are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it.
     """
@@ -44,6 +45,7 @@ class Task:
     scale: float
     operations: int
     engine: str
+    make: str
     seed: int
     drop_caches: str
     keep: bool
