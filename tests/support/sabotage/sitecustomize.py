@@ -8,8 +8,8 @@ in whose name the pattern ``where`` is found.
 from __future__ import annotations
 
 import errno
-import json
 import functools
+import json
 import os
 import re
 import sys
