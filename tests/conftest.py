@@ -1,4 +1,4 @@
-"""What several of the project's own tests share: folders on a real disk, mounts, a pytest in a process of its own."""
+"""What several of the project's own tests share: folders on a real disk, mounts, the front door."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import CHECKOUT
+from tests.support.front_door import FrontDoor, opened_door
 from tests.support.machine import Mounts, file_system_of, need
 
-pytest_plugins = ["pytester"]
-
-FrontDoor = Callable[..., pytest.RunResult]
+pytest_plugins = ["pytester", "tests.support.selection"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,18 +21,6 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
-
-
-@pytest.fixture
-def front_door(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> FrontDoor:
-    """Run pytest as a user of the plugin does: in a process and a folder of its own, with this checkout's plugin."""
-    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
-
-    def run(*arguments: object) -> pytest.RunResult:
-        words = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", *map(str, arguments))
-        return pytester.runpytest_subprocess(*words)
-
-    return run
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +37,19 @@ def make_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
     yield make
     if made:
         shutil.rmtree(made)
+
+
+@pytest.fixture
+def door(make_home: Callable[[str], Path]) -> Iterator[FrontDoor]:
+    """The front door of a test with runs of its own."""
+    with opened_door(make_home("run")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def front_door(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
+    """Return a function that runs pytest with the arguments that it is given, in the folder of ``pytester``."""
+    return FrontDoor(pytester.path).pytest
 
 
 @pytest.fixture

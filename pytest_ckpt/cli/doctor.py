@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.engines import find_engines
-from pytest_ckpt.config.options import OPTIONS, add_options, resolve
+from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _EXIT_CANNOT = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    add_options(parser.add_argument)
+    add_options(parser)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
         "--write-system",
@@ -46,7 +46,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.run.doctor import examine  # noqa: PLC0415
 
-    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {}, engines=find_engines())
+    settings = resolve(said_of(asked), {}, engines=find_engines())
     findings = []
     for finding in itertools.chain(examine(settings), _printer(settings)):
         findings.append(finding)

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.config.options import LIMITS, add_options
+from pytest_ckpt.config.options import add_options, said_of
+from pytest_ckpt.facts.options import with_role
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report, or a tree of results of DLIO"
     )
-    add_options(parser.add_argument, LIMITS)
+    add_options(parser, with_role("limit"))
     parser.add_argument("--json", action="store_true", help="print the report, or the table of a tree, as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the certificate, or the table of a tree")
     parser.add_argument("--pdf", metavar="FILE", help="write the same as PDF, which needs the extra pytest-ckpt[pdf]")
@@ -34,13 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Print the judgement; the exit code is that of a run."""
     from pytest_ckpt.evidence.rejudge import judge_sealed_folder  # noqa: PLC0415
+    from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
 
     if asked.pdf:
         from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
 
         check_printer("--pdf")
-    folder, limits = Path(asked.folder), {o.ini_name: getattr(asked, o.ini_name) for o in LIMITS}
-    document = None if (folder / "report.json").exists() else _judge_published(folder, limits)
+    folder, limits = Path(asked.folder), said_of(asked, with_role("limit"))
+    ours = (folder / "report.json").exists() or is_unfinished(folder)
+    document = None if ours else _judge_published(folder, limits)
     if document is None:
         document = judge_sealed_folder(folder, limits)
     if asked.html:

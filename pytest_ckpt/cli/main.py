@@ -6,11 +6,11 @@ import argparse
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pytest_ckpt import __version__
 from pytest_ckpt.cli import diff, doctor, judge, plan, trend, verify
-from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # A name that the terminal's encoding lacks must not end a command.
             stream.reconfigure(errors="backslashreplace")
-    asked = _parser().parse_args(arguments)
+    parser, words = _parsers()
+    asked, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        words[asked.command].refuse(unknown)
     try:
         return int(COMMANDS[asked.command].run(asked))
     except UsageError as error:
@@ -49,20 +52,27 @@ def _refused(text: str) -> int:
 class _Parser(argparse.ArgumentParser):
     """Ends with the contract's exit code for usage errors."""
 
-    def error(self, message: str) -> None:  # type: ignore[override]
+    def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n")
 
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """End with what is not known, and the option that is nearest to it."""
+        known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        typo = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{nearest(typo, known)}")
 
-def _parser() -> argparse.ArgumentParser:
+
+def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
+    """Return the parser of the command, and that of each word."""
     parser = _Parser(prog="pytest-ckpt", description="Acceptance of storage for AI checkpoints.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"pytest-ckpt {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    words = {}
     for name, command in COMMANDS.items():
-        command.add_arguments(
-            commands.add_parser(name, help=command.HELP, allow_abbrev=False, description=command.DESCRIPTION)
-        )
-    return parser
+        words[name] = commands.add_parser(name, help=command.HELP, allow_abbrev=False, description=command.DESCRIPTION)
+        command.add_arguments(words[name])
+    return parser, words
 
 
 if __name__ == "__main__":

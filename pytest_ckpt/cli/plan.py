@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.engines import find_engines
-from pytest_ckpt.config.options import OPTIONS, add_options, resolve
+from pytest_ckpt.config.options import add_options, resolve, said_of
 
 if TYPE_CHECKING:
     import argparse
@@ -18,7 +18,7 @@ DESCRIPTION = "Show what a run would write, read and need, and the limits it wou
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    add_options(parser.add_argument)
+    add_options(parser)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.add_argument("--ranks", action="store_true", help="with every file of every rank")
 
@@ -28,7 +28,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.report.plan import describe, describe_ranks  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
 
-    settings = resolve({o.ini_name: getattr(asked, o.ini_name) for o in OPTIONS}, {}, engines=find_engines())
+    settings = resolve(said_of(asked), {}, engines=find_engines())
     file_system, is_local = None, None
     if settings.target:
         from pytest_ckpt.config.gate_files import settle  # noqa: PLC0415

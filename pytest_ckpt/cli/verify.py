@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 HELP = "check that nothing in the folder of a run was changed, and that its verdicts follow from its measurements"
 DESCRIPTION = (
     "Check the digests of all files, the schema of the report, that verdicts and certificate follow from the "
-    "measurements, and the signature. Exit code 0: unchanged; 1: something does not hold, and what is named."
+    "measurements, and the signature. Exit code 0: unchanged; 1: something does not hold, and what is named; 8: "
+    "the run wrote no report."
 )
 SCHEMA = "pytest-ckpt/verify/1"
 
@@ -29,21 +30,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Print what holds and what does not."""
     from pytest_ckpt.evidence.signing import read_public_key  # noqa: PLC0415
+    from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.evidence.verification import verify_folder  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
+    from pytest_ckpt.judging.grading import EXIT_INCOMPLETE  # noqa: PLC0415
 
     key = read_public_key(Path(asked.key), option="--key") if asked.key else None
     checks = verify_folder(Path(asked.folder), key)
     is_broken = any(c.outcome == "broken" for c in checks)
+    unfinished = is_unfinished(Path(asked.folder))
     if asked.json:
-        outcome = "changed" if is_broken else "unchanged"
+        outcome = "changed" if is_broken else "incomplete" if unfinished else "unchanged"
         print(json.dumps({"schema": SCHEMA, "outcome": outcome, "checks": to_plain(checks)}, indent=1))
     else:
-        print("\n".join(_lines(checks, is_broken=is_broken)))
-    return int(is_broken)
+        print("\n".join(_lines(checks, is_broken=is_broken, unfinished=unfinished)))
+    return 1 if is_broken else EXIT_INCOMPLETE if unfinished else 0
 
 
-def _lines(checks: tuple[Check, ...], *, is_broken: bool) -> list[str]:
+def _lines(checks: tuple[Check, ...], *, is_broken: bool, unfinished: bool) -> list[str]:
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
 
     lines = []
@@ -53,6 +57,8 @@ def _lines(checks: tuple[Check, ...], *, is_broken: bool) -> list[str]:
     unchecked = [c.name for c in checks if c.outcome == "not checked"]
     if is_broken:
         lines.append("CHANGED: this folder is not as its run left it")
+    elif unfinished:
+        lines.append("INCOMPLETE: the run wrote no report, so nothing says whether the folder is as it was left")
     elif any(c.name == "signature" and c.outcome == "holds" for c in checks):
         # What was signed lists the pages too, whether or not they can be written again.
         lines.append("UNCHANGED since it was signed")

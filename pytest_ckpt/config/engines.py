@@ -5,7 +5,6 @@ Read once, when a run or a command begins. An entry point is loaded only when it
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import importlib.util
 import re
@@ -91,7 +90,7 @@ def read_spec(said: object, owner: str) -> EngineSpec:
         raise ValueError(f"memory of engine {said.name} is {memory!r}, and a MemoryRule of numbers from 0 is expected")
     if said.commits not in ("store", "engine"):
         raise ValueError(f"commits of engine {said.name} is {said.commits!r}, and store or engine is expected")
-    return dataclasses.replace(said, owner=owner, needs=frozenset(said.needs))
+    return said._replace(owner=owner, needs=frozenset(said.needs))
 
 
 def _given(spec: EngineSpec) -> Callable[[], EngineSpec]:

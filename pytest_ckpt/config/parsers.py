@@ -1,4 +1,7 @@
-"""How the text of an option becomes its value; each raises ValueError that says what is accepted."""
+"""How the text of an option becomes its value; each raises ValueError that says what is accepted.
+
+The rows of `facts.options` name these functions.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from pytest_ckpt.facts.settings import SUITES, HostSlots
+from pytest_ckpt.facts.settings import PROFILES, SUITES, HostSlots
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
 from pytest_ckpt.support.errors import nearest
@@ -14,6 +17,8 @@ from pytest_ckpt.support.units import format_count, parse_duration, parse_fracti
 
 _REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
 _RAREST = 1e-9  # failures a day
+# What the content of a checkpoint can tell apart (ranks.content), and beyond any cluster.
+_MOST_PROCESSES, _MOST_OPERATIONS, _MOST, _MOST_DEPTH, _MOST_CUTS = 16_384, 4_093, 1_000_000_000, 16, 1000
 
 
 def read_text(value: str) -> str:
@@ -36,6 +41,11 @@ def count_to(most: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+read_number = read_accelerators = count_to(_MOST)
+read_processes, read_operations = count_to(_MOST_PROCESSES), count_to(_MOST_OPERATIONS)
+read_depth, read_cuts = count_to(_MOST_DEPTH), count_to(_MOST_CUTS)
 
 
 def read_seed(value: str) -> int:
@@ -112,6 +122,18 @@ def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
         return value
 
     return parse
+
+
+read_mode = one_of(("auto", "full", "subset", "open"))
+read_profile = one_of(tuple(PROFILES))
+
+
+def read_switch(value: str) -> bool:
+    """Return whether a flag is on; TOML's words are taken too."""
+    words = {"on": True, "true": True, "off": False, "false": False}
+    if value.lower() not in words:
+        raise ValueError(f"one of on, off is expected{nearest(value, words)}")
+    return words[value.lower()]
 
 
 def read_models(value: str) -> tuple[str, ...]:

@@ -15,12 +15,13 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.context import Book, NotRun, Place
+from pytest_ckpt.conformance.context import Book, CheckContext
+from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import AGENT, Client
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import Call, to_line
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.ranks.process.activity import EVENT_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +46,7 @@ def main() -> int:
         other = None
         if asked.second_folder:
             other = Client(shlex.split(asked.second_command) if asked.second_command else AGENT, tell=_tell)
-        place = Place(
+        context = CheckContext(
             folder=folder,
             witness=Path(asked.witness or witness),
             seed=asked.seed,
@@ -57,9 +58,10 @@ def main() -> int:
             power_cuts=asked.power_cuts,
             small_folder=small,
             patience_seconds=asked.patience,
+            space_seconds=asked.space_seconds,
         )
         try:
-            seen = _refused(check, refused) if refused else make(check, place)
+            seen = _refused(check, refused) if refused else make(check, context)
             # Before anything is removed: on a target that hangs, removing hangs too.
             print(json.dumps(to_plain(seen)) if asked.json else "\n".join(_lines(check, seen)), flush=True)
         finally:
@@ -101,20 +103,20 @@ def _refused(check: Check, error: OSError) -> Observation:
     return book.observation(check.requirement, check.subject)
 
 
-def make(check: Check, place: Place) -> Observation:
+def make(check: Check, context: CheckContext) -> Observation:
     """Make a check and return what it saw; a call that fails where a healthy target's does not is an anomaly."""
     module, function = check.code.split(":")
     book = Book(unit=check.unit)
-    told = str(place.folder)
+    told = str(context.folder)
 
     def tell(call: str, path: str) -> None:
         nonlocal told
         told = path
-        place.tell(call, path)
+        context.tell(call, path)
 
     try:
         getattr(importlib.import_module(f"pytest_ckpt.conformance.posix.checks.{module}"), function)(
-            dataclasses.replace(place, tell=tell), book
+            dataclasses.replace(context, tell=tell), book
         )
     except NotRun as reason:
         return book.observation(check.requirement, check.subject, not_run=str(reason))
@@ -135,7 +137,7 @@ def make(check: Check, place: Place) -> Observation:
 
 
 def _tell(call: str, path: str) -> None:
-    print(EVENT_MARK + json.dumps({"call": call, "path": path}), file=sys.stderr, flush=True)
+    print(to_line(Call(call=call, path=path)), end="", file=sys.stderr, flush=True)
 
 
 def _lines(check: Check, seen: Observation) -> list[str]:
@@ -162,6 +164,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--patience", type=float, default=30.0, help="seconds after which a call counts as hung")
+    parser.add_argument(
+        "--space-seconds", type=float, default=60.0, help="seconds after which space taken or given back must show"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the check's folder on the target")
     parser.add_argument("--json", action="store_true", help="print the observation as JSON")
     return parser

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Anomaly, Observation
 
@@ -22,12 +23,8 @@ _NAMED = 20
 _NAMED_OF_A_KIND = 5
 
 
-class NotRun(Exception):  # noqa: N818 - it is no error
-    """What a check needs is not there; the words are the reason that the report gives."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class CheckContext:
     """A check's surroundings.
 
     ``folder`` is an empty folder of the check's own on the target; ``other`` is a second client of the same storage and
@@ -37,7 +34,8 @@ class Place:
     times. ``small_folder`` is an
     empty folder on a volume or quota of the same storage that may be filled. ``tell`` says which call is about to be
     made on which path: what a blocked check is named by. ``patience_seconds`` is how long a call may take before a
-    check that watches its own processes calls it hung.
+    check that watches its own processes calls it hung; ``space_seconds`` how long space that was taken or given back
+    may take to show.
     """
 
     folder: Path
@@ -51,10 +49,11 @@ class Place:
     power_cuts: int = 3
     small_folder: Path | None = None
     patience_seconds: float = 30.0
+    space_seconds: float = 60.0
 
-    def count(self, full: int, *, least: int = 1) -> int:
+    def count(self, full: int, *, minimum: int = 1) -> int:
         """Return how many of ``full`` trials this run makes."""
-        return max(least, round(full * self.share))
+        return max(minimum, round(full * self.share))
 
     def second(self) -> tuple[Client, str]:
         """Return the second client and what it calls the folder, once it sees it. Raises NotRun where there is none."""

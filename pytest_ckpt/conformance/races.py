@@ -10,7 +10,7 @@ from pytest_ckpt.conformance.posix.client import Client
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_ckpt.conformance.context import Place
+    from pytest_ckpt.conformance.context import CheckContext
 
     Racers = list[tuple[Client, str]]
 
@@ -22,20 +22,20 @@ PAUSE_SECONDS = 0.0005
 
 
 @contextmanager
-def processes(place: Place) -> Iterator[Racers]:
+def processes(context: CheckContext) -> Iterator[Racers]:
     """Give processes of this host, each with the folder as it sees it."""
     with ExitStack() as started:
         yield [
-            (started.enter_context(closing(Client(name=f"process {number}", tell=place.tell))), str(place.folder))
+            (started.enter_context(closing(Client(name=f"process {number}", tell=context.tell))), str(context.folder))
             for number in range(_PROCESSES)
         ]
 
 
 @contextmanager
-def two_clients(place: Place) -> Iterator[Racers]:
+def two_clients(context: CheckContext) -> Iterator[Racers]:
     """Give a process of this host and the second client."""
-    with closing(Client(name="the first client", tell=place.tell)) as here:
-        yield [(here, str(place.folder)), place.second()]
+    with closing(Client(name="the first client", tell=context.tell)) as here:
+        yield [(here, str(context.folder)), context.second()]
 
 
 def race(

@@ -28,7 +28,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _TICK_SECONDS = 0.005
 _TELL_SECONDS = 1.0
 _KILL_SECONDS = 5.0
-# What a worker is about to do: when it began (monotonic seconds), the call, the place.
+# What a worker is about to do: when it began (monotonic seconds), the call, the context.
 _SLOT = struct.Struct("d48p255p")
 
 
@@ -91,7 +91,7 @@ class Worker:
         if self.pid == 0:
             os.close(self._to)
             os.close(self._from)
-            _be(function, Talk(self._slot, inbox, outbox), outbox, parent)
+            run_worker(function, Talk(self._slot, inbox, outbox), outbox, parent)
         os.close(inbox)
         os.close(outbox)
         os.set_blocking(self._from, False)
@@ -229,7 +229,7 @@ class _Telling:
             self._tell(call, where)
 
 
-def _be(function: Callable[[Talk], Any], talk: Talk, outbox: int, parent: int) -> None:
+def run_worker(function: Callable[[Talk], Any], talk: Talk, outbox: int, parent: int) -> None:
     """Be the worker: nothing of the check's own may run in it, neither its cleaning up nor its output."""
     try:
         die_with_parent()

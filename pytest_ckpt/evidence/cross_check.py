@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.facts.codec import from_plain, to_plain
-from pytest_ckpt.facts.measurement import Measurement, Operation, Patterns
+from pytest_ckpt.facts.events import Event, event_from_plain
+from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.told import told_by_subject
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.support.strict_json import parse, read
 
@@ -21,9 +22,6 @@ EVENTS, SESSION, PLAN = "events.jsonl", "session.json", "plan.json"
 _KINDS = ("save", "load")
 # Clocks are read to the nanosecond and summed in floats.
 _CLOCK_SECONDS = 1e-6
-# Fields of a measurement that rank 0 tells in an event of that name, and those that it tells with the last one.
-_TOLD = ("integrity", "durability")
-_TOLD_AT_THE_END = ("cache", "ranks", "retention", "data", "engine_facts")
 
 
 def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list[str]:
@@ -84,7 +82,7 @@ def observation_contradictions(observation: Observation) -> list[str]:
 def against_events(folder: Path, measurements: Sequence[Measurement]) -> list[str]:
     """Return where a measurement says something else than rank 0 told when it was made."""
     try:
-        told = _by_subject(read(folder / EVENTS))
+        told = told_by_subject(read_events(read(folder / EVENTS)))
     except OSError as error:
         return [f"{EVENTS} cannot be read: {error.strerror}"] if measurements else []
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -96,11 +94,10 @@ def against_events(folder: Path, measurements: Sequence[Measurement]) -> list[st
             if measurement.operations or measurement.integrity or measurement.durability:
                 found.append(f"{EVENTS} tells nothing of {measurement.subject}")
             continue
-        said = to_plain(measurement)
         found += [
-            f"measurements/{measurement.subject}.json: its {name} is not what rank 0 told ({EVENTS})"
-            for name, value in heard.items()
-            if said[name] != value
+            f"measurements/{measurement.subject.slug}.json: its {name} is not what rank 0 told ({EVENTS})"
+            for name, value in heard.facts.items()
+            if getattr(measurement, name) != value
         ]
     return found
 
@@ -155,29 +152,10 @@ def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[st
         yield f"{operation.resident_bytes:,} of {operation.mapped_bytes or 0:,} bytes were in a cache"
 
 
-def _by_subject(data: bytes) -> dict[str, dict[str, Any]]:
-    """Return what rank 0 told of each subject, in the fields of a measurement; of several times the last."""
-    subjects: dict[str, dict[str, Any]] = {}
-    now: dict[str, Any] = {"operations": []}
+def read_events(data: bytes) -> Iterator[Event]:
+    """Yield the events of an ``events.jsonl``. Raises ValueError for a line that holds none."""
     for line in filter(bytes.strip, data.split(b"\n")):
-        event = parse(line)
-        kind = event["event"]
-        if kind == "measuring":
-            now = subjects[event["subject"]] = {"operations": []}
-        elif kind == "operation":
-            now["operations"].append(to_plain(from_plain(Operation, event["operation"])))
-        elif kind in _TOLD:
-            now[kind] = event[kind]
-        elif kind == "pattern" and event.get("not_run"):
-            now.setdefault("patterns", {}).setdefault("not_run", {})[event["name"]] = event["not_run"]
-        elif kind == "pattern":
-            now.setdefault("patterns", {})[event["name"]] = event["found"]
-        elif kind == "measured":
-            now |= {name: event[name] for name in _TOLD_AT_THE_END}
-    for heard in subjects.values():
-        if "patterns" in heard:
-            heard["patterns"] = to_plain(from_plain(Patterns, heard["patterns"]))
-    return subjects
+        yield event_from_plain(parse(line))
 
 
 def _short(value: Any) -> str:

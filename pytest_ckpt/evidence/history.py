@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.evidence.manifest import is_as_listed
 from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
@@ -26,11 +27,6 @@ _REPORT = "report.json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MOST_NAMED = 5
 OPTION = "--ckpt-history"
-# What a time depends on besides storage and load: with another value the series is another one.
-_CONDITIONS = (
-    "--ckpt-target", "--ckpt-hosts", "--ckpt-engine", "--ckpt-request", "--ckpt-depth", "--ckpt-drop-caches",
-    "--ckpt-retain", "--ckpt-compressible",
-)  # fmt: skip
 
 
 def check_place(history: Path, target: Path, report: Path) -> None:
@@ -67,7 +63,7 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
         "subjects": [
             {
                 "subject": m["subject"],
-                "conditions": {name.removeprefix("--ckpt-"): settings.get(name) for name in _CONDITIONS}
+                "conditions": {o.flag.removeprefix("--ckpt-"): settings.get(o.flag) for o in with_role("condition")}
                 | {name: m[name] for name in ("processes", "scale", "bytes")}
                 | ({"plugins": plugins} if plugins else {}),
                 "is_whole": m["failure"] is None,

@@ -10,14 +10,16 @@ from typing import Any
 
 from pytest_ckpt.config.engines import known_engines
 from pytest_ckpt.config.gate_files import load_gates
-from pytest_ckpt.config.options import OPTIONS, resolve
-from pytest_ckpt.evidence.cross_check import contradictions, observation_contradictions
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.evidence.cross_check import SESSION, contradictions, observation_contradictions
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
 from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, decidable, is_unfinished
 from pytest_ckpt.facts.codec import Record, from_plain, misfits
 from pytest_ckpt.facts.engines import recorded_engine
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import (
@@ -43,13 +45,6 @@ from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
-# What decides which subjects were run and how; the rest of a run's options told where and with what.
-_RECORDED = (
-    "cluster", "overhead", "restore_budget", "checkpoints_per_failure", "failures", "model", "mode", "processes",
-    "engine", "profile", "scale", "operations", "retain", "data_pairs", "compressible",
-    "duration", "near_full",
-    "suite", "second_mount", "power_cut", "full_target",
-)  # fmt: skip
 REPORT = "report.json"
 NO_FACTS = "In this folder there is no measurement of it."
 
@@ -73,12 +68,16 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_rec
 
     With the limits of the run the verdicts are those of the run. Plugins are not there to judge again: with the limits
     of the run their verdicts are kept and said to be, with others they are "not run", and neither certifies.
-    ``as_recorded`` keeps them word for word, for whoever compares. Raises UsageError when the folder holds no run, and
+    ``as_recorded`` keeps them word for word, for whoever compares. A run whose controller was killed is judged from
+    what there is, and is "incomplete". Raises UsageError when the folder holds no run, and
     when a file in it is none that a run leaves.
     """
-    report = read_report(folder)
+    unfinished = is_unfinished(folder)
+    found = _read(folder / SESSION) if unfinished else read_report(folder)
     try:
-        return _judge(folder, report, command_line, as_recorded=as_recorded)
+        report = begun_report(found) if unfinished else found
+        document = _judge(folder, report, command_line, as_recorded=as_recorded)
+        return as_incomplete(document) if unfinished else document
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # Facts that have the right form and yet are none: a median over nothing, a division by zero, a part that lacks.
         raise UsageError(
@@ -92,7 +91,7 @@ def judge_sealed_folder(folder: Path, command_line: Mapping[str, str | None]) ->
     Only files that are judged are looked at. Raises UsageError as `judge_folder` does.
     """
     document = judge_folder(folder, command_line)
-    if not (changed := changes_of_facts(folder)):
+    if is_unfinished(folder) or not (changed := changes_of_facts(folder)):
         return document
     document["grade_reasons"].append(f"The folder is not as its run left it: {', '.join(changed)}. {_VERIFY}")
     if document["grade"] == "certified":
@@ -131,13 +130,22 @@ def _judge(
     facts = _Facts(
         plan=plan,
         gates=gates,
-        measurements={m.subject: m for m in measurements},
+        measurements={str(m.subject): m for m in measurements},
         observations={(o.requirement, o.subject): o for o in observations},
     )
     chosen = chosen_suites(settings, gates, catalogue)
-    has_same_limits = _has_same_limits(report, plan)
-    book = []
-    for found in (_fitting(Verdict, v) for v in report["requirements"]):
+    if "requirements" in report:
+        has_same_limits = _has_same_limits(report, plan)
+        places = [_fitting(Verdict, v) for v in report["requirements"]]
+    else:
+        has_same_limits = True
+        places = [
+            *decidable(
+                plan, settings, gates, catalogue, measured=facts.measurements.keys(), observed=facts.observations.keys()
+            )
+        ]
+    verdicts = []
+    for found in places:
         # A test that did not run then does not run now.
         if found.because.endswith(NO_TEST) or found.id not in catalogue:
             continue
@@ -146,11 +154,11 @@ def _judge(
             continue
         if requirement.plugin and found.subject in facts.measurements:
             kept = found if as_recorded else _kept(found, requirement.plugin, has_same_limits=has_same_limits)
-            book.append(dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates)))
+            verdicts.append(dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates)))
         else:
-            book.append(_decide(requirement, found, facts))
+            verdicts.append(_decide(requirement, found, facts))
     waivers = tuple(_fitting(Waiver, w) for w in report.get("waivers", []))
-    judgement = judge_run(plan, settings, gates, book, measurements, waivers, report["run"]["started"], catalogue)
+    judgement = judge_run(plan, settings, gates, verdicts, measurements, waivers, report["run"]["started"], catalogue)
     if not as_recorded:
         judgement = without_plugins(judgement, {r.id: r.plugin for r in extras})
     document = make_document(
@@ -205,7 +213,7 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 def read_measurements(folder: Path, plan: Plan) -> list[Measurement]:
     """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
-    files = [(folder / "measurements" / f"{planned.subject}.json", planned) for planned in plan.checkpoints]
+    files = [(folder / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
     return [_read_measurement(file, planned) for file, planned in files if file.exists()]
 
 
@@ -235,7 +243,7 @@ def _read_record(file: Path, kind: type[Record], part: str) -> Record:
         raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
     try:
         record = from_plain(kind, plain)
-    except (TypeError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise _not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
     if wrong := list(misfits(record)):
         raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
@@ -264,7 +272,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
 
 
 def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None]) -> Settings:
-    flags = {option.flag: option.ini_name for option in OPTIONS if option.key in _RECORDED}
+    flags = {option.flag: option.ini_name for option in with_role("plan")}
     said = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
     hosts = report["environment"]["hosts"]
     if len(hosts) > 1:

@@ -17,6 +17,7 @@ from pytest_ckpt.evidence.cross_check import against_events, against_session
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, digests, file_digest, report_text
 from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.evidence.unfinished import NO_REPORT, is_unfinished
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, recorded
@@ -59,6 +60,8 @@ class Check:
 
 def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
     """Check a run folder. Raises UsageError when it is none. ``key`` is the public key its signer is known by."""
+    if is_unfinished(folder):
+        return _of_unfinished(folder, key)
     if not (folder / MANIFEST).is_file():
         raise UsageError(
             f"{folder} holds no {MANIFEST}, so it is no folder of a run that ended.",
@@ -75,6 +78,31 @@ def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
         if (folder / PDF).exists():
             checks.append(_check_pdf(folder / PDF, report))
     return (*checks, check_signature(folder, report, key))
+
+
+def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
+    """Check a run that wrote no report: its measurements are held against plan, session and events."""
+    nothing = {"digests": f"there is no {MANIFEST}", "schema": NO_REPORT, "pages": "there is no certificate"}
+    digests, schema, pages = (Check(name=name, outcome="not checked", says=says) for name, says in nothing.items())
+    try:
+        document = judge_folder(folder, {}, as_recorded=True)
+    except UsageError as error:
+        says = "the measurements cannot be judged"
+        verdicts = Check(name="verdicts", outcome="broken", says=says, details=(error.what,))
+    else:
+        measurements = [from_plain(Measurement, m) for m in document["measurements"]]
+        found = [*against_events(folder, measurements), *against_session(folder, document)]
+        if found:
+            says = "measurements, plan and session are not of one run"
+            verdicts = Check(name="verdicts", outcome="broken", says=says, details=_some(found))
+        else:
+            says = (
+                f"{len(measurements)} measurements fit plan, session and events; no report says what follows from them"
+            )
+            verdicts = Check(
+                name="verdicts", outcome="not checked", says=says, details=_some(document["grade_reasons"])
+            )
+    return (digests, schema, verdicts, pages, _unsigned(None, key))
 
 
 def check_digests(folder: Path) -> Check:

@@ -15,7 +15,7 @@ Need = Literal["", "second client", "power cut", "small folder"]
 class Check:
     """One subject of one requirement.
 
-    ``code`` is ``module:function`` below ``pytest_ckpt.conformance.posix.checks``, a function of (Place, Book).
+    ``code`` is ``module:function`` below ``pytest_ckpt.conformance.posix.checks``, a function of (CheckContext, Book).
     ``needs`` is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is
     done, in one sentence for the documentation. ``limit`` is the default limit of the figure that the check measures,
     in ``unit``.

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, Literal, TypeVar
 
 Record = TypeVar("Record")
 
 
 def to_plain(record: Any) -> Any:
-    """Turn records, tuples and mappings into plain JSON types (subclasses of str, int and float become the base)."""
+    """Turn records, tuples and mappings into plain JSON types (subclasses of str, int and float become the base).
+
+    A record whose class has ``from_text`` becomes its text.
+    """
+    if hasattr(record, "from_text"):
+        return str(record)
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {f.name: to_plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
     if isinstance(record, dict):
@@ -31,11 +37,16 @@ def to_plain(record: Any) -> Any:
 def from_plain(kind: type[Record], data: Any) -> Record:
     """Build a record from what `to_plain` gave. Unknown keys are ignored, so that older code reads newer files.
 
-    Raises TypeError when a field without a default is missing.
+    Raises TypeError when a field without a default is missing, ValueError for a text that its record does not have.
     """
-    hints = typing.get_type_hints(kind)
+    hints = _hints(typing.cast("Hashable", kind))
     known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: _value(hints[name], value) for name, value in data.items() if name in known})
+
+
+@functools.cache
+def _hints(kind: Hashable) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _value(hint: Any, value: Any) -> Any:
@@ -46,14 +57,26 @@ def _value(hint: Any, value: Any) -> Any:
         return _value(next(a for a in args if a is not types.NoneType), value)
     if origin is tuple:
         return tuple(_value(args[0], item) for item in value)
+    if hasattr(hint, "from_text"):
+        return hint.from_text(value)
     if dataclasses.is_dataclass(hint):
         return from_plain(typing.cast("type[Any]", hint), value)
     return value
 
 
+def shared(kind: type, *sources: object) -> dict[str, Any]:
+    """Return, for each field of ``kind``, the attribute of that name of the first source that has one."""
+    found = {}
+    for field in dataclasses.fields(kind):
+        source = next((s for s in sources if hasattr(s, field.name)), None)
+        if source is not None:
+            found[field.name] = getattr(source, field.name)
+    return found
+
+
 def misfits(record: Any, place: str = "") -> Iterator[str]:
     """Yield a sentence for every value in a record that is not of its field's type; for records of another hand."""
-    for name, hint in typing.get_type_hints(type(record)).items():
+    for name, hint in _hints(typing.cast("Hashable", type(record))).items():
         yield from _misfits(hint, getattr(record, name), f"{place}.{name}" if place else name)
 
 

@@ -5,22 +5,55 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_ckpt.facts.subject import OperationRef
+
 FailureKind = Literal["error", "killed", "hung", "launch", "interrupted", "hook"]
+
+Phase = Literal[
+    "",
+    "start",
+    "import",
+    "open",
+    "write",
+    "read",
+    "fsync",
+    "close",
+    "directory",
+    "commit",
+    "residency gauge",
+    "fadvise",
+    "drop_caches",
+    "drop command",
+    "start of the reader",
+    "read of samples",
+]
+"""What a rank is doing within an operation; an engine says it in these words. Empty between two phases."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """Why a measurement ended early: which rank on which host, in which operation, phase and file.
 
-    ``hook``: a plugin's hook failed, which ``message`` names.
+    ``operation`` is None where ranks were in none. ``hook``: a plugin's hook failed, which ``message`` names.
     """
 
     kind: FailureKind
     message: str
     rank: int | None = None
     host: str = ""
-    operation: str = ""
-    phase: str = ""
+    operation: OperationRef | None = None
+    phase: Phase = ""
     file: str = ""
     errno: str = ""
+    stack: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockedCall:
+    """A call of a check that did not return within the deadline, on ``path``; ``stack`` is what the kernel says."""
+
+    call: str
+    path: str
+    host: str
+    message: str
     stack: str = ""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.subject import Subject
 
 OperationKind = Literal["save", "load"]
 
@@ -191,7 +192,7 @@ class Measurement:
     seconds of the whole measurement by what they were spent on. ``failure`` is None only when everything ran.
     """
 
-    subject: str
+    subject: Subject
     model: str
     mode: str
     processes: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.failure import BlockedCall
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,5 +37,5 @@ class Observation:
     anomalies: tuple[Anomaly, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
     not_run: str = ""
-    blocked: Failure | None = None
+    blocked: BlockedCall | None = None
     reproduce: str = ""

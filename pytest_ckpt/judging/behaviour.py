@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, measured_as
-from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.judging.wording import describe_blocked
 from pytest_ckpt.support.units import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ BEHAVIOURS = (
 def judge_observation(observation: Observation, limit: float | None) -> Decision:
     """A healthy target shows no anomaly, and its figure stays within the limit where there is one."""
     if observation.blocked:
-        because = f"A call did not return within the deadline: {describe_failure(observation.blocked)}"
+        because = _sentence(describe_blocked(observation.blocked))
         stack = tuple(observation.blocked.stack.splitlines())
         return Decision(outcome="failed", because=because, detail=(*stack, *_reproduce(observation)))
     if observation.not_run:

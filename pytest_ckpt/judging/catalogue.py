@@ -256,7 +256,7 @@ def severity_of(requirement: Requirement, subject: str, gates: Gates) -> Severit
 def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLimits, gates: Gates) -> Verdict:
     """Judge one requirement of speed on one measurement."""
     assert requirement.judge is not None
-    subject = measurement.subject
+    subject = str(measurement.subject)
     bounds = {} if requirement.most is None else {"most": gates.limit(requirement.id, subject, requirement.most)}
     decision = requirement.judge(measurement, limits, **bounds)
     failure = measurement.failure

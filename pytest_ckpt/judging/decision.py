@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
+from pytest_ckpt.facts.subject import Pattern, Stage
 from pytest_ckpt.facts.verdict import Outcome
 from pytest_ckpt.judging.wording import describe_failure
 
 # Units of which all or none is demanded, so that no share of a limit can be left.
 _COUNTED = ("faults", "bytes", "files", "folders", "commits")
 
-# Where a rank was when it failed: "llama3-8b-full save 3" is the operation, "llama3-8b-full load 3: residency" is
-# what comes before its clock.
-_INSIDE: dict[OperationKind, str] = {"save": r" save \d+$", "load": r" load \d+$"}
-_BEFORE: dict[OperationKind, str] = {"save": r" prepare$", "load": r" drop caches$| load \d+: residency$"}
+# What ranks do before the clock of an operation runs, by the kind that it counts for.
+_BEFORE: dict[OperationKind, tuple[Stage, ...]] = {"save": ("prepare",), "load": ("drop caches", "residency")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,10 +55,28 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
-    """Say whether a failure is the storage's, and in an operation of this kind."""
+    """Say whether a failure is the storage's, and in one of the subject's own operations of this kind."""
+    at = failure.operation
+    if at is None or at.scenario:
+        return False
+    if at.stage == "operation":
+        return at.action == kind and _is_of_storage(failure)
+    return at.stage in _BEFORE[kind] and _is_of_storage(failure, off_the_clock=True)
+
+
+def is_decided_in(failure: Failure, pattern: Pattern) -> bool:
+    """Say whether a failure is the storage's, and in this pattern."""
+    at = failure.operation
+    if at is None or at.scenario != pattern:
+        return False
+    return _is_of_storage(failure, off_the_clock=at.stage != "operation" or at.index is None)
+
+
+def _is_of_storage(failure: Failure, *, off_the_clock: bool = False) -> bool:
+    """On the clock of an operation every end of a rank counts.
+
+    Before and after it an error is the storage's only where a system call failed, or does not end.
+    """
     if failure.kind not in ("error", "killed", "hung"):
         return False
-    if re.search(_INSIDE[kind], failure.operation):
-        return True
-    # Before the clock runs, an error counts only where it is the storage's: a system call that failed, or does not end.
-    return bool(failure.errno or failure.kind == "hung") and re.search(_BEFORE[kind], failure.operation) is not None
+    return not off_the_clock or bool(failure.errno) or failure.kind == "hung"

@@ -10,6 +10,7 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import ACCEPTANCE, SUITES
 from pytest_ckpt.facts.verdict import Grade, Verdict
 from pytest_ckpt.judging.behaviour import missing_need
@@ -52,7 +53,7 @@ def judge_run(
     plan: Plan,
     settings: Settings,
     gates: Gates,
-    book: Iterable[Verdict],
+    verdicts: Iterable[Verdict],
     measurements: Sequence[Measurement] = (),
     waivers: Sequence[Waiver] = (),
     day: str = "",
@@ -60,27 +61,27 @@ def judge_run(
 ) -> Judgement:
     """Complete the verdicts by what did not run and give the grade.
 
-    ``book`` holds the verdicts of the tests that ran. Certified needs every required requirement met at full
+    ``verdicts`` are those of the tests that ran. Certified needs every required requirement met at full
     scale and every test run; a run at reduced scale can only ever be a rehearsal. ``waivers`` count where they have not
     ended before the run's ``day``. ``catalogue`` is the run's, with the requirements of plugins.
     """
-    known = {(v.id, v.subject): v for v in book}
+    known = {(v.id, v.subject): v for v in verdicts}
     chosen = chosen_suites(settings, gates, catalogue)
-    verdicts = []
+    complete = []
     for requirement in asked_requirements(settings, gates, catalogue):
         unchosen = (
             "" if requirement.suite in chosen else f"Its suite, {requirement.suite}, was not chosen (--ckpt-suite)."
         )
         for subject, reason in _subjects(requirement, plan, settings, gates):
             verdict = known.get((requirement.id, subject))
-            verdicts.append(verdict or not_run(requirement, subject, unchosen or reason or NO_TEST, gates))
-    verdicts = waive(verdicts, waivers, day)
-    order = {c.subject: number for number, c in enumerate(plan.checkpoints)}
+            complete.append(verdict or not_run(requirement, subject, unchosen or reason or NO_TEST, gates))
+    complete = waive(complete, waivers, day)
+    order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
     # Subject by subject; what is asked of the target as a whole stands last.
-    verdicts.sort(key=lambda v: order.get(v.subject, len(order)))
-    failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
-    missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.because == NO_TEST)]
-    waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
+    complete.sort(key=lambda v: order.get(v.subject, len(order)))
+    failed = [v for v in complete if v.outcome == "failed" and v.severity == "required"]
+    missing = [v for v in complete if v.outcome == "not run" and (v.severity == "required" or v.because == NO_TEST)]
+    waived = [v for v in complete if v.outcome == "waived" and v.severity == "required"]
     rehearsals = _rehearsal_reasons(plan, settings, gates) + _reread_reasons(settings, measurements)
     rehearsals += _basis_reasons(measurements)
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
@@ -90,7 +91,7 @@ def judge_run(
     unfinished = [
         f"The measurement of {m.subject} did not end well: {describe_failure(m.failure)}"
         for m in measurements
-        if m.failure and not any(v.subject == m.subject for v in failed + missing)
+        if m.failure and not any(v.subject == str(m.subject) for v in failed + missing)
     ]
     reasons += unfinished
     reasons += rehearsals
@@ -107,7 +108,7 @@ def judge_run(
         grade = "certified"
         reasons.append(ALL_MET)
     exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if missing or unfinished else EXIT_MET
-    return Judgement(verdicts=tuple(verdicts), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
+    return Judgement(verdicts=tuple(complete), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
 
 
 def chosen_suites(
@@ -166,7 +167,7 @@ def _gates_something(requirement: Requirement, settings: Settings, gates: Gates)
 def _subjects(requirement: Requirement, plan: Plan, settings: Settings, gates: Gates) -> list[tuple[str, str]]:
     """Return (subject, why it cannot run) of everything that a requirement is judged on."""
     if requirement.suite != "conformance":
-        return [(c.subject, c.not_run or "") for c in plan.checkpoints]
+        return [(str(c.subject), c.not_run or "") for c in plan.checkpoints]
     checks = asked_checks(requirement, settings, gates)
     return [(c.subject, "" if is_given(c, settings) else missing_need(c)) for c in checks]
 
@@ -287,7 +288,7 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
         overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
         rows.append(
             {
-                "subject": m.subject,
+                "subject": str(m.subject),
                 "save": by_save,
                 "load": by_load,
                 "overall": overall,
@@ -315,7 +316,7 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
         }
         rows.append(
             {
-                "subject": m.subject,
+                "subject": str(m.subject),
                 "save_seconds": save,
                 "load_seconds": load,
                 "projected": m.bytes != m.full_bytes,
@@ -336,20 +337,11 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
     """Name every setting that is not the default of an acceptance run, where it came from, and what gates relax."""
-    own = {
-        "--ckpt-target",
-        "--ckpt-cluster",
-        "--ckpt-report",
-        "--ckpt-config",
-        "--ckpt-pdf",
-        "--ckpt-sign",
-        "--ckpt-history",
-        "--ckpt-system",
-    }
+    disclosed = {option.flag for option in with_role("disclosed")}
     return [
         f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
         for o in settings.origins
-        if o.value != o.default and o.option not in own
+        if o.value != o.default and o.option in disclosed
     ] + [f"relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.decision import Decision, is_decided_in, measured_as
 from pytest_ckpt.judging.proof import MOST_RESIDENT
 from pytest_ckpt.judging.variability import skew_of
 from pytest_ckpt.judging.wording import describe_failure, describe_fault
@@ -14,8 +13,8 @@ from pytest_ckpt.support.units import format_count, format_percent, format_rate,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.facts.failure import Failure
     from pytest_ckpt.facts.measurement import LoadPattern, Measurement
+    from pytest_ckpt.facts.subject import Pattern
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 MOST_STORM = 1.5
@@ -68,10 +67,10 @@ def judge_reshaped(measurement: Measurement, limits: ClusterLimits) -> Decision:
     return _within(measurement, both, limits, 1.0)
 
 
-def without_pattern(measurement: Measurement, names: Sequence[str]) -> Decision:
+def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
     """Decide where a pattern was not measured: it failed itself, cannot be with these ranks, or was not reached."""
     failure = measurement.failure
-    if failure and any(_is_of(failure, name) for name in names):
+    if failure and any(is_decided_in(failure, name) for name in names):
         return Decision(outcome="failed", because=describe_failure(failure), detail=tuple(failure.stack.splitlines()))
     reasons = measurement.patterns.not_run if measurement.patterns else {}
     for name in names:
@@ -81,15 +80,6 @@ def without_pattern(measurement: Measurement, names: Sequence[str]) -> Decision:
         because = f"The run ended before this could be decided: {describe_failure(failure)}"
         return Decision(outcome="not run", because=because)
     return Decision(outcome="not run", because="It was not measured.")
-
-
-def _is_of(failure: Failure, name: str) -> bool:
-    """Say whether a failure is the storage's, in this pattern: on its clock, or in a system call before it."""
-    if failure.kind not in ("error", "killed", "hung"):
-        return False
-    if re.search(rf" {name} \d+$", failure.operation):
-        return True
-    return bool(failure.errno or failure.kind == "hung") and f" {name} " in f"{failure.operation} ".replace(":", " ")
 
 
 def _no_time(found: LoadPattern) -> Decision | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.support.units import format_count
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.failure import Failure
+    from pytest_ckpt.facts.failure import BlockedCall, Failure
     from pytest_ckpt.facts.proofs import Fault
 
 
@@ -18,7 +18,7 @@ def describe_failure(failure: Failure) -> str:
     who = "" if failure.rank is None else f"Rank {failure.rank}"
     if who and failure.host:
         who += f" on {failure.host}"
-    doing = " ".join(filter(None, [failure.operation, failure.phase]))
+    doing = " ".join(filter(None, [str(failure.operation or ""), failure.phase]))
     where = f" in {doing}" if doing else ""
     file = f" of {failure.file}" if failure.file else ""
     error = f"{failure.errno}: {failure.message}" if failure.errno else failure.message
@@ -26,6 +26,11 @@ def describe_failure(failure: Failure) -> str:
         failure.kind, "was interrupted"
     )
     return f"{who or 'The launch'} {verb}{where}{file}: {error}."
+
+
+def describe_blocked(call: BlockedCall) -> str:
+    """Return one sentence: which call did not return, on which host and path, and for how long."""
+    return f"{call.call} of {call.path} on {call.host} did not return: {call.message}."
 
 
 def describe_fault(fault: Fault) -> str:

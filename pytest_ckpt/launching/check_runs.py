@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -18,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.events import Call, from_line
+from pytest_ckpt.facts.failure import BlockedCall
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.ranks.process.activity import EVENT_MARK
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.kernel_state import tasks_blocked_in
 from pytest_ckpt.support.processes import MARK, end_session, processes_of_session
@@ -88,10 +87,10 @@ def run_check(
         )
         heard = _Heard(process, log, tell)
         stuck: list[int] = []
-        blocked: Failure | None = None
+        blocked: BlockedCall | None = None
         try:
             if heard.follow(deadline_seconds):
-                blocked = heard.blocked(check, deadline_seconds)
+                blocked = heard.blocked(deadline_seconds)
         finally:
             stuck = end_session(process.pid)
             heard.close()
@@ -145,16 +144,14 @@ class _Heard:
                     return True
         return False
 
-    def blocked(self, check: Check, deadline_seconds: float) -> Failure:
-        """Return the failure of a check that does not go on, with what the kernel says of each of its tasks."""
+    def blocked(self, deadline_seconds: float) -> BlockedCall:
+        """Return the call of a check that does not go on, with what the kernel says of each of its tasks."""
         silent = format_seconds(time.monotonic() - self._moved)
-        return Failure(
-            kind="hung",
+        return BlockedCall(
             message=f"no progress for {silent} (--ckpt-deadline {format_seconds(deadline_seconds)})",
             host=socket.gethostname(),
-            operation=check.name,
-            phase=self._call,
-            file=self._path,
+            call=self._call,
+            path=self._path,
             stack=tasks_blocked_in(processes_of_session(self._process.pid)),
         )
 
@@ -202,16 +199,13 @@ class _Heard:
 
     def _take(self, line: str) -> None:
         self._log.write(f"+{time.monotonic() - self._began:.3f} s {line}\n")
-        # A child of the check may have written into the same line.
-        before, mark, event = line.partition(EVENT_MARK)
-        if mark:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                told = json.loads(event)
-                self._call, self._path = str(told["call"]), str(told["path"])
-                self._moved = time.monotonic()
-                if self._tell:
-                    self._tell(self._call, self._path)
-                line = before
+        before, event = from_line(line)
+        if isinstance(event, Call):
+            self._call, self._path = event.call, event.path
+            self._moved = time.monotonic()
+            if self._tell:
+                self._tell(self._call, self._path)
+            line = before
         if line:
             self._says.append(line)
 

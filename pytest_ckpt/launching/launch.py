@@ -14,11 +14,11 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, event_to_plain, from_line
 from pytest_ckpt.launching.rank_watchdog import Watch
-from pytest_ckpt.ranks.process.activity import EVENT_MARK
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.processes import end_launch
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import Job
     from pytest_ckpt.support.redaction import Redactor
 
-    Listener = Callable[[dict[str, Any]], None]
+    Listener = Callable[[Event], None]
 
 _TICK_SECONDS = 0.25
 _READ_BYTES = 1 << 16
@@ -111,16 +111,16 @@ class Launch:
                         selector.unregister(key.fileobj)
                         continue
                     for line in lines:
-                        event = _event(line)
+                        _, event = from_line(line)
                         if event is None:
                             self._launcher_says.append(line)
                             log.write(self._redactor.text(line) + "\n")
-                        elif key.fileobj is process.stdout:
-                            listener(event)
-                        else:
+                        elif isinstance(event, Hello | Beat | Failed):
                             watch.heard(event)
-                            with (self._folder / f"rank-{event.get('rank')}.log").open("a") as rank_log:
-                                rank_log.write(json.dumps(self._redactor.plain(event)) + "\n")
+                            with (self._folder / f"rank-{event.rank}.log").open("a") as rank_log:
+                                rank_log.write(json.dumps(self._redactor.plain(event_to_plain(event))) + "\n")
+                        else:
+                            listener(event)
                 tick()
                 if hung := watch.hung():
                     return hung
@@ -145,18 +145,6 @@ class Launch:
         removed = sorted(k for k in os.environ if k not in environment)
         lines = [f"{k}={self._redactor.text(environment[k])}" for k in added] + [f"unset {k}" for k in removed]
         (self._folder / "environment").write_text("\n".join(lines) + "\n")
-
-
-def _event(line: str) -> dict[str, Any] | None:
-    # A launcher that ends in a hurry writes into the same line.
-    _, mark, text = line.partition(EVENT_MARK)
-    if not mark:
-        return None
-    try:
-        event, _ = json.JSONDecoder().raw_decode(text)
-    except ValueError:
-        return None  # a torn line
-    return event if isinstance(event, dict) and "event" in event else None
 
 
 def _make_scratch() -> str:

@@ -10,11 +10,11 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
@@ -25,8 +25,6 @@ from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
-
-Listener = Callable[[dict[str, Any]], None]
 
 HOOKS_LOG = "hooks.log"
 """In the folder of a launch: what the author of a plugin needs to know of a hook that failed."""
@@ -42,15 +40,16 @@ class Measurements:
         self._hooks = hooks
         self._wanted = {c.subject for c in context.plan.runnable}
 
-    def want(self, subjects: set[str]) -> None:
+    def want(self, subjects: set[Subject]) -> None:
         """Limit what is measured to the subjects that will be asked for."""
         self._wanted &= subjects
 
-    def measurement(self, subject: str) -> Measurement:
+    def measurement(self, subject: Subject | str) -> Measurement:
         """Return the facts about a subject that can run; launch the ranks when nobody has measured it yet.
 
         One launch serves every wanted subject with the same number of ranks that is not there yet.
         """
+        subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         with self._lock():
             # A launch that ends between two subjects leaves some for another one.
             while not self._file(subject).exists():
@@ -81,36 +80,14 @@ class Measurements:
         settings = self._context.settings
         subjects = tuple(c.subject for c in planned)
         began = time.monotonic()
-        broke = self._hook(launch_name, functools.partial(self._hooks.before, subjects))
+        broke = self._hook(launch_name, functools.partial(self._hooks.before, tuple(map(str, subjects))))
         hook_seconds = time.monotonic() - began
         job = Job(
             options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth),
             processes=planned[0].layout.processes,
             folder=str(self._context.target.path),
             deadline_seconds=settings.deadline_seconds,
-            tasks=tuple(
-                Task(
-                    subject=c.subject,
-                    model=c.layout.model.name,
-                    mode=c.layout.mode,
-                    processes=c.layout.processes,
-                    scale=c.layout.scale,
-                    operations=c.operations,
-                    engine=c.engine.name,
-                    make=c.engine.make,
-                    seed=self._context.seed,
-                    drop_caches=settings.drop_caches,
-                    keep=settings.keep,
-                    retain=settings.retain,
-                    data_pairs=settings.data_pairs,
-                    compressible=settings.compressible,
-                    contention=settings.asks_contention,
-                    endurance=settings.asks_endurance,
-                    duration_seconds=settings.duration_seconds,
-                    near_full_bytes=c.checkpoint_bytes if settings.near_full else 0,
-                )
-                for c in planned
-            ),
+            tasks=tuple(Task.of(c, settings, self._context.seed) for c in planned),
         )
         events = self._context.folder / "events.jsonl"
         # What plugins have not seen yet is not handed out, whatever ends this process.
@@ -135,7 +112,7 @@ class Measurements:
             if self._hooks.is_active:
                 self._show(subjects, launch_name)
 
-    def _show(self, subjects: Sequence[str], launch_name: str) -> None:
+    def _show(self, subjects: Sequence[Subject], launch_name: str) -> None:
         """Show plugins what a launch has measured, then hand it out; a hook that fails, fails the measurement."""
         for subject in subjects:
             held = self._held(launch_name)(subject)
@@ -167,11 +144,11 @@ class Measurements:
             return Failure(kind="hook", message=self._redactor.text(str(error)))
         return None
 
-    def _held(self, launch_name: str) -> Callable[[str], Path]:
-        return lambda subject: self._context.folder / launch_name / f"{subject}.json"
+    def _held(self, launch_name: str) -> Callable[[Subject], Path]:
+        return lambda subject: self._context.folder / launch_name / f"{subject.slug}.json"
 
-    def _file(self, subject: str) -> Path:
-        return self._context.folder / "measurements" / f"{subject}.json"
+    def _file(self, subject: Subject) -> Path:
+        return self._context.folder / "measurements" / f"{subject.slug}.json"
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -189,13 +166,13 @@ def read_measurement(file: Path) -> Measurement:
 def file_names(checkpoints: Collection[PlannedCheckpoint]) -> set[str]:
     """Return the path, below the run's folder on the target, of every file that ranks may make."""
     ballast = {
-        f"{c.subject}/{ballast_name(level, rank)}"
+        f"{c.subject.slug}/{ballast_name(level, rank)}"
         for c in checkpoints
         for level in LEVELS
         for rank in range(c.layout.processes)
     }
     return ballast | {
-        f"{c.subject}/{folder(index)}/{file.name}"
+        f"{c.subject.slug}/{folder(index)}/{file.name}"
         for c in checkpoints
         for index in range(1, c.operations + EXTRA_CHECKPOINTS + 1)
         for folder in (partial_name, checkpoint_name)

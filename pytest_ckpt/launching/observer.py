@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from pytest_ckpt.facts.events import Event
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 
@@ -14,7 +14,7 @@ class Observer:
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
         """Say what is about to be measured."""
 
-    def heard(self, event: dict[str, Any]) -> None:
+    def heard(self, event: Event) -> None:
         """Take in an event of rank 0."""
 
     def tick(self) -> None:

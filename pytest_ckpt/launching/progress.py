@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.events import OperationDone, OperationStarted
 from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_ckpt.facts.events import Event
+    from pytest_ckpt.facts.measurement import Operation
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 _GIB = 1 << 30
@@ -35,18 +38,17 @@ class Progress:
         self._total_bytes = sum(2 * c.operations * c.layout.bytes for c in checkpoints)
         self._shown = ""
 
-    def heard(self, event: dict[str, Any]) -> None:
+    def heard(self, event: Event) -> None:
         """Take in an event of rank 0."""
-        kind, subject = event["event"], event.get("subject", "")
-        if kind == "start":
-            self._doing, self._started = f"{subject} {event['operation']}", time.monotonic()
+        if isinstance(event, OperationStarted):
+            self._doing, self._started = str(event.operation), time.monotonic()
             # What is left is told from the operations, not from the start of the ranks.
             self._first = self._first or self._started
-        elif kind == "operation":
-            planned = self._checkpoints[subject]
+        elif isinstance(event, OperationDone):
+            planned = self._checkpoints[event.subject]
             self._done += 1
             self._done_bytes += planned.layout.bytes
-            self._line(self._result(planned, event["operation"]))
+            self._line(self._result(planned, event.operation))
 
     def tick(self) -> None:
         """Bring the live line up to date."""
@@ -59,13 +61,13 @@ class Progress:
         """Remove the live line."""
         self._show("")
 
-    def _result(self, planned: PlannedCheckpoint, operation: dict[str, Any]) -> str:
-        kind, demand = operation["kind"], planned.demand
+    def _result(self, planned: PlannedCheckpoint, operation: Operation) -> str:
+        kind, demand = operation.kind, planned.demand
         needed = demand.save_bytes_per_second if kind == "save" else demand.load_bytes_per_second
-        rate = operation["bytes"] / operation["seconds"] / _GIB
+        rate = operation.bytes_per_second / _GIB
         return (
-            f"[{self._done}/{self._total}] {planned.subject} {kind} {operation['index']} of {planned.operations}: "
-            f"{format_seconds(operation['seconds'])}, {rate:.3g} GiB/s (needed: {needed / _GIB:.3g}){self._left()}"
+            f"[{self._done}/{self._total}] {planned.subject} {kind} {operation.index} of {planned.operations}: "
+            f"{format_seconds(operation.seconds)}, {rate:.3g} GiB/s (needed: {needed / _GIB:.3g}){self._left()}"
         )
 
     def _left(self) -> str:

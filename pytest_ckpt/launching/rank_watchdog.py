@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from pytest_ckpt.facts.events import Beat, Failed, Hello
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.support.kernel_state import blocked_in
 from pytest_ckpt.support.units import format_seconds
@@ -27,10 +27,9 @@ _START_SECONDS = 60.0
 class _RankState:
     host: str = ""
     pid: int = 0
-    doing: dict[str, Any] = field(default_factory=dict)
+    doing: Beat | None = None
     heard: float = 0.0
     moved: float = 0.0
-    progress: Any = None
 
 
 class Watch:
@@ -44,26 +43,33 @@ class Watch:
         self._began = time.monotonic()
         self._failures: list[Failure] = []
 
-    def heard(self, event: dict[str, Any]) -> None:
+    def heard(self, event: Hello | Beat | Failed) -> None:
         """Take in an event that a rank told of itself."""
         now = time.monotonic()
-        if event["event"] == "failed":
-            names = ("host", "operation", "phase", "file", "errno", "message")
+        if isinstance(event, Failed):
             self._failures.append(
-                Failure(kind="error", rank=event.get("rank"), **{n: str(event.get(n, "")) for n in names})
+                Failure(
+                    kind="error",
+                    message=event.message,
+                    rank=event.rank,
+                    host=event.host,
+                    operation=event.operation,
+                    phase=event.phase,
+                    file=event.file,
+                    errno=event.errno,
+                )
             )
             return
-        if event.get("rank") is None:
+        if event.rank is None:
             return
-        rank = self._ranks.setdefault(event["rank"], _RankState(moved=now))
+        rank = self._ranks.setdefault(event.rank, _RankState(moved=now))
         rank.heard = now
-        if event["event"] == "hello":
-            rank.host, rank.pid, rank.moved = event["host"], event["pid"], now
+        if isinstance(event, Hello):
+            rank.host, rank.pid, rank.moved = event.host, event.pid, now
             return
-        doing = {name: event.get(name, "") for name in ("operation", "phase", "file")}
-        if event.get("waiting") or (doing, event.get("progress")) != (rank.doing, rank.progress):
+        if event.waiting or event != rank.doing:
             rank.moved = now
-        rank.doing, rank.progress = doing, event.get("progress")
+        rank.doing = event
 
     def hung(self) -> Failure | None:
         """Return the failure of a rank that has been silent or blocked for longer than the deadline."""
@@ -88,15 +94,9 @@ class Watch:
         since, number = min(late)
         state = self._ranks[number]
         others = f", and {len(late) - 1} other ranks" if len(late) > 1 else ""
-        return Failure(
-            kind="hung",
-            message=f"no progress for {format_seconds(now - since)} (--ckpt-deadline {format_seconds(self._deadline)})"
-            + others,
-            rank=number,
-            host=state.host,
-            stack=blocked_in(state.pid) if state.host == self._local_host else "",
-            **state.doing,
-        )
+        message = f"no progress for {format_seconds(now - since)} (--ckpt-deadline {format_seconds(self._deadline)})"
+        stack = blocked_in(state.pid) if state.host == self._local_host else ""
+        return _where(state, Failure(kind="hung", message=message + others, rank=number, host=state.host, stack=stack))
 
     def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
         """Return why the launch ended, or None when it ended well."""
@@ -111,13 +111,17 @@ class Watch:
             if found := pattern.search(launcher_says):
                 number = int(found["rank"])
                 state = self._ranks.get(number, _RankState())
-                return Failure(
-                    kind="killed",
-                    message=f"the process was killed by signal {found['signal']}",
-                    rank=number,
-                    host=state.host or found.groupdict().get("host", ""),
-                    **state.doing,
-                )
+                message = f"the process was killed by signal {found['signal']}"
+                host = state.host or found.groupdict().get("host", "")
+                return _where(state, Failure(kind="killed", message=message, rank=number, host=host))
         says = launcher_says.strip()[-1000:] or "it said nothing"
         started = len(self._ranks) == self._processes
         return Failure(kind="killed" if started else "launch", message=f"exit code {exit_code}: {says}")
+
+
+def _where(state: _RankState, failure: Failure) -> Failure:
+    """Return a failure with what its rank last said that it was doing."""
+    doing = state.doing
+    if doing is None:
+        return failure
+    return dataclasses.replace(failure, operation=doing.operation, phase=doing.phase, file=doing.file)

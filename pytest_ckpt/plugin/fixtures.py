@@ -12,6 +12,8 @@ import pytest
 from pytest_ckpt.config.options import command_words
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import Event
+from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import Requirement, decide, decide_observed, not_run
@@ -23,6 +25,7 @@ from pytest_ckpt.launching.progress import Progress
 from pytest_ckpt.plugin.stash import PLUGINS, RUN
 from pytest_ckpt.plugin.verdict_collector import CARRIED
 from pytest_ckpt.report.text import failure_text
+from pytest_ckpt.run.crash import keep_traceback
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -50,7 +53,7 @@ class TerminalObserver(Observer):
             self._write("\n")
             self._progress = Progress(checkpoints, self._write, live=self._reporter.isatty)
 
-    def heard(self, event: dict[str, Any]) -> None:
+    def heard(self, event: Event) -> None:
         """Show an event."""
         if self._progress:
             self._progress.heard(event)
@@ -97,7 +100,7 @@ def bench(request: pytest.FixtureRequest) -> Measurements:
     stash = request.config.stash
     bench = Measurements(stash[RUN], TerminalObserver(request.config), stash[PLUGINS])
     asked = {item.callspec.params["subject"] for item in request.session.items if _has_subject(item)}  # type: ignore[attr-defined]
-    bench.want(asked)
+    bench.want({c.subject for c in stash[RUN].plan.checkpoints if str(c.subject) in asked})
     return bench
 
 
@@ -119,6 +122,14 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
     requirement = run.catalogue[mark.args[0]]
 
     def decide_and_tell(subject: str) -> None:
+        try:
+            _decide_and_tell(subject)
+        except Exception as error:
+            sentence = keep_traceback(error, run.folder, run.redactor)
+            request.node.stash[_CARRIED] = {"crash": sentence}
+            pytest.fail(sentence, pytrace=False)
+
+    def _decide_and_tell(subject: str) -> None:
         if subject not in (known := run.subjects(requirement.id)):
             pytest.fail(f"'{subject}' is no subject of {requirement.id}; it has {', '.join(known)}", pytrace=False)
         if requirement.suite == "conformance":
@@ -127,7 +138,7 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
             raw = f"observations/{requirement.id}.{subject}.json"
         else:
             verdict, carried = _judge(requirement, subject, run, request.getfixturevalue("bench"))
-            raw = f"measurements/{subject}.json"
+            raw = f"measurements/{Subject.from_text(subject).slug}.json"
         verdict = run.waived(verdict)
         request.node.stash[_CARRIED] = {"verdict": json.dumps(to_plain(verdict)), **carried}
         names = ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
@@ -154,10 +165,10 @@ def carry(item: pytest.Item, report: pytest.TestReport) -> None:
 def _judge(
     requirement: Requirement, subject: str, run: RunContext, bench: Measurements
 ) -> tuple[Verdict, dict[str, Any]]:
-    planned = run.plan.of(subject)
+    planned = run.plan.of(Subject.from_text(subject))
     if planned.not_run:
         return not_run(requirement, subject, f"{planned.not_run}.", run.gates), {}
-    measurement = bench.measurement(subject)
+    measurement = bench.measurement(planned.subject)
     verdict = decide(requirement, measurement, run.plan.limits, run.gates)
     kind = _TIMED.get(requirement.id)
     if kind is None:

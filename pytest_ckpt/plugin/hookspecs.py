@@ -101,7 +101,7 @@ def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -
         def pytest_ckpt_after_measure(config, measurement):
             seconds = [operation.seconds for operation in measurement.of_kind("save")]
             with open("acme.jsonl", "a") as log:
-                log.write(json.dumps({"subject": measurement.subject, "save_seconds": seconds}) + "\\n")
+                log.write(json.dumps({"subject": str(measurement.subject), "save_seconds": seconds}) + "\\n")
     """
 
 

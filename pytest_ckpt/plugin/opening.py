@@ -16,6 +16,7 @@ from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, PLUGINS, REFUSED, RU
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.verdict_collector import Ledger
 from pytest_ckpt.run.context import unpack
+from pytest_ckpt.run.crash import EXIT_CRASHED, Crash
 from pytest_ckpt.run.open import open_run, preview_run
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError
@@ -57,7 +58,10 @@ def _lead(config: pytest.Config, plugins: Plugins, said: dict[str, str | None], 
         config.stash[RUN] = preview_run(settings, command, extras)
         return
     _end_on_sigterm(config)
-    config.stash[OPEN_RUN] = run = open_run(settings, command, extras, plugins.told(settings))
+    try:
+        config.stash[OPEN_RUN] = run = open_run(settings, command, extras, plugins.told(settings))
+    except Crash as crash:
+        pytest.exit(str(crash), EXIT_CRASHED)
     config.stash[RUN] = run.context
     config.pluginmanager.register(Ledger(config, run, plugins), "pytest-ckpt-ledger")
 

@@ -1,4 +1,4 @@
-"""pytest's face: hooks and nothing else. Everything heavy is imported inside them, when there is a target."""
+"""pytest's face: hooks and nothing else. Without a target only the table of options is imported."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ckpt.config.options import OPTIONS, add_options
+from pytest_ckpt.facts.options import GROUPS, OPTIONS, declaration
 from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, REFUSED, RUN
-from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_ckpt.run.context import RunContext
 
+_OURS = ("--ckpt", "--clu")
 _NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
 
 
@@ -28,10 +28,27 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare every option, on the command line and in ini files."""
-    group = parser.getgroup("ckpt", "acceptance of storage for AI checkpoints (pytest-ckpt)")
-    add_options(group.addoption)
+    groups = {name: parser.getgroup(f"ckpt {name}", f"pytest-ckpt: {name}") for name in GROUPS}
     for option in OPTIONS:
+        groups[option.group].addoption(*option.flags, **declaration(option))
         parser.addini(option.ini_name, option.help, default=None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Generator[None, object, object]:
+    """Refuse an option that looks like one of ours and is none, once every plugin has declared its own."""
+    result = yield
+    if any(word.startswith(_OURS) for word in args):
+        _, unknown = parser.parse_known_and_unknown_args(args)
+        if wrong := [word for word in unknown if word.startswith(_OURS)]:
+            from pytest_ckpt.support.errors import nearest  # noqa: PLC0415
+
+            flags = [flag for option in OPTIONS for flag in option.flags]
+            said = wrong[0].partition("=")[0]
+            raise pytest.UsageError(
+                f"{said} is no option{nearest(said, flags)}.\n  pytest --help lists the options of pytest-ckpt."
+            )
+    return result
 
 
 @pytest.hookimpl(trylast=True)
@@ -49,9 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if config.option.help or getattr(config.option, "version", 0):
         return
-    try:
-        from pytest_ckpt.plugin.opening import take_part  # noqa: PLC0415
+    from pytest_ckpt.plugin.opening import take_part  # noqa: PLC0415
+    from pytest_ckpt.support.errors import UsageError  # noqa: PLC0415
 
+    try:
         take_part(config, said, ini)
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
@@ -121,6 +139,8 @@ def _requirement(mark: pytest.Mark, run: RunContext, test: str, config: pytest.C
     said = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
     if isinstance(said, str) and said in run.catalogue:
         return said
+    from pytest_ckpt.support.errors import nearest  # noqa: PLC0415
+
     config.stash[REFUSED].append(
         f"{test} judges {said!r}, which is no requirement of this run{nearest(str(said), run.catalogue)}.\n"
         "  A plugin says its own with the hook pytest_ckpt_requirements."

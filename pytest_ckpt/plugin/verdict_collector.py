@@ -13,6 +13,7 @@ from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, quieten_benchmark
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.report.text import summary_lines
 from pytest_ckpt.run.close import ClosedRun, close_run
+from pytest_ckpt.run.crash import EXIT_CRASHED, keep_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,6 +32,7 @@ class Ledger:
         self._run = run
         self._plugins = plugins
         self._verdicts: list[Verdict] = []
+        self._crashes: list[str] = []
         self._closed: ClosedRun | None = None
         self._is_closed = False
 
@@ -43,6 +45,9 @@ class Ledger:
         carried = getattr(report, CARRIED, None)
         if carried is None or report.when != "call":
             return
+        if sentence := carried.get("crash"):
+            self._crashes.append(sentence)
+            return
         self._verdicts.append(from_plain(Verdict, json.loads(carried["verdict"])))
         add_benchmark(self._config, carried)
 
@@ -51,8 +56,10 @@ class Ledger:
         """Write the report with what there is and set the exit code of the contract."""
         undecided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         self._is_closed = True
+        if exitstatus in undecided and self._crashes:
+            exitstatus = EXIT_CRASHED
         self._closed = self._close(int(exitstatus), final=exitstatus not in undecided)
-        session.exitstatus = self._closed.document["exit_code"]
+        session.exitstatus = self._closed.document["exit_code"] if self._closed else EXIT_CRASHED
 
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
@@ -66,11 +73,19 @@ class Ledger:
                     terminalreporter.write_line(line, **markup)
                 for words in self._closed.last_words:
                     terminalreporter.write_line(words)
+            for sentence in self._crashes:
+                terminalreporter.write_line(sentence, red=True)
 
     def pytest_unconfigure(self) -> None:
         """Clean the target when pytest ended before its session did."""
         if not self._is_closed:
             self._close(int(pytest.ExitCode.INTERNAL_ERROR), final=True)
 
-    def _close(self, exit_code: int, *, final: bool) -> ClosedRun:
-        return close_run(self._run, self._verdicts, exit_code, final=final, sections=self._plugins.sections)
+    def _close(self, exit_code: int, *, final: bool) -> ClosedRun | None:
+        """Close the run; None where that broke, and then its folder can still be judged."""
+        try:
+            return close_run(self._run, self._verdicts, exit_code, final=final, sections=self._plugins.sections)
+        except Exception as error:
+            context = self._run.context
+            self._crashes.append(keep_traceback(error, context.folder, context.redactor))
+            return None

@@ -166,7 +166,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
     folders = (run.files.facts.checkpoint_folder for run in result.runs)
     document = make_document(
         run={
-            "id": f"{result.system} {shards.subject}",
+            "id": f"{result.system} {shards.name}",
             "version": __version__,
             "started": result.runs[0].started or "1970-01-01T00:00:00",
             "finished": result.runs[-1].ended or None,

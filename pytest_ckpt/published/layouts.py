@@ -47,7 +47,7 @@ def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, folder_n
     if len(fitting) == 1 or (fitting and facts.processes):
         return Recognized(layout=fitting[0], source="records" if named else "bytes")
     if fitting:
-        names = " or ".join(found.subject for found in fitting)
+        names = " or ".join(found.name for found in fitting)
         because = f"Neither the processes nor the size of a checkpoint are recorded: it is {names}."
     else:
         because = _misfit(named, facts.processes, amount, highest_rank)
@@ -71,7 +71,7 @@ def _misfit(named: Model | None, processes: int | None, amount: int | None, high
         seen.append(f"checkpoints of {format_bytes(amount)}")
     models = [named] if named else list(MODELS.values())
     known = ", ".join(
-        f"{found.subject} {format_bytes(found.bytes)} by {format_count(found.processes)}"
+        f"{found.name} {format_bytes(found.bytes)} by {format_count(found.processes)}"
         for found in _layouts(models, None)
     )
     return f"It has {' and '.join(seen)}, which no layout of the workload has ({known})."

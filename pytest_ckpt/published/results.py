@@ -64,7 +64,7 @@ def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[R
     groups: dict[tuple[str, str, str], list[tuple[Run, list[Message]]]] = {}
     seen: dict[tuple[str, tuple[float, ...]], Run] = {}
     for run, messages in runs:
-        group = groups.setdefault((*_origin(run), run.layout.subject), [])
+        group = groups.setdefault((*_origin(run), run.layout.name), [])
         times = tuple(o.seconds for o in run.operations)
         first = seen.setdefault((run.started, times), run)
         if first is not run and len(times) >= _MOST_ALIKE:
@@ -80,7 +80,7 @@ def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[R
     for group in groups.values():
         ordered = sorted((run for run, _ in group), key=lambda r: (r.started, str(r.folder)))
         results.append(_result(ordered, tuple(m for _, messages in group for m in messages), top))
-    return sorted(results, key=lambda r: (r.system, r.layout.full_bytes, r.layout.subject))
+    return sorted(results, key=lambda r: (r.system, r.layout.full_bytes, r.layout.name))
 
 
 def _origin(run: Run) -> tuple[str, str]:
@@ -107,7 +107,7 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
     hosts = max((run.files.facts.hosts for run in runs), key=len)
     count = max(run.files.facts.host_count or 0 for run in runs)
     measurement = Measurement(
-        subject=shards.subject,
+        subject=shards.subject(),
         model=shards.model.name,
         mode=shards.mode,
         processes=shards.processes,

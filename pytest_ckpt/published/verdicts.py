@@ -39,7 +39,7 @@ def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits
         "COLD": _cold(result),
         "DURABLE-CALLS": _durable(result),
     }.get(requirement.id, NOT_TESTED)
-    verdict = not_run(requirement, result.measurement.subject, because, gates)
+    verdict = not_run(requirement, str(result.measurement.subject), because, gates)
     return replace(verdict, detail="\n".join(_readings_text(result))) if requirement.id == "COLD" else verdict
 
 
@@ -49,7 +49,7 @@ def _time(
     measurement, figures = result.measurement, result.figures[kind]
     if not figures.operations and not figures.planned:
         because = f"The result holds no {kind}: those are another run's."
-        return not_run(requirement, measurement.subject, because, gates)
+        return not_run(requirement, str(measurement.subject), because, gates)
     if figures.operations == figures.planned:
         measurement = replace(measurement, operations_planned=figures.operations)
     verdict = decide(requirement, measurement, limits, gates)
@@ -102,12 +102,12 @@ def _straggler(result: Result, requirement: Requirement, limits: ClusterLimits, 
         because = (
             "With checkpoint.rank_sync every rank waits for the slowest before it stops its clock: none has its own."
         )
-        return not_run(requirement, measurement.subject, because, gates)
+        return not_run(requirement, str(measurement.subject), because, gates)
     complete = tuple(o for o in measurement.operations if o.basis == ALL_RANKS)
     if not complete:
         held = max(run.rank_count for run in result.runs)
         because = f"Only {format_count(held)} of {format_count(measurement.processes)} ranks recorded their times."
-        return not_run(requirement, measurement.subject, because, gates)
+        return not_run(requirement, str(measurement.subject), because, gates)
     verdict = decide(requirement, replace(measurement, operations=complete), limits, gates)
     left_out = len(measurement.operations) - len(complete)
     if not left_out:

@@ -20,6 +20,7 @@ def main() -> int:
     """Run the job that rank 0 reads; return the exit code of this rank."""
     # A rank must not go on writing when the process that started it is gone.
     die_with_parent()
+    from pytest_ckpt.facts.events import Ready  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity, beat_seconds, write_event  # noqa: PLC0415
 
     activity = Activity()
@@ -40,7 +41,7 @@ def main() -> int:
             )
         activity.report_every(beat_seconds(job.deadline_seconds))
         if group.rank == 0:
-            write_event(1, {"event": "ready"})
+            write_event(1, Ready())
         if job.tasks:
             _measure(group, activity, job)
         else:
@@ -68,17 +69,18 @@ def _receive(group: Group) -> Job:
 
 
 def _measure(group: Group, activity: Activity, job: Job) -> None:
+    from pytest_ckpt.facts.events import Imported  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.factory import engine_maker  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import write_event  # noqa: PLC0415
 
-    activity.begin("import of the engine")
+    activity.begin(None, "import")
     for make in {task.make for task in job.tasks}:
         engine_maker(make)
     group.wait()
     from pytest_ckpt.ranks.loop import MeasurementLoop  # noqa: PLC0415
 
     if group.rank == 0:
-        write_event(1, {"event": "imported"})
+        write_event(1, Imported())
     for task in job.tasks:
         MeasurementLoop(group, activity, task, Path(job.folder), job.options).run()
 

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import (
+    DurabilityCounted,
+    IntegrityCompared,
+    MeasurementBegun,
+    MeasurementDone,
+    PatternMeasured,
+)
 from pytest_ckpt.facts.measurement import DataEffect, Operation, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, Fault, Integrity
 from pytest_ckpt.ranks.content.generator import Content, content_seed
@@ -57,7 +63,7 @@ class MeasurementLoop:
         self._activity = activity
         self._task = task
         self._options = options
-        self._folder = folder / task.subject
+        self._folder = folder / task.subject.slug
         self._layout = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
         self._shard = self._layout.rank(group.rank)
         self._do = Operations(group, activity, task.subject, self._shard, self._folder)
@@ -68,15 +74,16 @@ class MeasurementLoop:
     def run(self) -> None:
         """Measure, verify, remove what was written (unless it is to be kept)."""
         task, do = self._task, self._do
-        do.tell("measuring")
-        with do.stage("prepare", "prepare"):
+        do.tell(MeasurementBegun(subject=task.subject))
+        with do.stage("prepare", do.all("prepare")):
             make_folder(self._folder)
             self._group.wait()
             engine = self._engine(constant=False)
             cache = HostCache(self._group, self._activity, self._folder)
         self._save_all(engine)
         engine.release()
-        do.tell("durability", durability=to_plain(do.durability()))
+        if durability := do.durability():
+            do.tell(DurabilityCounted(subject=task.subject, durability=durability))
         self._load_all(engine, cache)
         engine.release()
         facts = _joined(self._group.gather(engine.facts()))
@@ -109,26 +116,28 @@ class MeasurementLoop:
         gauges = self._group.gather(cache.gauge)
         ranks = self._group.gather(self._rank_facts())
         if not task.keep:
-            with do.stage("remove", "remove"):
+            with do.stage("remove", do.all("remove")):
                 for checkpoint in self._kept:
                     do.unlink(checkpoint)
                 do.remove_folders(self._kept, also_own=True)
         found = self._found
         readings = tuple(found.readings.values())
         do.tell(
-            "measured",
-            cache=to_plain(cache_facts(task.drop_caches, found.drops, readings, gauges, found.worst_resident)),
-            ranks=to_plain(ranks),
-            engine_facts=facts,
-            retention=to_plain(found.retention),
-            data=to_plain(found.data),
-            stages=do.stages,
+            MeasurementDone(
+                subject=task.subject,
+                cache=cache_facts(task.drop_caches, found.drops, readings, gauges, found.worst_resident),
+                ranks=tuple(ranks),
+                engine_facts=facts,
+                retention=found.retention,
+                data=found.data,
+                stages=do.stages,
+            )
         )
 
     def _engine(self, *, constant: bool, aside: str = "") -> Engine:
         """Return the engine of this rank's own files; ``aside`` gives it other content than the subject's."""
         task = self._task
-        seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else task.subject)
+        seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject))
         content = Content(seed, compressible=task.compressible, constant=constant)
         return self._made(self._shard, content, self._options)
 
@@ -136,7 +145,7 @@ class MeasurementLoop:
         """Measure what takes hours and space; what is not to be kept makes room for it."""
         task, do = self._task, self._do
         if not task.keep:
-            with do.stage("remove", "remove"):
+            with do.stage("remove", do.all("remove")):
                 for checkpoint in self._kept:
                     do.unlink(checkpoint)
                 do.remove_folders(self._kept, also_own=False)
@@ -148,18 +157,19 @@ class MeasurementLoop:
             run.near_full(Content(content_seed(task.seed, f"{task.subject}/ballast")), task.near_full_bytes)
         else:
             reason = "The volume was not to be filled: that is asked for with --ckpt-near-full."
-            do.tell("pattern", name="near_full", not_run=reason)
+            do.tell(PatternMeasured(subject=task.subject, name="near_full", not_run=reason))
         engine.release()
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
         """Return what loads a shard that this or another rank wrote."""
-        content = Content(content_seed(self._task.seed, self._task.subject), compressible=self._task.compressible)
+        content = Content(content_seed(self._task.seed, str(self._task.subject)), compressible=self._task.compressible)
         return self._made(shard, content, options)
 
     def _made(self, shard: RankLayout, content: Content, options: EngineOptions) -> Engine:
-        return engine_maker(self._task.make)(
+        engine: Engine = engine_maker(self._task.make)(
             shard=shard, content=content, group=self._group, activity=self._activity, options=options
         )
+        return engine
 
     def _save_all(self, engine: Engine) -> None:
         task, do = self._task, self._do
@@ -211,7 +221,7 @@ class MeasurementLoop:
             fault_count=found.fault_count,
             faults=tuple(found.faults),
         )
-        self._do.tell("integrity", integrity=to_plain(integrity))
+        self._do.tell(IntegrityCompared(subject=self._task.subject, integrity=integrity))
 
     def _data_effect(self, cache: HostCache) -> DataEffect | None:
         """Save and load unique and constant data in turns: does content change the storage's speed?"""
@@ -250,7 +260,7 @@ class MeasurementLoop:
     def _drop(self, cache: HostCache, files: Sequence[Path], *, again: bool = False) -> None:
         """Drop what this rank is about to read; ``again`` says that it may have been read before."""
         task, found = self._task, self._found
-        with self._do.stage("drop caches", "drop caches"):
+        with self._do.stage("drop caches", self._do.all("drop caches")):
             readings = cache.readings(self._shard.bytes, task.operations)
             way = ""
             if task.drop_caches != "never":

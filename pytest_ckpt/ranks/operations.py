@@ -8,11 +8,12 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import OperationDone, OperationStarted
 from pytest_ckpt.facts.measurement import Operation
 from pytest_ckpt.facts.proofs import Durability, Fault
+from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.ranks.engines.protocol import Check, Clock, Engine, Loader
 from pytest_ckpt.ranks.process.activity import write_event
 from pytest_ckpt.ranks.process.job import checkpoint_name, partial_name
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from pytest_ckpt.facts.events import Event
     from pytest_ckpt.facts.measurement import OperationKind
+    from pytest_ckpt.facts.subject import Action, Scenario, Stage, Subject
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import HostCache
@@ -48,10 +51,10 @@ class Operations:
     An operation that is not ``counted`` is none of the subject's saves and loads: it answers a question beside them.
     """
 
-    def __init__(self, group: Group, activity: Activity, subject: str, shard: RankLayout, folder: Path) -> None:
+    def __init__(self, group: Group, activity: Activity, subject: Subject, shard: RankLayout, folder: Path) -> None:
         self._group = group
         self._activity = activity
-        self._subject = subject
+        self.subject = subject
         self._shard = shard
         self._folder = folder
         self._saved: list[Own] = []
@@ -66,24 +69,25 @@ class Operations:
         *,
         counted: bool = True,
         meanwhile: Callable[[threading.Event], None] | None = None,
-        name: str = "",
+        at: OperationRef | None = None,
         content: int = 0,
         takes_part: bool = True,
         stage: str = "probes",
     ) -> Operation | None:
         """Save a checkpoint: every rank that takes part its files, then rank 0 commits.
 
-        ``meanwhile`` runs beside it on this rank; its event is set when the save is over. ``content`` is the number of
-        the content where it is not the checkpoint's. The time of a save that is not counted belongs to ``stage``.
+        ``at`` names the save where it is none of the subject's own. ``meanwhile`` runs beside it on this rank;
+        its event is set when the save is over. ``content`` is the number of the content where it is not the
+        checkpoint's. The time of a save that is not counted belongs to ``stage``.
         """
-        name = name or f"save {checkpoint}"
-        with self.stage("content", f"{name}: content"):
+        at = at or OperationRef(subject=self.subject, action="save", index=checkpoint)
+        with self.stage("content", at.at("content")):
             if takes_part:
                 engine.fill(content or checkpoint)
         partial, final = self._folder / partial_name(checkpoint), self._folder / checkpoint_name(checkpoint)
         clock = Clock(activity=self._activity)
         beside = _Beside(meanwhile) if meanwhile else None
-        self._start(name, tell=counted or stage == "endurance")
+        self._start(at, tell=counted or stage == "endurance")
         start = time.perf_counter()
         if beside:
             beside.start()
@@ -130,15 +134,15 @@ class Operations:
         checkpoint: int,
         *,
         counted: bool = True,
-        name: str = "load",
+        scenario: Scenario = "",
         files: Iterable[ShardFile] | None = None,
     ) -> Loaded:
         """Load a checkpoint as load ``number``, in the engine's steps; between them every byte is compared.
 
         ``files`` are those that the engine reads where they are not this rank's own.
         """
-        name = f"{name} {number}"
-        with self.stage("residency", f"{name}: residency"):
+        at = OperationRef(subject=self.subject, scenario=scenario, action="load", index=number)
+        with self.stage("residency", at.at("residency")):
             resident = cache.resident(self.paths(checkpoint, files))
             steps = self._group.largest(engine.load_steps())
         folder = self._folder / checkpoint_name(checkpoint)
@@ -146,13 +150,13 @@ class Operations:
         seconds, loaded_bytes = [], 0
         checks: list[Check] = []
         for step in range(steps):
-            self._start(name, tell=counted and step == 0)
+            self._start(at, tell=counted and step == 0)
             start = time.perf_counter()
             loaded_bytes += engine.load(folder, step, clock)
             seconds.append(time.perf_counter() - start)
             # Nobody compares while somebody still reads: that would leave the storage to fewer ranks.
             self._group.wait()
-            with self.stage("verify", f"{name}: verify"):
+            with self.stage("verify", at.at("verify")):
                 checks.append(engine.verify(checkpoint))
         own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
         operation = self._finish("load", number, checkpoint, own, counted=counted)
@@ -174,7 +178,7 @@ class Operations:
 
     def delete(self, checkpoint: int) -> float:
         """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""
-        self._start(f"delete {checkpoint}", tell=False)
+        self._start(OperationRef(subject=self.subject, action="delete", index=checkpoint), tell=False)
         start = time.perf_counter()
         self.unlink(checkpoint)
         self._group.wait()
@@ -219,24 +223,32 @@ class Operations:
         )
 
     @contextmanager
-    def stage(self, stage: str, doing: str) -> Iterator[None]:
-        """Add the seconds inside, on this rank's clock, to a stage of the measurement."""
-        if doing:
-            self._activity.begin(f"{self._subject} {doing}")
+    def stage(self, spent_on: str, at: OperationRef | None) -> Iterator[None]:
+        """Add the seconds inside, on this rank's clock, to a stage of the measurement; ``at`` is what the rank does."""
+        if at:
+            self._activity.begin(at)
         start = time.perf_counter()
         yield
-        self._spent(stage, time.perf_counter() - start)
+        self._spent(spent_on, time.perf_counter() - start)
 
-    def tell(self, event: str, **facts: Any) -> None:
+    def all(self, stage: Stage, scenario: Scenario = "", level: float = 0.0) -> OperationRef:
+        """Return the reference of a stage that is of no single operation."""
+        return OperationRef(subject=self.subject, scenario=scenario, stage=stage, level=level)
+
+    def one(self, scenario: Scenario, action: Action, index: int, level: float = 0.0) -> OperationRef:
+        """Return the reference of an operation of a scenario."""
+        return OperationRef(subject=self.subject, scenario=scenario, action=action, index=index, level=level)
+
+    def tell(self, event: Event) -> None:
         """Let rank 0 tell the controller."""
         if self._group.rank == 0:
-            write_event(1, {"event": event, "subject": self._subject, **facts})
+            write_event(1, event)
 
-    def _start(self, name: str, *, tell: bool) -> None:
-        self._activity.begin(f"{self._subject} {name}")
+    def _start(self, at: OperationRef, *, tell: bool) -> None:
+        self._activity.begin(at)
         if tell:
-            self.tell("start", operation=name)
-        with self.stage("wait", ""):
+            self.tell(OperationStarted(operation=at))
+        with self.stage("wait", None):
             self._group.start_together()
 
     def _finish(
@@ -249,7 +261,7 @@ class Operations:
         operation = combine(kind, index, checkpoint, all_own)
         self._spent(f"{kind}s" if counted else stage, operation.seconds)
         if counted:
-            self.tell("operation", operation=to_plain(operation))
+            self.tell(OperationDone(subject=self.subject, operation=operation))
         return operation
 
     def _faults(self, checks: Iterable[Check], checkpoint: int) -> list[Fault]:

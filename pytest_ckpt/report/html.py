@@ -15,6 +15,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.report import charts, overview, view
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
@@ -157,6 +159,7 @@ def _environment() -> jinja2.Environment:
         "overstated": _or_dash(share),
         "moment": _or_dash(moment_text),
         "dash": _or_dash(str),
+        "operation_name": lambda plain: str(from_plain(OperationRef, plain)) if plain else "",
         "in_short": view.names_in_short,
         "shortened": _shortened,
         "command": shlex.join,

@@ -93,7 +93,7 @@ def close_run(
         environment=context.environment,
         stages=_stages(run, measurements, observations, total=total, clean_up=time.monotonic() - began),
         left_behind=left_behind,
-        system=run.system,
+        system=context.system,
         catalogue=context.catalogue,
     )
     redactor = context.redactor
@@ -127,7 +127,7 @@ def _stages(
 
 def _measurements(context: RunContext) -> list[Measurement]:
     """Return what has been measured, in the order of the plan."""
-    files = [context.folder / "measurements" / f"{c.subject}.json" for c in context.plan.checkpoints]
+    files = [context.folder / "measurements" / f"{c.subject.slug}.json" for c in context.plan.checkpoints]
     return [read_measurement(file) for file in files if file.exists()]
 
 

@@ -27,7 +27,8 @@ class RunContext(LaunchContext):
     """The inputs of a run.
 
     ``settings`` have the suites that the gates choose, ``started`` is a time in ISO 8601, ``environment`` describes
-    hosts, target and versions, ``catalogue`` holds the requirements, those of plugins among them.
+    hosts, target and versions, ``system`` is what the vendor says of the storage, ``catalogue`` holds the requirements,
+    those of plugins among them.
     """
 
     started: str
@@ -35,6 +36,7 @@ class RunContext(LaunchContext):
     gates: Gates
     waivers: tuple[Waiver, ...]
     environment: dict[str, Any]
+    system: dict[str, Any] | None = None
     catalogue: Mapping[str, Requirement] = dataclasses.field(default_factory=lambda: REQUIREMENTS)
 
     @property
@@ -58,7 +60,7 @@ class RunContext(LaunchContext):
         asked = self.catalogue[requirement]
         if asked.suite == "conformance":
             return [c.subject for c in asked_checks(asked, self.settings, self.gates)]
-        return [c.subject for c in self.plan.checkpoints]
+        return [str(c.subject) for c in self.plan.checkpoints]
 
     def waived(self, verdict: Verdict) -> Verdict:
         """Return a verdict, waived where the run's waivers cover it."""
@@ -83,6 +85,8 @@ class RunContext(LaunchContext):
                 "small_folder": small.path if small else None,
                 "small_identity": small.identity if small else (),
                 "extras": self.extras,
+                "settings": self.settings.origins,
+                "system": self.system,
             }
         )
         return plain

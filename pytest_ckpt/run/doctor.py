@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher
@@ -108,7 +109,7 @@ def _plan(settings: Settings, target: Target) -> tuple[Finding, Plan | None]:
         plan = plan_run(settings, file_system=target.file_system, is_local=target.is_local)
     except UsageError as error:
         return Finding(name="plan", can=False, needed=True, says=error.what, remedy=error.remedy), None
-    runs = ", ".join(c.subject for c in plan.runnable)
+    runs = ", ".join(str(c.subject) for c in plan.runnable)
     if not runs:
         why = "; ".join(f"{c.subject}: {c.not_run}" for c in plan.checkpoints)
         remedy = "Choose another --ckpt-model or --ckpt-mode, or more --ckpt-processes."
@@ -116,13 +117,13 @@ def _plan(settings: Settings, target: Target) -> tuple[Finding, Plan | None]:
     return Finding(name="plan", can=True, needed=True, says=runs), plan
 
 
-def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, list[dict[str, Any]]]:
+def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, list[HostFacts]]:
     """Start as many ranks as a run would, without torch, and let them introduce themselves."""
-    hosts: list[dict[str, Any]] = []
+    hosts: list[HostFacts] = []
 
-    def heard(event: dict[str, Any]) -> None:
-        if event["event"] == "hosts":
-            hosts.extend(event["hosts"])
+    def heard(event: Event) -> None:
+        if isinstance(event, HostsSeen):
+            hosts.extend(event.hosts)
 
     remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-processes."
     try:
@@ -135,32 +136,32 @@ def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, li
     if failure or not hosts:
         says = describe_failure(failure) if failure else "no rank answered"
         return Finding(name="MPI launch", can=False, needed=True, says=redactor.text(says), remedy=remedy), []
-    blind = [h["host"] for h in hosts if not h["target_is_folder"]]
+    blind = [h.host for h in hosts if not h.target_is_folder]
     if blind:
         says = f"{target} is no folder on {', '.join(blind)}"
         return Finding(
             name="MPI launch", can=False, needed=True, says=says, remedy="Mount the storage on every host alike."
         ), hosts
-    names = ", ".join(h["host"] for h in hosts)
+    names = ", ".join(h.host for h in hosts)
     says = f"{settings.processes} ranks on {names}; {launcher.version}"
     return Finding(name="MPI launch", can=True, needed=True, says=redactor.text(says)), hosts
 
 
-def _cores(settings: Settings, hosts: list[dict[str, Any]]) -> Finding:
+def _cores(settings: Settings, hosts: list[HostFacts]) -> Finding:
     if not hosts:
         return _unknown("cores", "no rank was started")
-    tight = [h for h in hosts if len(h["ranks"]) > h["cores"]]
-    says = "; ".join(f"{h['host']}: {len(h['ranks'])} ranks, {h['cores']} cores" for h in tight or hosts)
+    tight = [h for h in hosts if len(h.ranks) > h.cores]
+    says = "; ".join(f"{h.host}: {len(h.ranks)} ranks, {h.cores} cores" for h in tight or hosts)
     if not tight:
         return Finding(name="cores", can=True, needed=False, says=says)
     remedy = "Use more hosts (--ckpt-hosts): ranks that share cores may be slower than the storage."
     return Finding(name="cores", can=False, needed=False, says=says, remedy=remedy)
 
 
-def _memory(plan: Plan | None, hosts: list[dict[str, Any]]) -> Finding:
+def _memory(plan: Plan | None, hosts: list[HostFacts]) -> Finding:
     if not hosts:
         return _unknown("memory", "no rank was started")
-    says = "; ".join(f"{h['host']}: {format_bytes(h['memory_available_bytes'])} available" for h in hosts)
+    says = "; ".join(f"{h.host}: {format_bytes(h.memory_available_bytes)} available" for h in hosts)
     if plan is None:
         return Finding(name="memory", can=True, needed=True, says=says + _UNPLANNED)
     return _tried("memory", says, lambda: preflight.check_memory(plan, tuple(hosts)))

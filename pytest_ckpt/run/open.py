@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import os
 import secrets
 import shlex
 import shutil
@@ -15,14 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.system_description import read_system
+from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.judging.catalogue import Requirement, extended
 from pytest_ckpt.launching.launch_context import OwnFolder
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
 from pytest_ckpt.run.context import RunContext
+from pytest_ckpt.run.crash import Crash, keep_traceback
 from pytest_ckpt.run.environment import versions
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
 from pytest_ckpt.targets.posix.run_folder import RunFolder, leftovers
 
@@ -40,14 +44,12 @@ _REMOVE_SECONDS = 120.0
 class OpenRun:
     """A run as its controller has it, until it is closed.
 
-    ``notices`` are sentences for the person who started it, ``system`` what the vendor says of the storage, ``began``
-    the monotonic second in which opening began.
+    ``notices`` are sentences for the person who started it, ``began`` the monotonic second in which opening began.
     """
 
     context: RunContext
     notices: tuple[str, ...] = ()
     signer: Signer | None = None
-    system: dict[str, Any] | None = None
     began: float
     preflight_seconds: float = 0.0
 
@@ -58,10 +60,29 @@ def open_run(
     extras: Sequence[Requirement] = (),
     plugins: Sequence[dict[str, Any]] = (),
 ) -> OpenRun:
-    """Check everything, then make the run folder and the folder on the target. Raises UsageError.
+    """Check everything, then make the run folder and the folder on the target. Raises UsageError and Crash.
 
-    ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told.
+    ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told. Whatever ends this
+    early, Ctrl-C too: nothing that was made is left but the file of a crash.
     """
+    folder = Path(settings.report).expanduser().absolute()
+    try:
+        return _open(settings, command, extras, plugins, folder)
+    except UsageError:
+        raise
+    except Exception as error:
+        redactor = Redactor.of(os.environ, [*(o.value for o in settings.origins), *command])
+        # A folder that is still there is that of an earlier run.
+        raise Crash(keep_traceback(error, None if folder.exists() else folder, redactor)) from error
+
+
+def _open(
+    settings: Settings,
+    command: Sequence[str],
+    extras: Sequence[Requirement],
+    plugins: Sequence[dict[str, Any]],
+    folder: Path,
+) -> OpenRun:
     began = time.monotonic()
     run_id = _new_id()
     signer = _check_evidence(settings)
@@ -70,13 +91,12 @@ def open_run(
     with contextlib.ExitStack() as scratch, contextlib.ExitStack() as undo:
         probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
         checked = preflight.check(settings, run_id, probe=probe, catalogue=extended(extras))
-        folder = Path(settings.report).expanduser().absolute()
         target = _create(checked.target, run_id, undo)
         second = find_second_client(settings, checked.target, target.path, checked.launcher)
         small = (
             _create(Path(settings.full_target).expanduser().absolute(), run_id, undo) if settings.full_target else None
         )
-        if aside := _make_report_folder(settings, folder):
+        if aside := _make_report_folder(settings, folder, undo):
             notices.append(f"the report of an earlier run is now {aside}")
         for leftover in leftovers(checked.target):
             notices.append(
@@ -86,7 +106,16 @@ def open_run(
         if probe.exists():
             shutil.copytree(probe, folder / "launches" / "probe")
         context = _context(
-            settings, command, checked, run_id, extras, target=target, small=small, second=second, plugins=plugins
+            settings,
+            command,
+            checked,
+            run_id,
+            extras,
+            target=target,
+            small=small,
+            second=second,
+            plugins=plugins,
+            system=system,
         )
         hide = context.redactor.plain
         write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
@@ -96,7 +125,6 @@ def open_run(
         context=context,
         notices=tuple(notices),
         signer=signer,
-        system=system,
         began=began,
         preflight_seconds=time.monotonic() - began,
     )
@@ -119,10 +147,11 @@ def _create(target: Path, run_id: str, undo: contextlib.ExitStack) -> OwnFolder:
     return OwnFolder(path=folder.path, identity=folder.identity)
 
 
-def _make_report_folder(settings: Settings, folder: Path) -> Path | None:
-    """Make the report folder; return where that of an earlier run is now."""
+def _make_report_folder(settings: Settings, folder: Path, undo: contextlib.ExitStack) -> Path | None:
+    """Make the report folder, which ``undo`` removes again; return where that of an earlier run is now."""
     try:
         aside = preflight.set_aside(folder)
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
         (folder / "measurements").mkdir(parents=True)
     except OSError as error:
         raise UsageError(
@@ -143,6 +172,7 @@ def _context(
     small: OwnFolder | None = None,
     second: SecondClient | None = None,
     plugins: Sequence[dict[str, Any]] = (),
+    system: dict[str, Any] | None = None,
 ) -> RunContext:
     return RunContext(
         run_id=run_id,
@@ -159,13 +189,14 @@ def _context(
         gates=checked.gates,
         waivers=checked.waivers,
         environment={
-            "hosts": list(checked.hosts),
+            "hosts": [to_plain(host) for host in checked.hosts],
             "target": checked.target_facts,
             "versions": versions(),
             "launcher": checked.launcher.version,
             **({"second_client": second.description} if second else {}),
             **({"plugins": list(plugins)} if plugins else {}),
         },
+        system=system,
         catalogue=extended(extras),
     )
 

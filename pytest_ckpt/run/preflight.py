@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
+from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
 from pytest_ckpt.judging.grading import known_subjects
@@ -18,6 +19,7 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.launching.second_client import check_second_mount
 from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.environment import target_facts
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 # Rounding must not make a proposed scale too large.
 _SLACK = 0.99
 _SMALLEST_SCALE = 1e-6
-_OURS = ("session.json", "report.json")
+_OURS = ("session.json", "report.json", CRASH_FILE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +53,7 @@ class Preflight:
     target: Path
     plan: Plan
     launcher: Launcher
-    hosts: tuple[dict[str, Any], ...]
+    hosts: tuple[HostFacts, ...]
     target_facts: dict[str, Any]
 
 
@@ -95,7 +97,7 @@ def check(
     if settings.measures:
         check_space(plan, settings, facts["free_bytes"])
     launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
-    hosts: tuple[dict[str, Any], ...] = ()
+    hosts: tuple[HostFacts, ...] = ()
     if probe and plan.runnable and settings.measures:
         hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)
         check_memory(plan, hosts)
@@ -176,19 +178,19 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
     )
 
 
-def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
+def check_memory(plan: Plan, hosts: tuple[HostFacts, ...]) -> None:
     """Refuse a plan whose ranks do not fit the memory of their hosts."""
     for planned in plan.runnable:
         ranks = planned.rank_memory_bytes
         for host in hosts:
-            need = sum(ranks[r] for r in host["ranks"] if r < len(ranks))
-            there = host["memory_available_bytes"]
+            need = sum(ranks[r] for r in host.ranks if r < len(ranks))
+            there = host.memory_available_bytes
             if need > there:
-                state = sum(planned.state_bytes[r] for r in host["ranks"] if r < len(ranks))
+                state = sum(planned.state_bytes[r] for r in host.ranks if r < len(ranks))
                 rehearse = _rehearse(_scale_that_fits(planned.layout.scale, need, state, there))
                 ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model", rehearse)
                 raise UsageError(
-                    f"Too little memory on {host['host']}: {planned.layout.processes} ranks for "
+                    f"Too little memory on {host.host}: {planned.layout.processes} ranks for "
                     f"{planned.subject} need {format_bytes(need)} there, and {format_bytes(there)} are available.",
                     ", or ".join(filter(None, ways)) + ".",
                 )
@@ -196,13 +198,13 @@ def check_memory(plan: Plan, hosts: tuple[dict[str, Any], ...]) -> None:
 
 def _see_hosts(
     settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Path, folder: Path
-) -> tuple[dict[str, Any], ...]:
+) -> tuple[HostFacts, ...]:
     processes = max(c.layout.processes for c in plan.runnable)
-    hosts: list[dict[str, Any]] = []
+    hosts: list[HostFacts] = []
 
-    def heard(event: dict[str, Any]) -> None:
-        if event["event"] == "hosts":
-            hosts.extend(event["hosts"])
+    def heard(event: Event) -> None:
+        if isinstance(event, HostsSeen):
+            hosts.extend(event.hosts)
 
     job = Job(processes=processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
@@ -214,7 +216,7 @@ def _see_hosts(
             f"MPI cannot start {processes} ranks: {says}",
             f"Try it by hand: {command} </dev/null - or name another launcher with --ckpt-launcher.",
         )
-    blind = [h["host"] for h in hosts if not h["target_is_folder"]]
+    blind = [h.host for h in hosts if not h.target_is_folder]
     if blind:
         raise UsageError(
             f"--ckpt-target {target} is no folder on {', '.join(blind)}.", "Mount the storage on every host alike."

@@ -216,7 +216,7 @@ class Demand:
     ``copies`` copies of the model fit the cluster; one is written, and after a failure all of them read.
     """
 
-    subject: str
+    layout: str
     save_limit_seconds: float
     load_limit_seconds: float
     save_bytes_per_second: float
@@ -240,7 +240,7 @@ def demand(layout: Layout, limits: ClusterLimits) -> Demand:
     save_rate = layout.cluster_bytes / limits.save_limit_seconds
     copies = max(1, limits.accelerators // layout.model.processes_per_copy)
     return Demand(
-        subject=layout.subject,
+        layout=layout.name,
         save_limit_seconds=limits.save_limit_seconds * share,
         load_limit_seconds=limits.load_limit_seconds * share,
         save_bytes_per_second=layout.full_bytes / limits.save_limit_seconds,

@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
+from pytest_ckpt.facts.subject import DEFAULT_ENGINE, Subject
 from pytest_ckpt.sizing.architectures import MODELS, PARAMETERS_SHARDED, Model
 from pytest_ckpt.support.errors import UsageError, nearest
 
@@ -95,10 +96,14 @@ class Layout:
     scale: float
 
     @property
-    def subject(self) -> str:
-        """The name under which results stand: ``llama3-8b-full``, ``llama3-70b-subset``, ``llama3-8b-open-16``."""
-        suffix = f"-{self.processes}" if self.mode == "open" else ""
-        return f"{self.model.name}-{self.mode}{suffix}"
+    def name(self) -> str:
+        """What it is called: ``llama3-8b-full``, ``llama3-70b-subset``, ``llama3-8b-open-16``."""
+        return self.subject().layout
+
+    def subject(self, engine: str = DEFAULT_ENGINE) -> Subject:
+        """Return what a measurement of this layout is of; its scale is no part of it."""
+        processes = self.processes if self.mode == "open" else None
+        return Subject(model=self.model.name, mode=self.mode, processes=processes, engine=engine)
 
     @property
     def cluster_processes(self) -> int:
@@ -144,7 +149,7 @@ class Layout:
     def rank(self, rank: int) -> RankLayout:
         """Return what rank ``rank`` writes. Raises IndexError outside 0..processes-1."""
         if not 0 <= rank < self.processes:
-            raise IndexError(f"rank {rank} of {self.subject}, which has ranks 0..{self.processes - 1}")
+            raise IndexError(f"rank {rank} of {self.name}, which has ranks 0..{self.processes - 1}")
         return _rank_layout(self, rank)
 
     def ranks(self) -> tuple[RankLayout, ...]:

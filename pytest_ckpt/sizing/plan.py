@@ -18,6 +18,7 @@ from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.subject import Subject
 
 SCHEMA = "pytest-ckpt/plan/1"
 
@@ -55,9 +56,9 @@ class PlannedCheckpoint:
     beside: tuple[str, ...]
 
     @property
-    def subject(self) -> str:
-        """The name under which the measurement is judged."""
-        return self.layout.subject
+    def subject(self) -> Subject:
+        """What the measurement is of."""
+        return self.layout.subject(self.engine.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,8 +78,8 @@ class Plan:
         """Free space that the run needs: that of its largest measurement, each is removed before the next."""
         return max((c.space_bytes for c in self.runnable), default=0)
 
-    def of(self, subject: str) -> PlannedCheckpoint:
-        """Return the measurement of that name."""
+    def of(self, subject: Subject) -> PlannedCheckpoint:
+        """Return the measurement of that subject."""
         return next(c for c in self.checkpoints if c.subject == subject)
 
     def to_plain(self, *, ranks: bool = False) -> dict[str, Any]:
@@ -228,7 +229,7 @@ def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
 def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str, Any]:
     shards = planned.layout
     plain = {
-        "subject": planned.subject,
+        "subject": str(planned.subject),
         "model": shards.model.name,
         "mode": shards.mode,
         "processes": shards.processes,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pytest_ckpt.sizing.architectures import PARAMETERS_SHARDED
 from pytest_ckpt.sizing.models import Layout, RankLayout
@@ -29,7 +30,7 @@ class Reading:
     ``not_run`` is why these ranks cannot be it.
     """
 
-    name: str
+    name: Literal["storm", "shifted", "joined", "split"]
     says: str = ""
     pieces: tuple[tuple[Piece, ...], ...] = ()
     bytes: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -19,7 +18,15 @@ class UsageError(Exception):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` for the nearest of the known words, or an empty string."""
+    """Return ``" (did you mean 'x'?)"`` for the nearest of the known words, or an empty string.
+
+    A word that is part of one known word alone means that one, however short it is: ``70b`` means ``llama3-70b``.
+    """
+    import difflib  # noqa: PLC0415 - only when something is wrong
+
     by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.5)
+    said = word.strip().lower()
+    found = [name for name in by_lower if len(said) > 1 and said in name]
+    if len(found) != 1:
+        found = difflib.get_close_matches(said, list(by_lower), n=1, cutoff=0.5)
     return f" (did you mean '{by_lower[found[0]]}'?)" if found else ""

@@ -14,9 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.config.options import OPTIONS, command_words, resolve
+from pytest_ckpt.config import parsers
+from pytest_ckpt.config.options import command_words, resolve
 from pytest_ckpt.facts.engines import BUILT_IN
-from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES, with_role
+from pytest_ckpt.facts.settings import HostSlots, Settings
+from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.grading import disclosures
 from pytest_ckpt.sizing.models import MODELS
 from pytest_ckpt.support.errors import UsageError
 
@@ -97,6 +101,29 @@ def test_the_cluster_has_a_short_name():
 
 def test_every_option_of_the_contract_is_tried_here():
     assert {o.key for o in OPTIONS if o.flag in CONTRACT} == set(VALUES)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=[o.key for o in OPTIONS])
+def test_every_row_of_the_table_is_whole(option):
+    assert option.group in GROUPS
+    assert set(option.roles) <= set(ROLES)
+    assert callable(getattr(parsers, option.parse))
+    assert option.example != option.default
+    of = settings_of({option.key: option.example} if option.key != "config" else {})
+    assert option.field == "-" or hasattr(of, option.field or option.key)
+
+
+def test_every_field_of_the_settings_but_two_is_an_option_s():
+    fields = [o.field or o.key for o in OPTIONS if o.field != "-"]
+    assert sorted([*fields, "effort", "origins"]) == sorted(f.name for f in dataclasses.fields(Settings))
+
+
+def test_what_a_certificate_discloses_is_said_by_the_option_s_row():
+    gates = Gates(name="", text="")
+    for option in OPTIONS:
+        if option.key != "config":
+            told = disclosures(settings_of({option.key: option.example}), gates)
+            assert any(line.startswith(f"{option.flag} ") for line in told) is ("disclosed" in option.roles), option.key
 
 
 def test_without_a_word_the_settings_are_those_of_an_acceptance_run():
@@ -298,14 +325,15 @@ def one_line(text):
 
 def test_pytest_s_help_lists_every_option_with_its_words_and_default(front_door):
     text = front_door("--help").stdout.str()
-    group = text.split("acceptance of storage for AI checkpoints (pytest-ckpt):")[1].split("\n\n")[0]
-    said = one_line(group)
+    groups = {name: text.split(f"\npytest-ckpt: {name}:\n")[1].split("\n\n")[0] for name in GROUPS}
     for option in OPTIONS:
+        said = one_line(groups[option.group])
         default = f" (default: {option.default})" if option.default else ""
         assert one_line(option.help + default) in said
         for flag in option.flags:
             assert (flag if option.is_flag else f"{flag}={option.metavar}") in said
-    assert len(re.findall(r"^  -", group, re.MULTILINE)) == len(OPTIONS)
+    listed = [re.findall(r"^  -", group, re.MULTILINE) for group in groups.values()]
+    assert sum(map(len, listed)) == len(OPTIONS)
 
 
 def test_pytest_s_help_lists_every_name_for_configuration_files(front_door):
@@ -314,12 +342,14 @@ def test_pytest_s_help_lists_every_name_for_configuration_files(front_door):
         assert re.search(rf"^  {option.ini_name} \(string\)", text, re.MULTILINE)
 
 
-def test_the_command_s_help_lists_the_same(capsys):
+@pytest.mark.parametrize(("word", "options"), [("plan", OPTIONS), ("doctor", OPTIONS), ("judge", with_role("limit"))])
+def test_the_command_s_help_lists_the_same_in_the_same_groups(capsys, word, options):
     with pytest.raises(SystemExit) as end:
-        main(["plan", "--help"])
-    said = one_line(capsys.readouterr().out)
+        main([word, "--help"])
+    text = capsys.readouterr().out
     assert end.value.code == 0
-    for option in OPTIONS:
+    for option in options:
+        said = one_line(text.split(f"\n{option.group}:\n")[1].split("\n\n")[0])
         default = f" (default: {option.default})" if option.default else ""
         assert one_line(option.help + default) in said
         for flag in option.flags:
@@ -339,6 +369,39 @@ def test_help_with_a_target_starts_nothing(front_door, pytester):
         assert front_door("--ckpt-target=target", "--cluster=16000", asked).ret == 0
     assert not any((pytester.path / "target").iterdir())
     assert not (pytester.path / "ckpt-report").exists()
+
+
+# --- typing errors ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [("--ckpt-targt=x", "--ckpt-target"), ("--ckpt-overhed=3%", "--ckpt-overhead"), ("--clustr=3", "--cluster")],
+)
+def test_a_typing_error_in_an_option_gets_a_suggestion(front_door, capsys, typo, meant):
+    result = front_door(typo)
+    assert result.ret == 4
+    assert f"did you mean '{meant}'?" in result.stderr.str()
+    with pytest.raises(SystemExit) as end:
+        main(["plan", "--ckpt-model=llama3-8b", typo])
+    assert end.value.code == 4
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_an_option_of_another_plugin_that_begins_like_ours_is_its_own(front_door, pytester):
+    pytester.makeconftest("def pytest_addoption(parser): parser.addoption('--ckpt-colour')")
+    pytester.makepyfile("def test_nothing(): pass")
+    front_door("--ckpt-colour=red").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("key", "typo", "meant"),
+    [("model", "70b", "llama3-70b"), ("model", "lama3-8b", "llama3-8b"), ("suite", "perf", "performance"),
+     ("engine", "torhc", "torch"), ("profile", "accept", "acceptance"), ("keep", "onn", "on")],
+)  # fmt: skip
+def test_a_typing_error_in_a_value_gets_a_suggestion(key, typo, meant):
+    with pytest.raises(UsageError, match=f"did you mean '{meant}'"):
+        settings_of({key: typo})
 
 
 # --- through pytest --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import AGENT, Client
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pytest_ckpt.cli.main import COMMANDS
-from pytest_ckpt.config.options import OPTIONS
+from pytest_ckpt.facts.options import OPTIONS
 from tests.support.doc_pages import PAGES
 
 # A line that begins with a command, behind a prompt or an indent or not; what three blanks part from it explains it.

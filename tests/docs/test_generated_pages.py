@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 import tomllib
 
-import pytest
-
-from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from tests.support.docs_pages import options_page, requirements_page
 
@@ -16,13 +15,6 @@ from tests.support.docs_pages import options_page, requirements_page
 def test_the_page_of_options_is_made_from_the_table_of_options():
     page = options_page.PAGE.read_text()
     assert page == options_page.with_options(page), "run: python -m tests.support.docs_pages.options_page"
-
-
-def test_every_option_has_its_place_and_is_placed_once():
-    placed = [key for group in options_page.GROUPS for key in group.examples]
-    assert sorted(placed) == sorted(option.key for option in OPTIONS), (
-        "give it a group and an example: options_page.GROUPS"
-    )
 
 
 def test_the_file_that_sets_all_options_is_one_that_a_run_takes(tmp_path):
@@ -34,15 +26,6 @@ def test_the_file_that_sets_all_options_is_one_that_a_run_takes(tmp_path):
     assert {origin.option for origin in settings.origins if origin.source == str(file)} >= {
         option.flag for option in OPTIONS if option.key != "config"
     }
-
-
-@pytest.mark.parametrize(
-    ("key", "is_disclosed"), [("overhead", True), ("retain", True), ("target", False), ("sign", False)]
-)
-def test_what_a_certificate_discloses_is_asked_of_what_writes_it(key, is_disclosed):
-    option = next(o for o in OPTIONS if o.key == key)
-    example = next(g.examples[key] for g in options_page.GROUPS if key in g.examples)
-    assert options_page.is_disclosed(option, example) is is_disclosed
 
 
 def test_the_page_of_requirements_is_made_from_the_catalogue():

@@ -9,6 +9,7 @@ import re
 import pytest
 
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.subject import OperationRef, Subject
 from pytest_ckpt.judging.wording import describe_failure
 from tests.support.doc_pages import CHECKOUT, DOCS, PAGES, blocks
 
@@ -20,8 +21,9 @@ QUOTED = [
 # Sentences that are put together from parts, as they are put together.
 MADE = [
     describe_failure(
-        Failure(kind="error", rank=3, host="n1", operation="llama3-8b-full save 2", phase="write", file="a.pt",
-                errno="ENOSPC", message="No space left on device")
+        Failure(kind="error", rank=3, host="n1", phase="write", file="a.pt", errno="ENOSPC",
+                operation=OperationRef(subject=Subject(model="llama3-8b", mode="full"), action="save", index=2),
+                message="No space left on device")
     ),
 ]  # fmt: skip
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.built_site import Page, build, file_of, is_elsewhere, pages_of, style_loads
 from tests.support.doc_pages import DOCS
-from tests.support.machine import need
+from tests.support.machine import need, patience
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NOT_OURS = {"genindex", "search"}
@@ -137,7 +137,7 @@ def _console(address: str, profile: Path) -> tuple[str, str]:
         "--disable-component-update", "--disable-sync", "--no-first-run", "--enable-logging=stderr",
         "--disable-dev-shm-usage", f"--user-data-dir={profile}", "--dump-dom", address,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(300), check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +93,71 @@ def test_a_folder_without_a_report_is_a_usage_error(tmp_path, content):
     said = judge(tmp_path)
     assert said.returncode == 4
     assert str(tmp_path / "report.json") in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+SEALED = ("report.json", "certificate.html", "junit.xml", "manifest.sha256")
+
+
+@pytest.fixture
+def unfinished(run_folder, tmp_path):
+    """The folder as it was before the controller wrote its report."""
+    return Path(shutil.copytree(run_folder, tmp_path / "unfinished", ignore=shutil.ignore_patterns(*SEALED)))
+
+
+def test_a_run_without_a_report_is_incomplete_though_all_of_it_was_measured(run_folder, unfinished):
+    said = judge(unfinished, "--json")
+    before, after = json.loads((run_folder / "report.json").read_text()), json.loads(said.stdout)
+    assert said.returncode == after["exit_code"] == 8
+    assert after["grade"] == "incomplete"
+    assert verdicts(after) == verdicts(before)
+    same = ("cluster", "checkpoints", "measurements", "environment", "gates", "waivers", "catalogue", "system")
+    assert {name: after[name] for name in same} == {name: before[name] for name in same}
+    left = Path(before["environment"]["target"]["path"]) / f"pytest-ckpt-{before['run']['id']}"
+    assert f"rm -r -- '{left}'" in after["left_behind"][0]
+
+
+def test_for_another_cluster_a_run_without_a_report_is_judged_too(unfinished):
+    document = json.loads(judge(unfinished, "--cluster=100000000", "--json").stdout)
+    assert document["grade"] == "incomplete"
+    assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "failed"
+
+
+def test_what_was_not_measured_before_the_controller_ended_is_named(unfinished):
+    (measurement,) = (unfinished / "measurements").iterdir()
+    measurement.unlink()
+    document = json.loads(judge(unfinished, "--json").stdout)
+    assert {v["outcome"] for v in document["requirements"]} == {"not run"}
+    assert any(measurement.stem in r and "SAVE, LOAD" in r for r in document["grade_reasons"])
+
+
+def verify(folder):
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "verify", str(folder), "--json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    document = json.loads(said.stdout)
+    return said.returncode, document["outcome"], {c["name"]: c["outcome"] for c in document["checks"]}
+
+
+def test_verify_says_that_a_run_without_a_report_is_incomplete(unfinished):
+    code, outcome, checks = verify(unfinished)
+    assert (code, outcome) == (8, "incomplete")
+    assert set(checks.values()) == {"not checked"}
+
+
+def test_verify_finds_a_measurement_that_was_changed_in_a_run_without_a_report(unfinished):
+    (file,) = (unfinished / "measurements").iterdir()
+    measurement = json.loads(file.read_text())
+    measurement["operations"][0]["seconds"] += 1
+    file.write_text(json.dumps(measurement))
+    code, outcome, checks = verify(unfinished)
+    assert (code, outcome, checks["verdicts"]) == (1, "changed", "broken")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"run_id": 1, "target_folder": "x"}'])
+def test_a_session_that_no_run_wrote_is_a_usage_error(unfinished, content):
+    (unfinished / "session.json").write_text(content)
+    said = judge(unfinished)
+    assert said.returncode == 4
     assert "Traceback" not in said.stderr
 
 

@@ -12,16 +12,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.facts.codec import from_plain, misfits, to_plain
-from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.failure import BlockedCall, Failure
 from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.facts.subject import OperationRef, Subject
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.ranks.process.job import Job
 
+st.register_type_strategy(Subject, st.builds(
+    Subject, model=st.from_regex(r"[a-z][a-z0-9]*(-[a-z0-9]+b)?", fullmatch=True),
+    mode=st.sampled_from(["full", "subset", "open"]), processes=st.none() | st.integers(1, 10**6),
+    engine=st.from_regex(r"[a-z][a-z0-9_]*", fullmatch=True), strategy=st.sampled_from(["sync", "async", "tiered"]),
+))  # fmt: skip
 KINDS = [Measurement, Operation, Verdict, Failure, CacheFacts, Integrity, Durability,
-         RankFacts, Job, Launcher]  # fmt: skip
+         RankFacts, Job, Launcher, OperationRef, BlockedCall]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,6 +105,41 @@ def test_only_plain_types_are_left():
         assert type(plain[name]) is str
     assert type(plain["float"]) is float
     json.dumps(plain)
+
+
+@pytest.mark.parametrize(("subject", "text", "slug"), [
+    (Subject(model="llama3-8b", mode="full"), "llama3-8b-full", "llama3-8b-full"),
+    (Subject(model="llama3-8b", mode="open", processes=16), "llama3-8b-open-16", "llama3-8b-open-16"),
+    (Subject(model="llama3-8b", mode="full", engine="stream"), "llama3-8b-full/stream", "llama3-8b-full+stream"),
+    (Subject(model="llama3-8b", mode="full", engine="dcp", strategy="async"), "llama3-8b-full/dcp/async",
+     "llama3-8b-full+dcp+async"),
+    (Subject(model="llama3-8b", mode="full", strategy="async"), "llama3-8b-full/torch/async",
+     "llama3-8b-full+torch+async"),
+])  # fmt: skip
+def test_a_subject_has_one_text_that_leaves_out_defaults(subject, text, slug):
+    assert (str(subject), subject.slug) == (text, slug)
+    assert Subject.from_text(text) == subject
+    assert to_plain(subject) == text
+
+
+@pytest.mark.parametrize("text", ["", "full", "-full", "llama3-8b-", "llama3-8b-full/torch", "llama3-8b-full/dcp/sync",
+                                  "llama3-8b-full/dcp/async/x", "llama3-8b-full/"])  # fmt: skip
+def test_a_text_that_is_no_subject_is_an_error(text):
+    with pytest.raises(ValueError, match="is no subject"):
+        Subject.from_text(text)
+
+
+@pytest.mark.parametrize(("facts", "text"), [
+    ({"action": "save", "index": 2}, "save 2"),
+    ({"action": "load", "index": 3, "stage": "residency"}, "load 3: residency"),
+    ({"stage": "prepare"}, "prepare"),
+    ({"scenario": "storm", "action": "load", "index": 1}, "storm 1"),
+    ({"scenario": "storm", "stage": "content"}, "storm: content"),
+    ({"scenario": "near_full", "action": "save", "index": 3, "level": 0.8}, "near_full 3 at 80%"),
+])  # fmt: skip
+def test_an_operation_has_a_text_for_a_person(facts, text):
+    at = OperationRef(subject=Subject(model="llama3-8b", mode="full"), **facts)
+    assert str(at) == f"llama3-8b-full {text}"
 
 
 def test_what_a_newer_version_added_is_ignored():

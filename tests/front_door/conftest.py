@@ -1,20 +1,13 @@
-"""What the end-to-end tests share: the front door, and one run that meets everything."""
+"""What the end-to-end tests share: one run that meets everything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import SMALLEST, FrontDoor, Run, opened_door
-
-
-@pytest.fixture
-def door(make_home: Callable[[str], Path]) -> Iterator[FrontDoor]:
-    """The front door of a test with runs of its own."""
-    with opened_door(make_home("run")) as opened:
-        yield opened
+from tests.support.front_door import SMALLEST, Run, opened_door
 
 
 @pytest.fixture(scope="session")

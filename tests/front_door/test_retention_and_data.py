@@ -250,4 +250,4 @@ def test_space_is_planned_for_the_checkpoints_that_are_there_at_once(
 
 
 def test_the_subject_of_these_runs_is_the_smallest_layout() -> None:
-    assert layout("llama3-8b", mode="open", processes=2, scale=1 / 1000).subject == SUBJECT
+    assert layout("llama3-8b", mode="open", processes=2, scale=1 / 1000).name == SUBJECT

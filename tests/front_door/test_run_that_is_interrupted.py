@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,10 @@ import torch
 
 from pytest_ckpt.ranks.content.generator import Content, Place, content_seed
 from pytest_ckpt.sizing.models import layout
-from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, Sabotage, Started, processes_of
+from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, Sabotage, Started, processes_of
 from tests.support.machine import eventually
+
+FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
 
 
 def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started:
@@ -89,6 +93,21 @@ def test_ctrl_c_before_the_run_is_open_leaves_nothing(door: FrontDoor) -> None:
     assert not started.report.exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_second_client_is_looked_for_leaves_nothing(door: FrontDoor, number: signal.Signals) -> None:
+    mount, scratch = door.home / "mount", door.home / "tmp"
+    scratch.mkdir()
+    # Another run's folder makes it look like storage whose caches are late, which is waited for.
+    (mount / "pytest-ckpt-of-another").mkdir(parents=True)
+    options = (*TINY, f"--ckpt-second-mount={mount}")
+    started = door.start(*options, environment={"TMPDIR": str(scratch)})
+    started.until(lambda: list(door.target.glob("pytest-ckpt-*/same-*")), "the second client is looked for")
+    os.kill(started.process.pid, number)
+    assert started.process.wait(60) == 2, started.text
+    assert list(scratch.iterdir()) == list(door.target.iterdir()) == []
+    assert not started.report.exists()
+
+
 def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_clean_up(door: FrontDoor) -> None:
     target = door.home / "an array"
     target.mkdir()
@@ -112,6 +131,47 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
     assert shlex.split(command[0]) == ["rm", "-r", "--", str(left)]
     subprocess.run(command[0], shell=True, check=True)
     assert list(target.iterdir()) == []
+
+
+def test_a_killed_controllers_run_is_judged_from_what_its_folder_holds(door: FrontDoor) -> None:
+    """Its controller is killed in the second of two measurements: the first is judged, the second is named."""
+    sabotage = Sabotage(door.home, "hold", rank=5, subject=SECOND)
+    started = door.start(
+        "--ckpt-model=llama3-8b,llama3-70b",
+        "--ckpt-profile=smoke",
+        "--ckpt-operations=2",
+        "--ckpt-scale=1/10000",
+        environment=sabotage.environment,
+    )
+    started.until((started.report / "measurements" / f"{FIRST}.json").exists, "the first is measured")
+    sabotage.wait_until_held(started)
+    started.process.kill()
+    started.process.wait()
+    eventually(lambda: not processes_of(started.run_id), "the ranks have ended")
+    left = started.run_folder
+
+    said = _command("judge", str(started.report), "--json", f"--html={door.home / 'certificate.html'}")
+    document = json.loads(said.stdout)
+    assert said.returncode == document["exit_code"] == 8, said.stderr
+    assert document["grade"] == "incomplete"
+    assert document["run"]["id"] == started.run_id
+    outcomes = {s: {v["outcome"] for v in document["requirements"] if v["subject"] == s} for s in (FIRST, SECOND)}
+    assert outcomes[SECOND] == {"not run"}
+    assert "met" in outcomes[FIRST]
+    assert "not run" not in outcomes[FIRST]
+    (missing,) = (reason for reason in document["grade_reasons"] if SECOND in reason)
+    assert all(name in missing for name in REQUIRED)
+    assert any(f"rm -r -- {left}" in sentence for sentence in document["left_behind"])
+    assert FIRST in (door.home / "certificate.html").read_text()
+
+    said = _command("verify", str(started.report), "--json")
+    assert said.returncode == 8, said.stdout
+    assert json.loads(said.stdout)["outcome"] == "incomplete"
+
+
+def _command(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_a_run_that_goes_on_is_not_called_left_over(door: FrontDoor) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.support.units import format_seconds
-from tests.support.front_door import SUBJECT, TINY, FrontDoor, Sabotage, read_events
+from tests.support.front_door import SUBJECT, TINY, FrontDoor, Sabotage, read_events, started_operation
 
 MEBIBYTES = 200
 OPTIONS = (*TINY, "--ckpt-suite=performance,endurance", "--ckpt-gates=posix-shared")
@@ -51,7 +51,7 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
 ) -> None:
     """Of a handful of saves those from the fifth on are slow, and all when the volume is 90 % full."""
     volume = mount("ext4", MEBIBYTES)
-    sabotage = Sabotage(door.home, "slow", rank=1, where=r" endurance ([5-9]|[1-9]\d+)$| near_full 90[1-5]$")
+    sabotage = Sabotage(door.home, "slow", rank=1, where=r" endurance ([5-9]|[1-9]\d+)$| near_full [1-5] at 90%$")
     options = (*FILLING, "--ckpt-duration=10s", "--ckpt-engine=stream")
     run = door.run(*options, target=volume, environment=sabotage.environment, cluster=1)
     assert run.code == 1
@@ -65,12 +65,11 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
 
 def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mount: Callable[..., Path]) -> None:
     volume = mount("ext4", MEBIBYTES)
-    sabotage = Sabotage(door.home, "slow", rank=0, where=" near_full 801$")
+    sabotage = Sabotage(door.home, "slow", rank=0, where=" near_full 1 at 80%$")
     started = door.start(*FILLING, "--ckpt-engine=stream", target=volume, environment=sabotage.environment, cluster=1)
 
     def is_filled() -> bool:
-        names = [e.get("operation") for e in read_events(started.report) if e["event"] == "start"]
-        return "near_full 801" in names
+        return any(started_operation(e).endswith(" near_full 1 at 80%") for e in read_events(started.report))
 
     started.until(is_filled, "the volume is filled")
     assert list(started.run_folder.glob("*/ballast-80-*"))
@@ -90,7 +89,7 @@ def test_without_being_asked_nothing_is_filled_and_nothing_is_called_met(door: F
     assert "--ckpt-duration" in run.verdict("ENDURE")["because"]
     assert "--ckpt-near-full" in run.verdict("NEARFULL")["because"]
     assert 5 <= len(run.measurement()["patterns"]["endurance"]["save_seconds"]) <= 25
-    assert run.document["requirements"][0]["subject"] == SUBJECT
+    assert run.document["requirements"][0]["subject"] == f"{SUBJECT}/stream"
 
 
 def test_a_volume_that_others_use_is_not_filled(door: FrontDoor, mount: Callable[..., Path]) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support import resources
-from tests.support.front_door import REQUIRED, SMALLEST, SUBJECT, FrontDoor, Run, progress_lines
+from tests.support.front_door import REQUIRED, SMALLEST, SUBJECT, FrontDoor, Run, progress_lines, started_operation
 
 
 def test_it_ends_with_zero_and_calls_itself_a_rehearsal(good: Run) -> None:
@@ -130,12 +130,11 @@ def test_the_largest_clusters_follow_from_the_slowest_operations(good: Run) -> N
 
 
 def test_the_events_tell_the_run_in_its_order(good: Run) -> None:
-    told = [(e["event"], e.get("operation")) for e in good.events]
-    names = [(kind, of if isinstance(of, str) else None) for kind, of in told]
-    saves = [pair for k in (1, 2) for pair in (("start", f"save {k}"), ("operation", None))]
-    loads = [pair for k in (1, 2) for pair in (("start", f"load {k}"), ("operation", None), ("integrity", None))]
-    began = [("ready", None), ("imported", None), ("measuring", None)]
-    assert names == [*began, *saves, ("durability", None), *loads, ("measured", None)]
+    names = [(e["event"], started_operation(e)) for e in good.events]
+    saves = [pair for k in (1, 2) for pair in (("start", f"{SUBJECT} save {k}"), ("operation", ""))]
+    loads = [pair for k in (1, 2) for pair in (("start", f"{SUBJECT} load {k}"), ("operation", ""), ("integrity", ""))]
+    began = [("ready", ""), ("imported", ""), ("measuring", "")]
+    assert names == [*began, *saves, ("durability", ""), *loads, ("measured", "")]
     seconds = [e["seconds"] for e in good.events]
     assert seconds == sorted(seconds)
 

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
@@ -175,9 +177,9 @@ def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_repor
 
 def test_checkpoints_that_were_kept_are_read_by_torch(undirected: Run) -> None:
     planned = layout("llama3-8b", mode="open", processes=2, scale=1 / 10_000)
-    content = Content(content_seed(undirected.measurement()["seed"], SUBJECT))
+    content = Content(content_seed(undirected.measurement()["seed"], f"{SUBJECT}/stream"))
     for checkpoint in (1, 2):
-        (folder,) = undirected.target.glob(f"*/{SUBJECT}/checkpoint-{checkpoint:04d}")
+        (folder,) = undirected.target.glob(f"*/{SUBJECT}+stream/checkpoint-{checkpoint:04d}")
         for rank in planned.ranks():
             engine = TorchEngine(rank, content, Activity())
             assert engine.load(folder, 0, Clock(activity=Activity())) == rank.bytes
@@ -197,10 +199,12 @@ def test_a_target_that_fills_up_in_the_middle_of_a_write_fails_the_save_and_name
     assert run.outcomes() == {"SAVE": "failed"} | dict.fromkeys(REQUIRED[1:], "not run")
     failure = run.measurement()["failure"]
     assert (failure["kind"], failure["errno"], failure["phase"]) == ("error", "ENOSPC", "write")
-    assert failure["operation"] == f"{SUBJECT} save 2"
+    assert str(from_plain(OperationRef, failure["operation"])) == f"{SUBJECT}/stream save 2"
     assert failure["file"].startswith(f"zero_pp_rank_{failure['rank']}_mp_rank_0_")
     because = run.verdict("SAVE")["because"]
-    assert because.startswith(f"Rank {failure['rank']} on {HOST} failed in {SUBJECT} save 2 write of {failure['file']}")
+    assert because.startswith(
+        f"Rank {failure['rank']} on {HOST} failed in {SUBJECT}/stream save 2 write of {failure['file']}"
+    )
     assert "ENOSPC: No space left on device" in because
     assert [o["index"] for o in run.operations("save")] == [1]
     assert processes_of(run.run_id) == []

@@ -12,11 +12,11 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, decide
 from pytest_ckpt.judging.grading import asked_requirements, judge_run
 from pytest_ckpt.sizing.plan import plan_run
-from tests.support.made_measurement import GATES, LIMITS, SUBJECT, measurement
+from tests.support.made_measurement import GATES, LIMITS, at, measurement
 
 
 def failed_in(operation, kind="error", errno="EIO"):
-    return Failure(kind=kind, rank=1, host="n1", operation=f"{SUBJECT} {operation}", message="it said no", errno=errno)
+    return Failure(kind=kind, rank=1, host="n1", operation=operation, message="it said no", errno=errno)
 
 
 def outcomes(failure, *, saves, loads):
@@ -29,21 +29,21 @@ IN_LOADS = {"saves": (1.0, 1.0, 1.0), "loads": ()}
 
 
 @pytest.mark.parametrize(("failure", "done", "expected"), [
-    (failed_in("save 2"), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
-    (failed_in("save 2", "killed", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
-    (failed_in("save 2", "hung", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
+    (failed_in(at("save", 2)), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
+    (failed_in(at("save", 2), "killed", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
+    (failed_in(at("save", 2), "hung", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
     # The target refuses the first folder: no save can be made on it.
-    (failed_in("prepare", errno="EROFS"), {"saves": (), "loads": ()}, {"SAVE": "failed", "LOAD": "not run"}),
-    (failed_in("prepare", "hung", ""), {"saves": (), "loads": ()}, {"SAVE": "failed", "LOAD": "not run"}),
+    (failed_in(at(stage="prepare"), errno="EROFS"), {"saves": (), "loads": ()}, {"SAVE": "failed", "LOAD": "not run"}),
+    (failed_in(at(stage="prepare"), "hung", ""), {"saves": (), "loads": ()}, {"SAVE": "failed", "LOAD": "not run"}),
     # The client has no memory left while it makes content: that is not the storage's fault.
-    (failed_in("save 2: content", "killed", ""), IN_SAVES, {"SAVE": "not run", "LOAD": "not run"}),
+    (failed_in(at("save", 2, "content"), "killed", ""), IN_SAVES, {"SAVE": "not run", "LOAD": "not run"}),
     # A file is gone when its pages are to be dropped, or counted: a checkpoint is lost.
-    (failed_in("drop caches", errno="ENOENT"), IN_LOADS, {"SAVE": "met", "LOAD": "failed"}),
-    (failed_in("load 1: residency", errno="ENOENT"), IN_LOADS, {"SAVE": "met", "LOAD": "failed"}),
-    (failed_in("load 1"), IN_LOADS, {"SAVE": "met", "LOAD": "failed"}),
+    (failed_in(at(stage="drop caches"), errno="ENOENT"), IN_LOADS, {"SAVE": "met", "LOAD": "failed"}),
+    (failed_in(at("load", 1, "residency"), errno="ENOENT"), IN_LOADS, {"SAVE": "met", "LOAD": "failed"}),
+    (failed_in(at("load", 1)), IN_LOADS, {"SAVE": "met", "LOAD": "failed"}),
     # The user's command that drops caches does not work.
-    (failed_in("drop caches", errno=""), IN_LOADS, {"SAVE": "met", "LOAD": "not run"}),
-    (failed_in("load 1", "interrupted", ""), IN_LOADS, {"SAVE": "met", "LOAD": "not run"}),
+    (failed_in(at(stage="drop caches"), errno=""), IN_LOADS, {"SAVE": "met", "LOAD": "not run"}),
+    (failed_in(at("load", 1), "interrupted", ""), IN_LOADS, {"SAVE": "met", "LOAD": "not run"}),
 ])  # fmt: skip
 def test_a_failure_fails_the_requirement_whose_operation_it_ended(failure, done, expected):
     assert outcomes(failure, **done) == expected
@@ -53,7 +53,7 @@ def test_a_failure_after_everything_was_measured_keeps_a_run_from_being_certifie
     settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
     plan = plan_run(settings, file_system="ext4", is_local=True)
     ended_well = measurement()
-    ended_badly = measurement(failure=failed_in("remove"))
+    ended_badly = measurement(failure=failed_in(at(stage="remove")))
     speed = dataclasses.replace(built_in("speed-only"), certifies=True)
     asked = asked_requirements(settings, speed)
     book = [decide(r, ended_badly, LIMITS, speed) for r in asked]

@@ -17,6 +17,7 @@ from tests.support.made_measurement import (
     GATES,
     LIMITS,
     SUBJECT,
+    at,
     failed_in,
     judged,
     measurement,
@@ -37,7 +38,7 @@ def test_a_good_measurement_meets_everything():
 def test_each_verdict_carries_what_the_catalogue_says_of_it():
     for requirement in map(REQUIREMENTS.get, ALL):
         verdict = judged(requirement.id, measurement())
-        assert (verdict.id, verdict.subject, verdict.severity) == (requirement.id, SUBJECT, requirement.severity)
+        assert (verdict.id, verdict.subject, verdict.severity) == (requirement.id, str(SUBJECT), requirement.severity)
         assert verdict.because.endswith(".")
 
 
@@ -54,7 +55,7 @@ def test_every_requirement_has_a_text_for_the_buyer_and_a_source():
 
 
 def test_what_is_not_judged_has_no_numbers():
-    verdict = not_run(REQUIREMENTS["SAVE"], SUBJECT, "it was deselected.", GATES)
+    verdict = not_run(REQUIREMENTS["SAVE"], str(SUBJECT), "it was deselected.", GATES)
     assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("not run", None, None, None)
 
 
@@ -113,7 +114,7 @@ class TestTime:
 
     @pytest.mark.parametrize("how", ["error", "killed", "hung"])
     def test_a_failure_in_it_fails_it_and_says_who_where_and_what(self, requirement, kind, limit, how):
-        failure = failed_in(f"{SUBJECT} {kind[:-1]} 2", how, stack="state D\nin nfs_wait")
+        failure = failed_in(at(kind[:-1], 2), how, stack="state D\nin nfs_wait")
         verdict = judged(requirement, measurement(**{kind: (1.0,)}, failure=failure))
         assert verdict.outcome == "failed"
         for word in ("Rank 2 on n1", f"{SUBJECT} {kind[:-1]} 2", "fsync", "a.pt", "ENOSPC", "No space left"):
@@ -122,7 +123,7 @@ class TestTime:
 
     @pytest.mark.parametrize("how", ["launch", "interrupted"])
     def test_what_is_not_the_storage_s_fault_leaves_it_undecided(self, requirement, kind, limit, how):
-        of = measurement(**{kind: (1.0,)}, failure=failed_in(f"{SUBJECT} {kind[:-1]} 2", how))
+        of = measurement(**{kind: (1.0,)}, failure=failed_in(at(kind[:-1], 2), how))
         assert outcome(requirement, of) == "not run"
 
 
@@ -131,7 +132,7 @@ BEFORE_ALL = {"integrity": None, "durability": None, "cache": None}
 
 @pytest.mark.parametrize("how", ["error", "killed", "hung"])
 def test_a_failure_in_the_saves_fails_save_and_leaves_the_others_undecided(how):
-    of = measurement(saves=(1.0,), loads=(), failure=failed_in(f"{SUBJECT} save 2", how), **BEFORE_ALL)
+    of = measurement(saves=(1.0,), loads=(), failure=failed_in(at("save", 2), how), **BEFORE_ALL)
     outcomes = {r: outcome(r, of) for r in ALL}
     assert outcomes.pop("SAVE") == "failed"
     assert outcomes.pop("STRAGGLER") == "met", "the one save that was made can be judged for it"
@@ -140,7 +141,7 @@ def test_a_failure_in_the_saves_fails_save_and_leaves_the_others_undecided(how):
 
 
 def test_a_failure_in_the_loads_leaves_save_as_it_was_measured():
-    of = measurement(loads=(1.0,), failure=failed_in(f"{SUBJECT} load 2"), cache=None)
+    of = measurement(loads=(1.0,), failure=failed_in(at("load", 2)), cache=None)
     assert (outcome("SAVE", of), outcome("LOAD", of), outcome("DURABLE-CALLS", of)) == ("met", "failed", "met")
     assert (outcome("COLD", of), outcome("INTEGRITY", of), outcome("REPEAT", of)) == ("not run", "not run", "not run")
 
@@ -151,7 +152,7 @@ def test_a_failure_in_the_loads_leaves_save_as_it_was_measured():
 )
 def test_a_rank_killed_between_the_operations_is_no_slow_save_or_load(doing, saves, decided):
     counts = measurement().durability if saves else None
-    killed = dataclasses.replace(failed_in(f"{SUBJECT} {doing}", "killed"), errno="")
+    killed = dataclasses.replace(failed_in(at(stage=doing), "killed"), errno="")
     of = measurement(saves, (), failure=killed, **{**BEFORE_ALL, "durability": counts})
     outcomes = {r: outcome(r, of) for r in ALL}
     assert outcomes == {r: "met" if r in decided else "not run" for r in ALL}
@@ -180,7 +181,7 @@ def test_one_fault_fails_integrity_and_is_named():
 
 def test_a_fault_counts_even_when_the_run_ended_early():
     integrity = Integrity(bytes_expected=3 * FULL, bytes_checked=FULL, fault_count=7, faults=(FAULT,))
-    of = measurement(loads=(1.0,), integrity=integrity, failure=failed_in(f"{SUBJECT} load 2"))
+    of = measurement(loads=(1.0,), integrity=integrity, failure=failed_in(at("load", 2)))
     assert outcome("INTEGRITY", of) == "failed"
 
 
@@ -334,7 +335,7 @@ def test_one_operation_of_a_kind_cannot_vary():
 some_seconds = st.floats(min_value=1e-3, max_value=1e4)
 failures = st.none() | st.builds(
     failed_in,
-    st.sampled_from(["", f"{SUBJECT} save 1", f"{SUBJECT} load 2", f"{SUBJECT} drop caches"]),
+    st.sampled_from([None, at("save", 1), at("load", 2), at(stage="drop caches")]),
     st.sampled_from(["error", "killed", "hung", "launch", "interrupted"]),
 )
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import DataEffect, Retention
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from tests.support.made_measurement import failed_in, judged, measurement, operation, outcome
+from tests.support.made_measurement import at, failed_in, judged, measurement, operation, outcome
 
 RETENTION = Retention(kept=2, delete_seconds=(0.25, 0.5), save_seconds=10.0, save_while_deleting_seconds=10.5)
 DATA = DataEffect(
@@ -46,7 +46,7 @@ class TestBoth:
         assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("not run", None, None, None)
 
     def test_a_run_that_ended_before_says_why_there_is_no_answer(self, requirement, field, found):
-        failed = measurement(**{field: None}, failure=failed_in("llama3-8b-full save 4"))
+        failed = measurement(**{field: None}, failure=failed_in(at("save", 4)))
         verdict = judged(requirement, failed)
         assert verdict.outcome == "not run"
         assert "Rank 2 on n1 failed in llama3-8b-full save 4" in verdict.because

@@ -12,7 +12,7 @@ from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import BesideNeighbour, BesideReads, Patterns
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, severity_of
-from tests.support.made_measurement import FULL, LIMITS, failed_in, judged, measurement
+from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
 
 SAVE_LIMIT = LIMITS.save_limit_seconds
 NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "alone_seconds": (1.0, 1.0, 1.0),
@@ -54,10 +54,10 @@ class TestBoth:
         assert (verdict.outcome, verdict.because) == ("not run", "Two are needed.")
 
     def test_an_error_of_the_storage_in_it_fails_it_and_no_save(self, requirement, name, of):
-        failed = measurement(failure=failed_in(f"llama3-8b-full {name} 2"))
+        failed = measurement(failure=failed_in(at("save", 2, scenario=name)))
         assert judged(requirement, failed).outcome == "failed"
         assert judged("SAVE", failed).outcome == "met"
-        elsewhere = measurement(failure=failed_in("llama3-8b-full storm 2"))
+        elsewhere = measurement(failure=failed_in(at("load", 2, scenario="storm")))
         assert judged(requirement, elsewhere).outcome == "not run"
 
 

@@ -15,7 +15,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull, Patterns
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.sizing.near_full import LEVELS, Volume, why_not
-from tests.support.made_measurement import failed_in, judged, measurement
+from tests.support.made_measurement import at, failed_in, judged, measurement
 
 ALL = ("ENDURE", "STEADY", "NEARFULL")
 GIB = 1 << 30
@@ -47,7 +47,7 @@ class TestAll:
 
     def test_what_was_not_measured_is_not_run(self, requirement):
         assert judged(requirement, measurement()).outcome == "not run"
-        ended = judged(requirement, measurement(failure=failed_in("llama3-8b-full save 2")))
+        ended = judged(requirement, measurement(failure=failed_in(at("save", 2))))
         assert ended.outcome == "not run"
         assert "Rank 2 on n1 failed" in ended.because
 
@@ -55,9 +55,11 @@ class TestAll:
         assert len(REQUIREMENTS[requirement].text) > 200
 
 
-@pytest.mark.parametrize(("requirement", "doing"), [("ENDURE", "endurance 700"), ("NEARFULL", "near_full 803")])
+@pytest.mark.parametrize(("requirement", "doing"), [
+    ("ENDURE", at("save", 700, scenario="endurance")), ("NEARFULL", at("save", 3, scenario="near_full", level=0.8)),
+])  # fmt: skip
 def test_an_error_of_the_storage_in_it_fails_it_and_no_save(requirement, doing):
-    failed = measurement(failure=failed_in(f"llama3-8b-full {doing}"))
+    failed = measurement(failure=failed_in(doing))
     assert {r for r in ALL if judged(r, failed).outcome == "failed"} == {requirement}
     assert judged("SAVE", failed).outcome == "met"
 

@@ -12,7 +12,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import LoadPattern, Patterns
 from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, severity_of
-from tests.support.made_measurement import FULL, LIMITS, failed_in, judged, measurement, operation
+from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement, operation
 
 LOAD_LIMIT = LIMITS.load_limit_seconds
 FAULT = Fault(kind="misplaced", rank=1, host="n1", checkpoint=1, file="a.pt", tensor="t", offset=0, bytes=4096,
@@ -56,7 +56,7 @@ class TestAll:
         assert (verdict.outcome, verdict.measured, verdict.because) == ("not run", None, "It was not measured.")
 
     def test_a_run_that_ended_before_says_why(self, requirement):
-        verdict = judged(requirement, measurement(failure=failed_in("llama3-8b-full save 4")))
+        verdict = judged(requirement, measurement(failure=failed_in(at("save", 4))))
         assert verdict.outcome == "not run"
         assert "Rank 2 on n1 failed in llama3-8b-full save 4" in verdict.because
 
@@ -104,9 +104,9 @@ class TestEachPattern:
     def test_one_per_cent_may_be_resident(self, requirement, name):
         assert judged(requirement, with_patterns(**{name: pattern(resident=0.01)})).outcome == "met"
 
-    @pytest.mark.parametrize("doing", ["1", "3", "2: residency"])
+    @pytest.mark.parametrize("doing", [(1, "operation"), (3, "operation"), (2, "residency")])
     def test_an_error_of_the_storage_in_it_fails_it_and_no_other(self, requirement, name, doing):
-        failure = failed_in(f"llama3-8b-full {name} {doing}")
+        failure = failed_in(at("load", *doing, scenario=name))
         of = with_patterns(**{n: None for names in ALL.values() for n in names}, failure=failure)
         assert {r: judged(r, of).outcome for r in ALL} == {r: "failed" if r == requirement else "not run" for r in ALL}
         assert judged("LOAD", of).outcome == "met"

@@ -18,11 +18,11 @@ from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching.check_runs import run_check
 from pytest_ckpt.support.processes import processes_of_session
-from tests.support.machine import Mounts, eventually, frozen
+from tests.support.machine import Mounts, eventually, frozen, patience
 
 CHECK = BY_NAME["LIVE.calls"]
-# Long enough for a Python that starts on a loaded machine.
-AMPLE_SECONDS = 120.0
+# Long enough for a Python that starts, and for a check to say what it does; short enough to wait for.
+AMPLE_SECONDS, DEADLINE_SECONDS = 120.0, 2
 
 Run = Callable[..., Observation]
 
@@ -83,7 +83,7 @@ def test_what_a_check_saw_comes_back_whole(run: Run, tmp_path: Path) -> None:
 def test_a_check_that_cannot_be_made_gives_its_reason(run: Run) -> None:
     seen = run(
         """
-        from pytest_ckpt.conformance.context import NotRun
+        from pytest_ckpt.conformance.not_run import NotRun
         def calls(place, book):
             raise NotRun("there is no second client")
         """
@@ -152,17 +152,17 @@ def test_a_call_that_never_returns_is_named_with_its_stack_while_the_target_stil
     run: Run, mount: Mounts, file_system: str
 ) -> None:
     point = mount(file_system, 400)
-    pids: list[int] = []
+    pids, seconds = list[int](), round(patience(DEADLINE_SECONDS))
 
     with frozen(point):
         # The check makes its folder before anything else: that is where it is blocked.
-        seen = run("def calls(place, book): pass", folder=point, deadline_seconds=2)
+        seen = run("def calls(place, book): pass", folder=point, deadline_seconds=seconds)
         assert seen.blocked
         pids = [int(line.split()[1].rstrip(",")) for line in seen.blocked.stack.splitlines() if " task " in line]
         left = processes_of_session(pids[0])
-    assert (seen.blocked.kind, seen.blocked.host, seen.blocked.phase) == ("hung", socket.gethostname(), "mkdir")
-    assert seen.blocked.file.startswith(f"{point}/LIVE.calls-")
-    assert "(--ckpt-deadline 2 s)" in seen.blocked.message
+    assert (seen.blocked.host, seen.blocked.call) == (socket.gethostname(), "mkdir")
+    assert seen.blocked.path.startswith(f"{point}/LIVE.calls-")
+    assert f"(--ckpt-deadline {seconds} s)" in seen.blocked.message
     assert "state D" in seen.blocked.stack
     assert "system call 83" in seen.blocked.stack or os.uname().machine != "x86_64"
     # Its kernel stack, which root may read.
@@ -186,12 +186,12 @@ def test_the_child_that_is_blocked_is_named_too(run: Run, mount: Mounts) -> None
             subprocess.run(["touch", place.folder / "new"])
         """,
         folder=point,
-        deadline_seconds=3,
+        deadline_seconds=patience(DEADLINE_SECONDS),
     )
     subprocess.run(["fsfreeze", "-u", str(point)], check=True)
     assert seen.blocked
-    assert seen.blocked.phase == "fsync"
-    assert seen.blocked.file.endswith("/file")
+    assert seen.blocked.call == "fsync"
+    assert seen.blocked.path.endswith("/file")
     stacks = seen.blocked.stack.split("process ")
     assert any("(touch): state D" in stack for stack in stacks), seen.blocked.stack
     assert any("(python" in stack and "state S" in stack for stack in stacks), seen.blocked.stack
@@ -205,25 +205,26 @@ def test_a_check_that_loops_for_ever_is_ended(run: Run) -> None:
             while True:
                 pass
         """,
-        deadline_seconds=2,
+        deadline_seconds=patience(DEADLINE_SECONDS),
     )
     assert seen.blocked
-    assert (seen.blocked.phase, seen.blocked.file) == ("list", "somewhere")
+    assert (seen.blocked.call, seen.blocked.path) == ("list", "somewhere")
     assert "cannot be ended" not in seen.blocked.stack
 
 
 def test_calls_that_go_on_are_no_hang_however_long_the_check_takes(run: Run) -> None:
+    seconds = patience(DEADLINE_SECONDS)
     seen = run(
-        """
+        f"""
         import time
         def calls(place, book):
-            end = time.monotonic() + 6
+            end = time.monotonic() + {2 * seconds}
             while time.monotonic() < end:
                 place.tell("stat", "a file")
                 time.sleep(0.05)
             book.trials = 1
         """,
-        deadline_seconds=3,
+        deadline_seconds=seconds,
     )
     assert (seen.blocked, seen.trials) == (None, 1)
 

@@ -11,7 +11,7 @@ from pytest_ckpt.facts.checks import BY_NAME, CHECKS
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.observation import Observation
 from tests.support import nfs_machine
-from tests.support.machine import need
+from tests.support.machine import need, patience
 
 HERE = tuple(check.name for check in CHECKS if check.needs in ("", "small folder"))
 ON_TWO = tuple(check.name for check in CHECKS if check.needs == "second client")
@@ -41,7 +41,7 @@ def told():
 
     def boot(machine):
         configurations, checks = machine
-        return list(nfs_machine.seen(configurations, checks, share=0.02, deadline=DEADLINE_SECONDS))
+        return list(nfs_machine.seen(configurations, checks, share=0.02, deadline=patience(DEADLINE_SECONDS)))
 
     with ThreadPoolExecutor(len(MACHINES)) as pool:
         lines = [line for machine in pool.map(boot, MACHINES) for line in machine]

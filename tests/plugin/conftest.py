@@ -1,22 +1,15 @@
-"""What the tests of hooks share: the front door, and plugins beside it as a vendor writes them."""
+"""What the tests of hooks share: plugins beside it as a vendor writes them."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.front_door import FrontDoor, Run, opened_door
 from tests.support.vendor_folder import QUICK, SUITE, put_example
-
-
-@pytest.fixture
-def door(make_home: Callable[[str], Path]) -> Iterator[FrontDoor]:
-    """The front door of a test with runs of its own."""
-    with opened_door(make_home("hooks")) as opened:
-        yield opened
 
 
 @pytest.fixture

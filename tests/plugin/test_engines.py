@@ -144,16 +144,16 @@ def test_a_name_that_no_engine_has_ends_with_the_nearest(
     ("answer", "says"),
     [
         ("[SPEC, SPEC]", "Two engines are called dump"),
-        ("[replace(SPEC, name='torch')]", "Two engines are called torch"),
-        ("[replace(SPEC, name='A B')]", "the name 'A B'"),
-        ("[replace(SPEC, make='acme')]", "'module:function' is expected"),
-        ("[replace(SPEC, memory=3)]", "a MemoryRule"),
+        ("[SPEC._replace(name='torch')]", "Two engines are called torch"),
+        ("[SPEC._replace(name='A B')]", "the name 'A B'"),
+        ("[SPEC._replace(make='acme')]", "'module:function' is expected"),
+        ("[SPEC._replace(memory=3)]", "a MemoryRule"),
         ("['dump']", "is no pytest_ckpt.vendors.EngineSpec"),
         ("SPEC", "a list of engines is expected"),
     ],
 )
 def test_an_answer_that_is_no_engine_ends_the_run(run_with: Callable[..., Run], answer: str, says: str) -> None:
-    hook = "from dataclasses import replace\nfrom tests.support.dump_engine import SPEC\n"
+    hook = "from tests.support.dump_engine import SPEC\n"
     hook += f"def pytest_ckpt_engines(config):\n    return {answer}\n"
     run = run_with(hook, environment={"PYTHONPATH": str(CHECKOUT)})
     assert run.code == 4

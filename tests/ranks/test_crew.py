@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from pytest_ckpt.ranks.engines.stream.thread_pool import Crew
+from tests.support.machine import patience
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def crew():
 
 
 def test_all_work_at_the_same_time(crew):
-    together = threading.Barrier(3, timeout=60)
+    together = threading.Barrier(3, timeout=patience(60))
     numbers = []
     for _again in range(3):
         crew.work(lambda number: (together.wait(), numbers.append(number)), 3)

@@ -21,6 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import MARK
+from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream import engine as stream
@@ -28,7 +30,7 @@ from pytest_ckpt.ranks.engines.stream.container_layout import lay_out
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
 from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
 from pytest_ckpt.ranks.operations import Operations
-from pytest_ckpt.ranks.process.activity import EVENT_MARK, Activity
+from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions, checkpoint_name, partial_name
 from pytest_ckpt.sizing.models import MODELS, RankLayout, ShardFile, Tensor, layout
 
@@ -420,8 +422,8 @@ def failure_of(act, capfd):
     with pytest.raises(OSError) as caught:  # noqa: PT011 - which one it is the caller looks at
         act(activity)
     activity.failed(caught.value)
-    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith(EVENT_MARK))
-    return json.loads(line.removeprefix(EVENT_MARK))
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith(MARK))
+    return json.loads(line.removeprefix(MARK))
 
 
 # --- what targets do to requests -------------------------------------------------------------------------------------
@@ -680,7 +682,7 @@ class Alone:
 def test_a_save_without_space_commits_no_checkpoint(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(stream, "_allocate", lambda *_: None)
     activity = Activity()
-    do = Operations(Alone(), activity, "subject", ODD, tmp_path)
+    do = Operations(Alone(), activity, Subject(model="odd", mode="full"), ODD, tmp_path)
     engine = streaming(ODD, activity=activity, depth=4)
     do.save(engine, 1)
     with transfers(no_space_left), pytest.raises(OSError, match="No space left"):
@@ -703,7 +705,8 @@ import numpy as np
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.engines.stream.container_layout import Container
 from pytest_ckpt.ranks.content.generator import Content
-from pytest_ckpt.ranks.engines.protocol import Clock, engine_class
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.sizing.models import RankLayout
@@ -715,7 +718,7 @@ try:
 except MemoryError:
     state_fits = False
 folder, clock = pathlib.Path(asked["folder"]), Clock(activity=Activity())
-engine = engine_class("stream")(shard, Content(7), Activity(), options)
+engine = StreamEngine(shard, Content(7), Activity(), options)
 engine.fill(1)
 engine.save(folder, clock)
 loaded, checks = 0, []

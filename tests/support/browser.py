@@ -13,6 +13,8 @@ from pathlib import Path
 
 from PIL import Image, ImageStat
 
+from tests.support.machine import patience
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 _QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
@@ -74,7 +76,7 @@ def browse(page: Path, *arguments: str, width: int = 1280, height: int = 1600, d
         net = Path(home, "net.json")
         words = [str(CHROMIUM), *_QUIET, f"--user-data-dir={home}/profile", f"--log-net-log={net}"]
         words += [f"--window-size={width},{height}", *([_DARK] if dark else []), *arguments, page.absolute().as_uri()]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=patience(300), check=False)
         assert done.returncode == 0, done.stderr
         asked = _asked_by_pages(net)
     return Visit(

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
 from tests.support.doc_pages import DOCS
+from tests.support.machine import patience
 
 # What a browser fetches by itself. A link (a href) is only followed by a person.
 _LOADS = {
@@ -56,7 +57,7 @@ def build(folder: Path, source: Path = DOCS) -> subprocess.CompletedProcess[str]
     """Build the site as the README says; warnings are errors."""
     options = ["-W", "--keep-going", "-n", "-q", "-b", "dirhtml", "-d", str(folder / "doctrees")]
     command = [sys.executable, "-m", "sphinx", *options, str(source), str(folder / "site")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience(300), check=False)
 
 
 def pages_of(site: Path) -> dict[Path, Page]:

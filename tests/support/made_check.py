@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.observation import Observation
+from tests.support.machine import patience
 
 _MAIN = "from pytest_ckpt.conformance.__main__ import main; raise SystemExit(main())"
 
@@ -28,7 +29,7 @@ def made(
     One that takes longer than ``seconds`` is killed, and the test fails: the targets of these tests end what they hold.
     """
     command = [sys.executable, "-c", f"{sabotage}\n{_MAIN}", check, f"--folder={folder}", f"--share={share}", "--json"]
-    done = subprocess.run([*command, *more], capture_output=True, text=True, check=False, timeout=seconds)
+    done = subprocess.run([*command, *more], capture_output=True, text=True, check=False, timeout=patience(seconds))
     seen = from_plain(Observation, json.loads(done.stdout)) if done.stdout else None
     assert seen is not None, done.stderr
     assert done.returncode == (8 if seen.not_run else 1 if seen.anomaly_count else 0), done.stderr

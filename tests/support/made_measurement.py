@@ -7,6 +7,7 @@ import dataclasses
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.subject import OperationRef, Subject
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, decide
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.sizing.limits import cluster_limits
@@ -15,7 +16,7 @@ from pytest_ckpt.sizing.reliability import parse_failure_model
 LIMITS = cluster_limits(16_000, failures=parse_failure_model("llama3"))
 GATES = Gates(name="as in the catalogue", text="")
 FULL = 1_000_000_000
-SUBJECT = "llama3-8b-full"
+SUBJECT = Subject(model="llama3-8b", mode="full")
 
 
 def operation(kind, index, seconds, *, ranks=None, size=FULL, resident=0.0):
@@ -75,6 +76,10 @@ def outcome(requirement, of):
     return judged(requirement, of).outcome
 
 
-def failed_in(operation="", kind="error", **facts):
+def at(action="", index=None, stage="operation", *, scenario="", level=0.0):
+    return OperationRef(subject=SUBJECT, scenario=scenario, action=action, index=index, stage=stage, level=level)
+
+
+def failed_in(operation=None, kind="error", **facts):
     return Failure(kind=kind, message="No space left on device", rank=2, host="n1", operation=operation, phase="fsync",
                    file="a.pt", errno="ENOSPC", **facts)  # fmt: skip

@@ -10,8 +10,18 @@ from typing import Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.config.gate_files import load_gates
-from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import (
+    DurabilityCounted,
+    Event,
+    IntegrityCompared,
+    MeasurementBegun,
+    MeasurementDone,
+    OperationDone,
+    Ready,
+    event_to_plain,
+)
 from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.judging.catalogue import decide
@@ -48,7 +58,7 @@ def make_run(
 ) -> dict[str, Any]:
     """Write a run folder whose saves and loads take about so many seconds; return its report."""
     said = OPTIONS_OF_A_SMALL_RUN | (options or {})
-    settings = resolve({o.ini_name: said.get(o.ini_name) for o in OPTIONS}, {})
+    settings = resolve(said, {})
     plan = plan_run(settings, file_system="ext4", is_local=True)
     rng = random.Random(seed)
     measurements = [_measurement(rng, c, save, load, noise) for c in plan.checkpoints if not c.not_run]
@@ -94,11 +104,13 @@ def make_run(
     (folder / "measurements").mkdir(parents=True)
     for measurement in measurements:
         text = json.dumps(to_plain(measurement), indent=1) + "\n"
-        (folder / "measurements" / f"{measurement.subject}.json").write_text(text)
+        (folder / "measurements" / f"{measurement.subject.slug}.json").write_text(text)
     (folder / "launches" / "1").mkdir(parents=True)
     (folder / "launches" / "1" / "command").write_text("mpiexec -n 2 python -m pytest_ckpt.ranks\n")
     (folder / "launches" / "1" / "rank-0.log").write_text('{"event": "hello", "rank": 0}\n')
-    (folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in _events(measurements)))
+    (folder / "events.jsonl").write_text(
+        "".join(json.dumps({"seconds": 0.1, **event_to_plain(e)}) + "\n" for e in _events(measurements))
+    )
     (folder / "plan.json").write_text(json.dumps(plan.to_plain(ranks=True)) + "\n")
     (folder / "session.json").write_text(json.dumps(_session(document), indent=1) + "\n")
     (folder / "lock").touch()
@@ -118,19 +130,28 @@ def _session(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _events(measurements: list[Measurement]) -> Iterator[dict[str, Any]]:
+def _events(measurements: list[Measurement]) -> Iterator[Event]:
     """Yield what rank 0 tells of these measurements."""
-    yield {"seconds": 0.1, "event": "ready"}
+    yield Ready()
     for measurement in measurements:
-        plain = to_plain(measurement)
-        about = {"seconds": 0.2, "subject": measurement.subject}
-        yield {**about, "event": "measuring"}
-        for operation in plain["operations"]:
-            yield {**about, "event": "operation", "operation": operation}
-        for name in ("durability", "integrity"):
-            yield {**about, "event": name, name: plain[name]}
-        end = ("cache", "ranks", "retention", "data", "engine_facts", "stages")
-        yield {**about, "event": "measured", **{name: plain[name] for name in end}}
+        subject = measurement.subject
+        yield MeasurementBegun(subject=subject)
+        for operation in measurement.operations:
+            yield OperationDone(subject=subject, operation=operation)
+        if measurement.durability:
+            yield DurabilityCounted(subject=subject, durability=measurement.durability)
+        if measurement.integrity:
+            yield IntegrityCompared(subject=subject, integrity=measurement.integrity)
+        assert measurement.cache
+        yield MeasurementDone(
+            subject=subject,
+            cache=measurement.cache,
+            ranks=measurement.ranks,
+            engine_facts=measurement.engine_facts,
+            retention=measurement.retention,
+            data=measurement.data,
+            stages=measurement.stages,
+        )
 
 
 def _measurement(rng: random.Random, planned: PlannedCheckpoint, save: float, load: float, noise: float) -> Measurement:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_ckpt.config.gate_files import load_gates
-from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import (
     BesideNeighbour,
     BesideReads,
@@ -127,7 +127,7 @@ def run(
     ``slow_ranks`` take ``slower`` times as long as the others. ``seen`` changes what checks of behaviour saw, by name.
     """
     is_local = file_system == "ext4"
-    settings = resolve({o.ini_name: said.get(o.ini_name) for o in OPTIONS}, {})
+    settings = resolve(said, {})
     gates = load_gates(settings.gates, file_system, is_local=is_local)
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates))
     plan = plan_run(settings, file_system=file_system, is_local=is_local)
@@ -241,7 +241,7 @@ def _measurement(
     written = shards.bytes * count
     whole = Integrity(bytes_expected=written, bytes_checked=written, fault_count=0, faults=())
     return Measurement(
-        subject=shards.subject,
+        subject=shards.subject(),
         model=shards.model.name,
         mode=shards.mode,
         processes=shards.processes,

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.conformance.not_run import NotRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.proofs import FaultKind
     from pytest_ckpt.ranks.content.generator import Content
     from pytest_ckpt.ranks.process.activity import Activity
@@ -29,7 +30,7 @@ class Clock:
     files_synced: int = 0
 
     @contextmanager
-    def phase(self, name: str, file: str = "") -> Iterator[None]:
+    def phase(self, name: Phase, file: str = "") -> Iterator[None]:
         """Add the seconds spent inside to the phase ``name``."""
         with self.activity.in_phase(name, file):
             start = time.perf_counter()

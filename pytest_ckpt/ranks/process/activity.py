@@ -6,18 +6,21 @@ rank that is blocked in a system call, and knows in which. Rank 0 alone speaks o
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, to_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EVENT_MARK = "@ckpt "
+    from pytest_ckpt.facts.failure import Phase
+    from pytest_ckpt.facts.subject import OperationRef
+
 _MOST_SECONDS = 30.0
 
 
@@ -31,18 +34,18 @@ class Activity:
 
     def __init__(self) -> None:
         self.rank: int | None = None
-        self.operation = ""
-        self.phase = "start"
+        self.operation: OperationRef | None = None
+        self.phase: Phase = "start"
         self.file = ""
         self.bytes_done = 0
         self.waiting = False
-        self._failed_in: tuple[str, str] | None = None
+        self._failed_in: tuple[Phase, str] | None = None
         self._stop = threading.Event()
 
     def introduce(self, rank: int) -> None:
         """Tell the controller which process is which rank."""
         self.rank = rank
-        self._tell({"event": "hello", "host": socket.gethostname(), "pid": os.getpid()})
+        self._tell(Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
 
     def report_every(self, seconds: float) -> None:
         """Start the thread that reports what this rank is doing."""
@@ -53,13 +56,13 @@ class Activity:
         """End the reports."""
         self._stop.set()
 
-    def begin(self, operation: str) -> None:
-        """Enter an operation, such as ``llama3-8b-full save 2``, and tell so: a rank that is killed no longer can."""
-        self.operation, self.phase, self.file, self.waiting = operation, "", "", False
+    def begin(self, operation: OperationRef | None, phase: Phase = "") -> None:
+        """Enter an operation and tell so: a rank that is killed no longer can. None: a phase outside of all."""
+        self.operation, self.phase, self.file, self.waiting = operation, phase, "", False
         self._tell_doing()
 
     @contextmanager
-    def in_phase(self, phase: str, file: str = "") -> Iterator[None]:
+    def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
         """Enter a phase of the operation. The first one that an error leaves is named in the failure."""
         self.phase, self.file = phase, file
         try:
@@ -81,15 +84,15 @@ class Activity:
         number = getattr(error, "errno", None)
         phase, file = self._failed_in or (self.phase, self.file)
         self._tell(
-            {
-                "event": "failed",
-                "host": socket.gethostname(),
-                "operation": self.operation,
-                "phase": phase,
-                "file": file,
-                "errno": _errno_name(number),
-                "message": _message(error),
-            }
+            Failed(
+                rank=self.rank,
+                host=socket.gethostname(),
+                operation=self.operation,
+                phase=phase,
+                file=file,
+                errno=_errno_name(number),
+                message=_message(error),
+            )
         )
 
     def _beat(self, seconds: float) -> None:
@@ -98,17 +101,24 @@ class Activity:
 
     def _tell_doing(self) -> None:
         # While modules are imported, their number is the progress.
-        progress = [self.bytes_done, len(sys.modules)]
-        doing = {"operation": self.operation, "phase": self.phase, "file": self.file, "waiting": self.waiting}
-        self._tell({"event": "beat", "progress": progress, **doing})
+        self._tell(
+            Beat(
+                rank=self.rank,
+                operation=self.operation,
+                phase=self.phase,
+                file=self.file,
+                waiting=self.waiting,
+                progress=(self.bytes_done, len(sys.modules)),
+            )
+        )
 
-    def _tell(self, event: dict[str, Any]) -> None:
-        write_event(2, {"rank": self.rank, **event})
+    def _tell(self, event: Event) -> None:
+        write_event(2, event)
 
 
-def write_event(descriptor: int, event: dict[str, Any]) -> None:
+def write_event(descriptor: int, event: Event) -> None:
     """Write one event as one line, in one system call where the pipe takes it."""
-    line = memoryview((EVENT_MARK + json.dumps(event, separators=(",", ":")) + "\n").encode())
+    line = memoryview(to_line(event).encode())
     while line:
         line = line[os.write(descriptor, line) :]
 

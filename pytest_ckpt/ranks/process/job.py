@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.codec import shared
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
+
+from pytest_ckpt.facts.subject import Subject
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, and three that endurance takes
@@ -34,11 +43,11 @@ class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
     ``make`` is the reference to what makes the ``engine``.
-    With ``contention`` and ``endurance`` the patterns of records.Patterns are measured too; the volume is filled where
-    ``near_full_bytes`` says what a checkpoint needs of it.
+    With ``contention`` and ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled
+    where ``near_full_bytes`` says what a checkpoint needs of it.
     """
 
-    subject: str
+    subject: Subject
     model: str
     mode: str
     processes: int
@@ -56,6 +65,20 @@ class Task:
     endurance: bool = False
     duration_seconds: float = 0.0
     near_full_bytes: int = 0
+
+    @classmethod
+    def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
+        """Return the measurement that a plan and the settings of its run ask for."""
+        own = {
+            "model": planned.layout.model.name,
+            "engine": planned.engine.name,
+            "make": planned.engine.make,
+            "seed": seed,
+            "contention": settings.asks_contention,
+            "endurance": settings.asks_endurance,
+            "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
+        }
+        return cls(**shared(cls, planned, planned.layout, settings) | own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.events import HostFacts, HostsSeen
 from pytest_ckpt.ranks.process.activity import write_event
 
 if TYPE_CHECKING:
@@ -15,28 +17,32 @@ if TYPE_CHECKING:
 
 def probe(group: Group, target: Path) -> None:
     """Tell the controller, from rank 0, the facts of every host and which ranks are on it."""
-    answers = group.gather((group.host, host_facts(target)))
+    answers = group.gather(host_facts(group.host, group.rank, target))
     if group.rank != 0:
         return
-    hosts: dict[str, dict[str, Any]] = {}
-    for rank, (host, facts) in enumerate(answers):
-        hosts.setdefault(host, {"host": host, "ranks": [], **facts})["ranks"].append(rank)
-    write_event(1, {"event": "hosts", "hosts": list(hosts.values())})
+    hosts: dict[str, HostFacts] = {}
+    for facts in answers:
+        first = hosts.setdefault(facts.host, facts)
+        if first is not facts:
+            hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks))
+    write_event(1, HostsSeen(hosts=tuple(hosts.values())))
 
 
-def host_facts(target: Path) -> dict[str, Any]:
-    """Return what this host is; memory in bytes."""
+def host_facts(host: str, rank: int, target: Path) -> HostFacts:
+    """Return what this host is, by one of its ranks; memory in bytes."""
     memory = _memory()
-    return {
-        "cpu": _cpu(),
-        "cores": os.cpu_count() or 0,
-        "memory_bytes": memory.get("MemTotal", 0),
-        "memory_available_bytes": min(memory.get("MemAvailable", 0), _cgroup_left()),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "os": _os_name(),
-        "python": platform.python_version(),
-        "target_is_folder": target.is_dir(),
-    }
+    return HostFacts(
+        host=host,
+        ranks=(rank,),
+        cpu=_cpu(),
+        cores=os.cpu_count() or 0,
+        memory_bytes=memory.get("MemTotal", 0),
+        memory_available_bytes=min(memory.get("MemAvailable", 0), _cgroup_left()),
+        kernel=f"{platform.system()} {platform.release()}",
+        os=_os_name(),
+        python=platform.python_version(),
+        target_is_folder=target.is_dir(),
+    )
 
 
 def _memory() -> dict[str, int]:

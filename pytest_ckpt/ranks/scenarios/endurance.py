@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS, steady_round
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import PatternFound, PatternMeasured
 from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
 from pytest_ckpt.ranks.process.job import OF_ENDURANCE
@@ -19,6 +19,7 @@ from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
 from pytest_ckpt.targets.posix.volume import volume_of
 
 if TYPE_CHECKING:
+    from pytest_ckpt.facts.subject import OperationRef, Pattern
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
@@ -59,7 +60,7 @@ class LongRun:
         while goes_on:
             number = self._numbers[len(at) % len(self._numbers)]
             at.append(time.perf_counter() - began)
-            seconds.append(self._save(f"endurance {len(at)}", number))
+            seconds.append(self._save(self._do.one("endurance", "save", len(at)), number))
             kept.append(number)
             if len(kept) > _KEPT:
                 self._delete(kept.pop(0))
@@ -76,13 +77,13 @@ class LongRun:
                 began_seconds=tuple(at),
                 save_seconds=tuple(seconds),
             )
-            self._do.tell("pattern", name="endurance", found=to_plain(found))
+            self._tell("endurance", found)
 
     def near_full(self, content: Content, one_checkpoint_bytes: int) -> None:
         """Save on the volume as it is, and with ballast at each level; whatever happens, the ballast is removed."""
         volume = self._group.share(volume_of(self._folder))
         if reason := why_not(volume, one_checkpoint_bytes):
-            self._do.tell("pattern", name="near_full", not_run=f"The volume was not filled: {reason}.")
+            self._tell("near_full", None, f"The volume was not filled: {reason}.")
             return
         levels = [self._level(0.0, 0)]
         try:
@@ -90,7 +91,7 @@ class LongRun:
                 written = self._fill(content, level)
                 if written is None:
                     refusal = f"The volume took no more bytes before {level:.0%} of it were in use: a quota, perhaps."
-                    self._do.tell("pattern", name="near_full", not_run=refusal)
+                    self._tell("near_full", None, refusal)
                     return
                 levels.append(self._level(level, written))
         finally:
@@ -98,13 +99,16 @@ class LongRun:
                 (self._folder / ballast_name(level, self._group.rank)).unlink(missing_ok=True)
         self._group.wait()
         found = NearFull(capacity_bytes=volume.capacity_bytes, levels=tuple(levels))
-        self._do.tell("pattern", name="near_full", found=to_plain(found))
+        self._tell("near_full", found)
+
+    def _tell(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
+        self._do.tell(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
 
     def _level(self, level: float, ballast_bytes: int) -> FillLevel:
         used = self._group.share(volume_of(self._folder)).used
         seconds = []
         for number in range(1, _SAVES_OF_A_LEVEL + 1):
-            seconds.append(self._save(f"near_full {level * 100:.0f}{number}", self._numbers[0]))
+            seconds.append(self._save(self._do.one("near_full", "save", number, level), self._numbers[0]))
             self._delete(self._numbers[0])
         return FillLevel(asked=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 
@@ -116,7 +120,7 @@ class LongRun:
         wanted = self._group.share(volume_of(self._folder).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
         path = self._folder / ballast_name(level, self._group.rank)
-        with self._do.stage("ballast", f"near_full: ballast to {level:.0%}"):
+        with self._do.stage("ballast", self._do.all("ballast", "near_full", level)):
             with self._activity.in_phase("write", path.name):
                 is_whole = self._write(path, content, share, int(level * 100))
             refused = self._group.any_of(not is_whole)
@@ -147,15 +151,13 @@ class LongRun:
             os.close(descriptor)
         return True
 
-    def _save(self, name: str, number: int) -> float:
+    def _save(self, at: OperationRef, number: int) -> float:
         self._content = self._content % _CONTENTS + 1
-        operation = self._do.save(
-            self._engine, number, counted=False, name=name, content=self._content, stage="endurance"
-        )
+        operation = self._do.save(self._engine, number, counted=False, at=at, content=self._content, stage="endurance")
         return operation.seconds if operation else 0.0
 
     def _delete(self, number: int) -> None:
-        with self._do.stage("remove", "endurance: remove"):
+        with self._do.stage("remove", self._do.all("remove", "endurance")):
             self._do.unlink(number)
             self._do.remove_folders([number], also_own=False)
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import PatternFound, PatternMeasured
 from pytest_ckpt.facts.measurement import BesideNeighbour, BesideReads
 from pytest_ckpt.ranks.engines.protocol import Clock, Engine
 from pytest_ckpt.ranks.operations import Operations, make_folder
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_ckpt.facts.measurement import Operation
+    from pytest_ckpt.facts.subject import OperationRef, Pattern
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
 
@@ -70,7 +71,7 @@ class SavesBeside:
         ``usual_seconds`` is what a save takes otherwise; rank 0 knows it.
         """
         if self._group.size < 2:
-            self._do.tell("pattern", name="neighbour", not_run="One rank cannot be two jobs; two are needed.")
+            self._tell("neighbour", None, "One rank cannot be two jobs; two are needed.")
         else:
             self._beside_neighbour()
         paths = [path for checkpoint in kept for path in self._do.paths(checkpoint)]
@@ -83,13 +84,13 @@ class SavesBeside:
         is_job = self._group.rank < ranks
         saves: dict[bool, list[Operation]] = {False: [], True: []}
         for number, beside in enumerate(_ALONE_OR_BESIDE, start=1):
-            name, bursts = f"neighbour {number}", beside and not is_job
+            at, bursts = self._do.one("neighbour", "save", number), beside and not is_job
             if bursts:
-                with self._do.stage("content", f"{name}: content"):
+                with self._do.stage("content", at.at("content")):
                     self._engine.fill(self._next())
-            saved = self._save(name, takes_part=is_job, meanwhile=self._save_in_bursts if bursts else None)
+            saved = self._save(at, takes_part=is_job, meanwhile=self._save_in_bursts if bursts else None)
             saves[beside] += [saved] if saved else []
-        with self._do.stage("remove", "neighbour: remove"):
+        with self._do.stage("remove", self._do.all("remove", "neighbour")):
             gathered = self._group.gather((self._bursts, self._bursts * self._rank_bytes))
             if self._group.rank == 0:
                 self._neighbour_folder.rmdir()
@@ -103,7 +104,7 @@ class SavesBeside:
                 bursts=sum(g[0] for g in gathered),
                 neighbour_bytes=sum(g[1] for g in gathered),
             )
-            self._do.tell("pattern", name="neighbour", found=to_plain(found))
+            self._tell("neighbour", found)
 
     def _save_in_bursts(self, over: threading.Event) -> None:
         """Save this rank's files, rest for as long as that took, and again, until it is over."""
@@ -124,17 +125,17 @@ class SavesBeside:
         saves: list[float] = []
         is_direct = True
         for number, beside in enumerate(_ALONE_OR_BESIDE, start=1):
-            name = f"mixed {number}"
-            with self._do.stage("content", f"{name}: content"), self._activity.in_phase("start of the reader"):
+            at = self._do.one("mixed", "save" if beside else "read", number)
+            with self._do.stage("content", at.at("content")), self._activity.in_phase("start of the reader"):
                 reader = _Reader(paths, seed=number) if self._group.leads_host else None
             self._group.wait()
             if reader:
                 reader.begin()
             if beside:
-                spans, took = self._save_for(name, seconds)
+                spans, took = self._save_for(at, seconds)
                 saves += took
             else:
-                spans = [self._wait_for(name, seconds)]
+                spans = [self._wait_for(at, seconds)]
             taken: list[float] = []
             if reader:
                 with self._activity.in_phase("read of samples"):
@@ -157,9 +158,9 @@ class SavesBeside:
                 beside_reads=tuple(counts[True]),
                 save_seconds=tuple(saves),
             )
-            self._do.tell("pattern", name="mixed", found=to_plain(found))
+            self._tell("mixed", found)
 
-    def _save_for(self, name: str, seconds: float) -> tuple[list[tuple[float, float]], list[float]]:
+    def _save_for(self, at: OperationRef, seconds: float) -> tuple[list[tuple[float, float]], list[float]]:
         """Save again and again until the saves have taken so long.
 
         Return when each was, on this rank's clock, and on rank 0 how long each took.
@@ -167,14 +168,14 @@ class SavesBeside:
         spans, took = [], []
         left = seconds
         while left > 0:
-            operation = self._save(name)
+            operation = self._save(at)
             spans.append(self._do.span)
             took += [operation.seconds] if operation else []
             left = self._group.share(seconds - sum(took))
         return spans, took
 
-    def _wait_for(self, name: str, seconds: float) -> tuple[float, float]:
-        with self._do.stage("probes", name), self._activity.wait():
+    def _wait_for(self, at: OperationRef, seconds: float) -> tuple[float, float]:
+        with self._do.stage("probes", at), self._activity.wait():
             start = time.perf_counter()
             time.sleep(seconds)
             end = time.perf_counter()
@@ -182,7 +183,7 @@ class SavesBeside:
         return start, end
 
     def _save(
-        self, name: str, *, takes_part: bool = True, meanwhile: Callable[[threading.Event], None] | None = None
+        self, at: OperationRef, *, takes_part: bool = True, meanwhile: Callable[[threading.Event], None] | None = None
     ) -> Operation | None:
         """Save a checkpoint that is none of the subject's own, and delete it."""
         operation = self._do.save(
@@ -190,15 +191,18 @@ class SavesBeside:
             self._number,
             counted=False,
             meanwhile=meanwhile,
-            name=name,
+            at=at,
             content=self._next(),
             takes_part=takes_part,
         )
-        with self._do.stage("remove", f"{name}: remove"):
+        with self._do.stage("remove", at.at("remove")):
             if takes_part:
                 self._do.unlink(self._number)
             self._do.remove_folders([self._number], also_own=False)
         return operation
+
+    def _tell(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
+        self._do.tell(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
 
     def _next(self) -> int:
         """Return the number of a content that was not saved before, as long as there are such."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import LoadPattern, Operation
 from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
@@ -46,7 +46,7 @@ class LoadPatterns:
         hosts = self.group.share(self.group.gather(self.group.host))
         for reading in (storm(self.layout), shifted(self.layout, hosts), joined(self.layout), split(self.layout)):
             if reading.not_run:
-                self.do.tell("pattern", name=reading.name, not_run=reading.not_run)
+                self.do.tell(PatternMeasured(subject=self.do.subject, name=reading.name, not_run=reading.not_run))
             else:
                 self._measure(reading, checkpoint)
 
@@ -59,11 +59,13 @@ class LoadPatterns:
         checked, fault_count = 0, 0
         faults: list[Fault] = []
         rank_bytes: tuple[int, ...] = ()
-        with self.do.stage("content", f"{reading.name}: content"):
+        with self.do.stage("content", self.do.all("content", reading.name)):
             loader = ShardsInTurn(makers)
         for number in range(1, LOADS_OF_A_PATTERN + 1):
             self.drop(self.do.paths(checkpoint, files))
-            loaded = self.do.load(loader, self.cache, number, checkpoint, counted=False, name=reading.name, files=files)
+            loaded = self.do.load(
+                loader, self.cache, number, checkpoint, counted=False, scenario=reading.name, files=files
+            )
             checked, fault_count = checked + loaded.bytes_checked, fault_count + loaded.fault_count
             faults += loaded.faults
             if loaded.operation:
@@ -81,4 +83,4 @@ class LoadPatterns:
                 faults=tuple(faults),
             ),
         )
-        self.do.tell("pattern", name=reading.name, found=to_plain(found))
+        self.do.tell(PatternMeasured(subject=self.do.subject, name=reading.name, found=found))

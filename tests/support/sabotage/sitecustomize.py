@@ -48,7 +48,7 @@ def _patch_engine(plan: dict[str, str]) -> None:
                 return super().load(folder, step, clock)
 
             def _linger(self):
-                if plan["way"] == "slow" and re.search(plan["where"], self._activity.operation):
+                if plan["way"] == "slow" and re.search(plan["where"], str(self._activity.operation)):
                     time.sleep(1.0)
 
             def save(self, folder, clock):

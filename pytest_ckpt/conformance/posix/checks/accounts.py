@@ -7,13 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import random_bytes
-from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.facts.checks import BY_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
 
 _PAIRS = 50
 _APART_SECONDS = 0.01
@@ -27,19 +27,19 @@ _POLL_SECONDS = 0.05
 _NS = 1_000_000_000
 
 
-def mtime(place: Place, book: Book) -> None:
+def mtime(context: CheckContext, book: Book) -> None:
     """Write files 10 ms apart, here and on the other client, and look at the order of their times and at the clock."""
     apart: list[int] = []
     before, last = 0, ""
-    for number in range(place.count(_PAIRS, least=10)):
-        path = place.folder / f"time-{number}"
-        place.tell("write", str(path))
+    for number in range(context.count(_PAIRS, minimum=10)):
+        path = context.folder / f"time-{number}"
+        context.tell("write", str(path))
         began = time.time_ns()
         # Every third file is an older one that is written again.
-        _write(place.folder / "again" if number % 3 == 2 else path, b"%d" % number)
+        _write(context.folder / "again" if number % 3 == 2 else path, b"%d" % number)
         ended = time.time_ns()
         if number % 3 == 2:
-            path = place.folder / "again"
+            path = context.folder / "again"
         seen = path.stat().st_mtime_ns
         _near(book, path, seen, began, ended)
         if last and seen <= before:
@@ -54,30 +54,30 @@ def mtime(place: Place, book: Book) -> None:
         book.trials += 1
         time.sleep(_APART_SECONDS)
     book.facts["smallest step between files 10 ms apart"] = f"{min(apart[1:]) / 1e6:.3f} ms"
-    if place.other:
-        path = place.folder / "time-other"
+    if context.other:
+        path = context.folder / "time-other"
         began = time.time_ns()
-        place.other.write(f"{place.other_folder}/{path.name}", b"written there")
+        context.other.write(f"{context.other_folder}/{path.name}", b"written there")
         _near(book, path, path.stat().st_mtime_ns, began, time.time_ns())
         book.trials += 1
 
 
-def statfs(place: Place, book: Book) -> None:
+def statfs(context: CheckContext, book: Book) -> None:
     """Write files that no compression makes smaller and wait until the free space has fallen by at least half of it.
 
     Others write and remove meanwhile, and some storage tells its free space late: up to three files are written, and
     the fall since before any of them counts.
     """
-    patience = BY_NAME["CAPABILITIES.statfs"].limit or 0.0
-    size = place.count(_SPACE_BYTES, least=_LEAST_BYTES)
-    space = os.statvfs(place.folder)
+    patience = min(BY_NAME["CAPABILITIES.statfs"].limit or 0.0, context.space_seconds)
+    size = context.count(_SPACE_BYTES, minimum=_LEAST_BYTES)
+    space = os.statvfs(context.folder)
     free = space.f_bavail * space.f_frsize
     if free < 2 * _ATTEMPTS * size:
         raise NotRun(f"{free:,} bytes are free; to see {_ATTEMPTS} x {size:,} bytes fill takes twice as many")
     if not space.f_bavail <= space.f_bfree <= space.f_blocks:
         book.wrong(
             "free space exceeds the volume",
-            where=str(place.folder),
+            where=str(context.folder),
             seen=f"{space.f_bavail:,} blocks available, {space.f_bfree:,} free, {space.f_blocks:,} in all",
             expected="available <= free <= all",
         )
@@ -85,14 +85,14 @@ def statfs(place: Place, book: Book) -> None:
     free_before: list[int] = []
     fell = 0
     for attempt in range(_ATTEMPTS):
-        free_before.append(_free(place.folder))
-        path = place.folder / f"space-{attempt}"
-        place.tell("write and fsync", str(path))
-        _fill(place, path, size)
+        free_before.append(_free(context.folder))
+        path = context.folder / f"space-{attempt}"
+        context.tell("write and fsync", str(path))
+        _fill(context, path, size)
         written_at = time.monotonic()
         book.trials += 1
         while True:
-            now = _free(place.folder)
+            now = _free(context.folder)
             # Since before the n-th file, so many were written.
             for number, before in enumerate(free_before):
                 fell = before - now
@@ -107,7 +107,7 @@ def statfs(place: Place, book: Book) -> None:
     book.measured = time.monotonic() - began
     book.wrong(
         "free space does not fall",
-        where=f"{place.folder}, {book.measured:.0f} s after {size * _ATTEMPTS:,} bytes were first written and fsynced",
+        where=f"{context.folder}, {book.measured:.0f} s after {size * _ATTEMPTS:,} bytes were written and fsynced",
         seen=f"{fell:,} bytes less are free than before",
         expected=f"about {size:,} bytes less within {patience:g} s",
     )
@@ -137,8 +137,8 @@ def _free(folder: Path) -> int:
     return space.f_bfree * space.f_frsize
 
 
-def _fill(place: Place, path: Path, size: int) -> None:
+def _fill(context: CheckContext, path: Path, size: int) -> None:
     with path.open("xb", buffering=0) as file:
         for start in range(0, size, _PIECE_BYTES):
-            file.write(random_bytes(min(_PIECE_BYTES, size - start), place.seed, path.name, start))
+            file.write(random_bytes(min(_PIECE_BYTES, size - start), context.seed, path.name, start))
         os.fsync(file.fileno())

@@ -16,7 +16,7 @@ from pytest_ckpt.conformance.content import compare, random_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ROUNDS = 20
@@ -26,22 +26,22 @@ _FICLONE = 0x40049409
 _MIB = 1 << 20
 
 
-def links(place: Place, book: Book) -> None:
+def links(context: CheckContext, book: Book) -> None:
     """Make, follow, replace and remove symbolic links to files and folders, and hard links."""
-    for number in range(place.count(_ROUNDS, least=2)):
-        folder = place.folder / f"links-{number}"
+    for number in range(context.count(_ROUNDS, minimum=2)):
+        folder = context.folder / f"links-{number}"
         folder.mkdir()
-        contents = {name: random_bytes(5000, place.seed, number, name) for name in ("first", "second")}
+        contents = {name: random_bytes(5000, context.seed, number, name) for name in ("first", "second")}
         for name, content in contents.items():
             (folder / name).write_bytes(content)
-        place.tell("symlink", str(folder))
+        context.tell("symlink", str(folder))
         _try(book, folder / "symbolic", "symbolic links", partial(_symbolic, book, folder, contents))
-        place.tell("link", str(folder))
+        context.tell("link", str(folder))
         _try(book, folder / "hard", "hard links", partial(_hard, book, folder, contents))
         book.trials += 1
 
 
-def names(place: Place, book: Book) -> None:
+def names(context: CheckContext, book: Book) -> None:
     """Make files whose names differ in case, in form or in their last byte, of 255 bytes and in other alphabets."""
     groups = {
         "case": ["model.pt", "Model.pt", "MODEL.PT"],
@@ -51,13 +51,13 @@ def names(place: Place, book: Book) -> None:
         "characters": [".hidden", "a b", " a", "a ", "a.", "a:b", "a\\b", "a*?", 'a"b', "a\nb", "-rf", "con", "nul.pt"],
     }
     for what, group in groups.items():
-        folder = place.folder / what.replace(" ", "-")
+        folder = context.folder / what.replace(" ", "-")
         folder.mkdir()
         made: dict[str, bytes] = {}
         for name in group:
             path = folder / name
-            place.tell("create", str(path))
-            content = random_bytes(1000, place.seed, name)
+            context.tell("create", str(path))
+            content = random_bytes(1000, context.seed, name)
             try:
                 with path.open("xb") as file:
                     file.write(content)
@@ -82,13 +82,13 @@ def names(place: Place, book: Book) -> None:
         for name, content in made.items():
             if name in listed:
                 compare(book, (folder / name).read_bytes(), content, path=folder / name)
-    _too_long(place, book)
-    _not_utf8(place, book)
+    _too_long(context, book)
+    _not_utf8(context, book)
 
 
-def extras(place: Place, book: Book) -> None:
+def extras(context: CheckContext, book: Book) -> None:
     """Try extended attributes, reserving and giving back space, clones and files without a name, and report them."""
-    path = place.folder / "extras"
+    path = context.folder / "extras"
     for name, attempt in {
         "extended attributes": _attributes,
         "fallocate": _reserve,
@@ -97,8 +97,8 @@ def extras(place: Place, book: Book) -> None:
         "reflink (FICLONE)": _clone,
         "O_TMPFILE": _nameless,
     }.items():
-        place.tell(name, str(path))
-        path.write_bytes(random_bytes(_MIB, place.seed, name))
+        context.tell(name, str(path))
+        path.write_bytes(random_bytes(_MIB, context.seed, name))
         try:
             book.facts[name] = attempt(path)
         except OSError as error:
@@ -183,23 +183,23 @@ def _shorts(names: Iterable[str]) -> str:
     return ", ".join(map(_short, names)) or "none"
 
 
-def _too_long(place: Place, book: Book) -> None:
-    path = place.folder / ("n" * (_LONGEST + 1))
-    place.tell("create", str(path))
+def _too_long(context: CheckContext, book: Book) -> None:
+    path = context.folder / ("n" * (_LONGEST + 1))
+    context.tell("create", str(path))
     try:
         path.touch()
     except OSError as error:
         book.facts[f"name of {_LONGEST + 1} bytes"] = f"refused: {error.strerror} (errno {error.errno})"
         return
-    longest = max((len(os.fsencode(name)) for name in os.listdir(place.folder)), default=0)  # noqa: PTH208
+    longest = max((len(os.fsencode(name)) for name in os.listdir(context.folder)), default=0)  # noqa: PTH208
     if longest > _LONGEST:
         book.facts[f"name of {_LONGEST + 1} bytes"] = "works"
     else:
-        _folded(book, place.folder, f"a name of {_LONGEST + 1} bytes was taken and is listed with {longest}")
+        _folded(book, context.folder, f"a name of {_LONGEST + 1} bytes was taken and is listed with {longest}")
 
 
-def _not_utf8(place: Place, book: Book) -> None:
-    path = os.fsencode(place.folder) + b"/\xff\xfe"
+def _not_utf8(context: CheckContext, book: Book) -> None:
+    path = os.fsencode(context.folder) + b"/\xff\xfe"
     try:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
         book.facts["names that are not UTF-8"] = "work"

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance import pages
-from pytest_ckpt.conformance.context import Book, NotRun
+from pytest_ckpt.conformance.context import Book
+from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ckpt.conformance.context import Place
+    from pytest_ckpt.conformance.context import CheckContext
 
 _REPLACEMENTS, _RENAMES, _FILES = 10_000, 1_000, 1_000
 # What is done between two words with the watcher; short enough that a fault of every rename is soon enough.
@@ -26,50 +27,50 @@ _AT_ONCE = 250
 _STALE_IN_A_ROW = 5
 
 
-def replace_file(place: Place, book: Book) -> None:
+def replace_file(context: CheckContext, book: Book) -> None:
     """Replace a file by rename while a process of this host reads it."""
-    with closing(Client(name="the reader", tell=place.tell)) as watcher:
-        _replace_file(place, book, watcher, str(place.folder))
+    with closing(Client(name="the reader", tell=context.tell)) as watcher:
+        _replace_file(context, book, watcher, str(context.folder))
 
 
-def replace_file_second(place: Place, book: Book) -> None:
+def replace_file_second(context: CheckContext, book: Book) -> None:
     """Replace a file by rename while the other client reads it."""
-    other, folder = place.second()
-    _replace_file(place, book, other, folder)
+    other, folder = context.second()
+    _replace_file(context, book, other, folder)
 
 
-def rename_folder(place: Place, book: Book) -> None:
+def rename_folder(context: CheckContext, book: Book) -> None:
     """Rename a folder while a process of this host lists it."""
-    with closing(Client(name="the watcher", tell=place.tell)) as watcher:
-        _rename_folder(place, book, watcher, str(place.folder))
+    with closing(Client(name="the watcher", tell=context.tell)) as watcher:
+        _rename_folder(context, book, watcher, str(context.folder))
 
 
-def rename_folder_second(place: Place, book: Book) -> None:
+def rename_folder_second(context: CheckContext, book: Book) -> None:
     """Rename a folder while the other client lists it."""
-    other, folder = place.second()
-    _rename_folder(place, book, other, folder)
+    other, folder = context.second()
+    _rename_folder(context, book, other, folder)
 
 
-def _replace_file(place: Place, book: Book, watcher: Client, folder: str) -> None:
-    wanted = place.count(_REPLACEMENTS, least=200)
-    path, temporary = place.folder / "file", place.folder / "file.tmp"
-    path.write_bytes(_version(place.seed, 0))
+def _replace_file(context: CheckContext, book: Book, watcher: Client, folder: str) -> None:
+    wanted = context.count(_REPLACEMENTS, minimum=200)
+    path, temporary = context.folder / "file", context.folder / "file.tmp"
+    path.write_bytes(_version(context.seed, 0))
     if not watcher.sees(f"{folder}/file"):
         _unseen(book, watcher, f"{folder}/file")
         return
     version = reads = refused = 0
     while version < wanted or (reads < wanted and not book.anomaly_count):
-        watcher.start("commit:watch_file", f"{folder}/file", seed=place.seed)
-        place.tell("rename", str(path))
+        watcher.start("commit:watch_file", f"{folder}/file", seed=context.seed)
+        context.tell("rename", str(path))
         for version in range(version + 1, version + 1 + _AT_ONCE):  # noqa: B020 - goes on where it was
-            temporary.write_bytes(_version(place.seed, version))
+            temporary.write_bytes(_version(context.seed, version))
             temporary.replace(path)
         seen = watcher.stop()
         reads += seen["reads"]
         refused += seen["refused"]
         book.trials = version
         book.take(seen["wrong"])
-        _settled(place, book, path, version)
+        _settled(context, book, path, version)
     book.facts |= {"replacements": f"{version:,}", "complete reads": f"{reads:,}"}
     if refused:
         book.facts["reads of a replaced file refused with ESTALE"] = f"{refused:,}"
@@ -84,9 +85,9 @@ def _unseen(book: Book, watcher: Client, path: str) -> None:
     )
 
 
-def _settled(place: Place, book: Book, path: Path, version: int) -> None:
+def _settled(context: CheckContext, book: Book, path: Path, version: int) -> None:
     """Look at the file once no rename is under way: it is the last version."""
-    fault = pages.fault(path.read_bytes(), place.seed, _pages(version))
+    fault = pages.fault(path.read_bytes(), context.seed, _pages(version))
     if fault:
         book.wrong(
             f"{fault.kind} after a rename",
@@ -161,9 +162,9 @@ def _version(seed: int, version: int) -> bytes:
     return pages.content(seed, _pages(version))
 
 
-def _rename_folder(place: Place, book: Book, watcher: Client, folder: str) -> None:
-    files, wanted = place.count(_FILES, least=100), place.count(_RENAMES, least=50)
-    both = [place.folder / "step.tmp", place.folder / "step"]
+def _rename_folder(context: CheckContext, book: Book, watcher: Client, folder: str) -> None:
+    files, wanted = context.count(_FILES, minimum=100), context.count(_RENAMES, minimum=50)
+    both = [context.folder / "step.tmp", context.folder / "step"]
     both[0].mkdir()
     for name in _names(files):
         (both[0] / name).touch()
@@ -172,7 +173,7 @@ def _rename_folder(place: Place, book: Book, watcher: Client, folder: str) -> No
     while renames < wanted or (lists < wanted and not book.anomaly_count):
         paths = [f"{folder}/{path.name}" for path in both]
         watcher.start("commit:watch_folder", folder, paths=paths, files=files)
-        place.tell("rename", str(both[0]))
+        context.tell("rename", str(both[0]))
         # An odd number, so that each name is the last one in turn.
         for _ in range(min(_AT_ONCE, wanted) | 1):
             both[0].rename(both[1])

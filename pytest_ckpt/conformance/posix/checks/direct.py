@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import compare, random_bytes
-from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.conformance.not_run import NotRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
 
 _SMALL, _LARGE = 512, 4096
 _BULK_BYTES = 1 << 20
@@ -26,16 +26,16 @@ _ROUNDS = 60
 _REFUSALS = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
-def aligned(place: Place, book: Book) -> None:
+def aligned(context: CheckContext, book: Book) -> None:
     """Write blocks of 512 B, 4 KiB and 1 MiB in any order, some twice, and read all back, every call with O_DIRECT.
 
     512 B are refused by honest storage with larger sectors: that is reported. 4 KiB must work.
     """
     for size, blocks in ((_SMALL, _BLOCKS), (_LARGE, _BLOCKS), (_BULK_BYTES, 16)):
-        path = place.folder / f"direct-{size}"
-        place.tell("write with O_DIRECT", str(path))
+        path = context.folder / f"direct-{size}"
+        context.tell("write with O_DIRECT", str(path))
         try:
-            _write_and_read(place, book, path, size, place.count(blocks, least=8))
+            _write_and_read(context, book, path, size, context.count(blocks, minimum=8))
         except OSError as refusal:
             if refusal.errno not in _REFUSALS:
                 raise
@@ -52,18 +52,18 @@ def aligned(place: Place, book: Book) -> None:
             book.facts[f"O_DIRECT in blocks of {size} B"] = "works"
 
 
-def coherent(place: Place, book: Book) -> None:
+def coherent(context: CheckContext, book: Book) -> None:
     """Write as DeepSpeed's fast writer does, the bulk direct and the rest buffered, then overwrite either way.
 
     After each step the file is read direct and buffered: both see what was written last.
     """
-    chance = random.Random(place.seed)
-    for number in range(place.count(_ROUNDS, least=4)):
-        path = place.folder / f"coherent-{number}"
-        place.tell("write with O_DIRECT and buffered", str(path))
+    chance = random.Random(context.seed)
+    for number in range(context.count(_ROUNDS, minimum=4)):
+        path = context.folder / f"coherent-{number}"
+        context.tell("write with O_DIRECT and buffered", str(path))
         bulk = chance.randrange(1, 33) * _LARGE
         tail = chance.randrange(1, 3 * _LARGE)
-        content = bytearray(random_bytes(bulk + tail, place.seed, path.name))
+        content = bytearray(random_bytes(bulk + tail, context.seed, path.name))
         try:
             with _opened(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT) as direct:
                 _write(direct, content[:bulk], 0)
@@ -78,7 +78,7 @@ def coherent(place: Place, book: Book) -> None:
 
         older = bytes(content)
         at, length = _part(chance, bulk)
-        content[at : at + length] = random_bytes(length, place.seed, path.name, "direct")
+        content[at : at + length] = random_bytes(length, context.seed, path.name, "direct")
         with _opened(path, os.O_WRONLY | os.O_DIRECT) as direct:
             _write(direct, content[at : at + length], at)
         _both_see(book, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten with O_DIRECT")
@@ -86,7 +86,7 @@ def coherent(place: Place, book: Book) -> None:
         older = bytes(content)
         at = chance.randrange(bulk)
         length = chance.randrange(1, bulk + tail - at + 1)
-        content[at : at + length] = random_bytes(length, place.seed, path.name, "buffered")
+        content[at : at + length] = random_bytes(length, context.seed, path.name, "buffered")
         with _opened(path, os.O_WRONLY) as buffered:
             os.pwrite(buffered, content[at : at + length], at)
             # The descriptor is still open and nothing was synced: the direct reader must see it all the same.
@@ -95,20 +95,20 @@ def coherent(place: Place, book: Book) -> None:
         path.unlink()
 
 
-def _write_and_read(place: Place, book: Book, path: Path, size: int, blocks: int) -> None:
-    chance = random.Random(place.seed)
-    first = random_bytes(size * blocks, place.seed, path.name, 1)
+def _write_and_read(context: CheckContext, book: Book, path: Path, size: int, blocks: int) -> None:
+    chance = random.Random(context.seed)
+    first = random_bytes(size * blocks, context.seed, path.name, 1)
     content = bytearray(first)
     again = chance.sample(range(blocks), blocks // 3)
     for block in again:
-        content[block * size : (block + 1) * size] = random_bytes(size, place.seed, path.name, 2, block)
+        content[block * size : (block + 1) * size] = random_bytes(size, context.seed, path.name, 2, block)
     with _opened(path, os.O_CREAT | os.O_RDWR | os.O_DIRECT) as direct:
         for block in chance.sample(range(blocks), blocks):
             _write(direct, first[block * size : (block + 1) * size], block * size)
         for block in again:
             _write(direct, content[block * size : (block + 1) * size], block * size)
         os.fsync(direct)
-    place.tell("read with O_DIRECT", str(path))
+    context.tell("read with O_DIRECT", str(path))
     with _opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
         seen = _read(direct, len(content), size)
     compare(book, seen, bytes(content), path=path, when="read with O_DIRECT", older=first, unit_bytes=size)

@@ -15,7 +15,7 @@ from pytest_ckpt.conformance.workers import all_said, gather, working
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
     from pytest_ckpt.conformance.workers import Talk
 
 _KILLS = 60
@@ -24,24 +24,26 @@ _TIMED_SAVES = 5
 _SAVES_UNTIL_KILLED = 2.0
 
 
-def rank_killed(place: Place, book: Book) -> None:
+def rank_killed(context: CheckContext, book: Book) -> None:
     """Kill a process while it saves, again and again, and look at what it leaves."""
-    calls = Calls(place.tell)
-    chance = random.Random(place.seed)
-    kept, seconds = _first_checkpoints(place, calls)
+    calls = Calls(context.tell)
+    chance = random.Random(context.seed)
+    kept, seconds = _first_checkpoints(context, calls)
     # What goes wrong without anybody's death is not to be blamed on one.
-    if not saved_right(book, kept, place.folder, calls, "before any process was killed"):
+    if not saved_right(book, kept, context.folder, calls, "before any process was killed"):
         return
     book.facts["moments"] = f"0 to {_SAVES_UNTIL_KILLED:g} saves of {seconds * 1000:.3g} ms after the start of one"
     number, whole = kept.number + 1, 0
-    for _ in range(place.count(_KILLS, least=5)):
-        calls("kill in mid-save", place.folder)
-        begun, acknowledged = _save_until_killed(place, book, number, chance.uniform(0, _SAVES_UNTIL_KILLED * seconds))
+    for _ in range(context.count(_KILLS, minimum=5)):
+        calls("kill in mid-save", context.folder)
+        begun, acknowledged = _save_until_killed(
+            context, book, number, chance.uniform(0, _SAVES_UNTIL_KILLED * seconds)
+        )
         if begun is None:
             return
         book.trials += 1
         for checkpoint in [kept, *acknowledged]:
-            for wrong in checkpoint.wrongs(place.folder, calls):
+            for wrong in checkpoint.wrongs(context.folder, calls):
                 book.wrong(
                     "an acknowledged checkpoint is damaged by the death of a process",
                     where=f"{wrong.where}, after the process that saved {begun.name} was killed",
@@ -50,8 +52,8 @@ def rank_killed(place: Place, book: Book) -> None:
                 )
         kept = [kept, *acknowledged][-1]
         # The last thing that a save does before it is acknowledged is to give the name: then all must be there.
-        if os.path.lexists(place.folder / begun.name):
-            wrongs = begun.wrongs(place.folder, calls)
+        if os.path.lexists(context.folder / begun.name):
+            wrongs = begun.wrongs(context.folder, calls)
             for wrong in wrongs:
                 book.wrong(
                     "a broken checkpoint has its final name",
@@ -60,25 +62,25 @@ def rank_killed(place: Place, book: Book) -> None:
                     expected=f"no {begun.name}, or all of it: {wrong.expected}",
                 )
             whole += not wrongs
-        _remove_others(place.folder, kept)
+        _remove_others(context.folder, kept)
         number = begun.number + 1
     book.facts["interrupted saves"] = f"{book.trials}, of which {whole} already had the final name and were whole"
 
 
-def _first_checkpoints(place: Place, calls: Calls) -> tuple[Checkpoint, float]:
+def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint, float]:
     """Save a few checkpoints; return the last one, which alone stays, and the median of their seconds."""
     seconds = []
     for number in range(1, _TIMED_SAVES + 1):
-        checkpoint = Checkpoint(number=number, seed=place.seed)
+        checkpoint = Checkpoint(number=number, seed=context.seed)
         began = time.monotonic()
-        checkpoint.save(place.folder, calls)
+        checkpoint.save(context.folder, calls)
         seconds.append(time.monotonic() - began)
-    _remove_others(place.folder, checkpoint)
+    _remove_others(context.folder, checkpoint)
     return checkpoint, statistics.median(seconds)
 
 
 def _save_until_killed(
-    place: Place, book: Book, first: int, seconds: float
+    context: CheckContext, book: Book, first: int, seconds: float
 ) -> tuple[Checkpoint | None, list[Checkpoint]]:
     """Have a process save from checkpoint ``first`` on and kill it some seconds after it has begun.
 
@@ -89,25 +91,25 @@ def _save_until_killed(
         number = first
         while True:
             talk.say(f"begins {number}")
-            Checkpoint(number=number, seed=place.seed).save(place.folder, talk.at)
+            Checkpoint(number=number, seed=context.seed).save(context.folder, talk.at)
             talk.say(f"has saved {number}")
             number += 1
 
     with working([saves]) as workers:
         worker = workers[0]
-        if all_said(workers, f"begins {first}", place.tell):
+        if all_said(workers, f"begins {first}", context.tell):
             time.sleep(seconds)
         worker.kill()
         # One that the kernel does not let go of holds this check, whose last words then name the call.
-        (end,) = gather(workers, place.tell)
+        (end,) = gather(workers, context.tell)
     if end.error:
         book.wrong("a call failed", where=end.where, seen=f"{end.error} in {end.call}", expected="no error")
         return None, []
     number = first
     while worker.said(f"has saved {number}"):
         number += 1
-    saved = [Checkpoint(number=n, seed=place.seed) for n in range(first, number)]
-    return Checkpoint(number=number, seed=place.seed), saved
+    saved = [Checkpoint(number=n, seed=context.seed) for n in range(first, number)]
+    return Checkpoint(number=number, seed=context.seed), saved
 
 
 def _remove_others(folder: Path, kept: Checkpoint) -> None:

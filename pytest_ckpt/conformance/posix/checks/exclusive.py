@@ -10,33 +10,33 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.conformance.races import PAUSE_SECONDS, processes, race, two_clients
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
     from pytest_ckpt.conformance.races import Racers
 
 _NAMES = 1_000
 
 
-def create(place: Place, book: Book) -> None:
+def create(context: CheckContext, book: Book) -> None:
     """Have processes of this host race for names."""
-    with processes(place) as racers:
-        _race(place, book, racers)
+    with processes(context) as racers:
+        _race(context, book, racers)
 
 
-def create_second(place: Place, book: Book) -> None:
+def create_second(context: CheckContext, book: Book) -> None:
     """Have two clients race for names."""
-    with two_clients(place) as racers:
-        _race(place, book, racers)
+    with two_clients(context) as racers:
+        _race(context, book, racers)
 
 
-def _race(place: Place, book: Book, racers: Racers) -> None:
+def _race(context: CheckContext, book: Book, racers: Racers) -> None:
     won = {racer.name: 0 for racer, _ in racers}
-    wanted = [f"lock-{number:06d}" for number in range(place.count(_NAMES, least=50))]
+    wanted = [f"lock-{number:06d}" for number in range(context.count(_NAMES, minimum=50))]
     for names, results in race(racers, wanted, "exclusive:create_names", lambda who: {"who": who}):
         for name in names:
             winners = [who for who, result in results.items() if name in result["won"]]
             for who in winners:
                 won[who] += 1
-            _judge(place, book, name, winners, set(won))
+            _judge(context, book, name, winners, set(won))
         book.trials += len(names)
         for who, result in results.items():
             for name, error in result["errors"].items():
@@ -49,8 +49,8 @@ def _race(place: Place, book: Book, racers: Racers) -> None:
     book.facts |= {f"names won by {who}": f"{count:,}" for who, count in won.items()}
 
 
-def _judge(place: Place, book: Book, name: str, winners: list[str], racers: set[str]) -> None:
-    path = place.folder / name
+def _judge(context: CheckContext, book: Book, name: str, winners: list[str], racers: set[str]) -> None:
+    path = context.folder / name
     if len(winners) > 1:
         book.wrong(
             "O_EXCL with several winners",

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import random_bytes
-from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import Calls, Checkpoint, write_all, write_durably, wrong_bytes
 from pytest_ckpt.support.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -29,7 +29,6 @@ _LEAST_FREE = 24 << 20
 # Bytes that are written as files that can be checked; the space before them is taken by ballast.
 _ROOM = 16 << 20
 _PIECE_BYTES = 1 << 20
-_SPACE_SECONDS = 60.0
 _POLL_SECONDS = 0.25
 _MOST_ERRORS = 3
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -37,9 +36,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _SIZES = (1, 4096, 1 << 20, (4 << 20) + 17)
 
 
-def acknowledged(place: Place, book: Book) -> None:
+def acknowledged(context: CheckContext, book: Book) -> None:
     """Write files in the ways of checkpoint software; what got through without an error must be on the target."""
-    calls = Calls(place.tell)
+    calls = Calls(context.tell)
     ways = {
         "in pieces of 1 MiB": {},
         "in pieces of 4 KiB": {"piece_bytes": 4096},
@@ -47,13 +46,13 @@ def acknowledged(place: Place, book: Book) -> None:
         "synchronously": {"flags": os.O_CREAT | os.O_EXCL | os.O_DSYNC, "sync": False},
         "over older bytes": {"flags": 0},
     }
-    for turn, (way, how), size in itertools.product(range(place.count(4)), ways.items(), _SIZES):
-        path = place.folder / f"file-{book.trials}"
+    for turn, (way, how), size in itertools.product(range(context.count(4)), ways.items(), _SIZES):
+        path = context.folder / f"file-{book.trials}"
         book.trials += 1
-        data = random_bytes(size, place.seed, turn, way, size)
+        data = random_bytes(size, context.seed, turn, way, size)
         try:
             if how.get("flags") == 0:
-                write_durably(path, random_bytes(size, place.seed, turn, way, size, "old"), calls)
+                write_durably(path, random_bytes(size, context.seed, turn, way, size, "old"), calls)
             write_durably(path, data, calls, **how)  # type: ignore[arg-type]
             wrong = wrong_bytes(path, data, calls)
         except OSError as error:
@@ -66,12 +65,12 @@ def acknowledged(place: Place, book: Book) -> None:
         path.unlink()
 
 
-def full(place: Place, book: Book) -> None:
+def full(context: CheckContext, book: Book) -> None:
     """Fill a volume with files; those that got through without an error must be there, the next one must not."""
-    folder, free = _small_folder(place)
-    calls = Calls(place.tell)
-    chance = random.Random(place.seed)
-    for trial in range(place.count(4)):
+    folder, free = _small_folder(context)
+    calls = Calls(context.tell)
+    chance = random.Random(context.seed)
+    for trial in range(context.count(4)):
         here = folder / f"trial-{trial}"
         here.mkdir()
         _leave_room(here, _ROOM, free, calls)
@@ -79,7 +78,7 @@ def full(place: Place, book: Book) -> None:
         sizes: list[int] = []
         while not error and acknowledged_bytes <= free * 1.25 + _ROOM:
             number, size = len(sizes), chance.choice((5000, 100_000, _PIECE_BYTES, 3 * _PIECE_BYTES + 17))
-            data = random_bytes(size, place.seed, trial, number)
+            data = random_bytes(size, context.seed, trial, number)
             try:
                 write_durably(here / f"file-{number}", data, calls, piece_bytes=chance.choice((4096, _PIECE_BYTES)))
             except OSError as refusal:
@@ -91,7 +90,7 @@ def full(place: Place, book: Book) -> None:
                 sizes.append(size)
                 acknowledged_bytes += size
         for number, size in enumerate(sizes):
-            wrong = wrong_bytes(here / f"file-{number}", random_bytes(size, place.seed, trial, number), calls)
+            wrong = wrong_bytes(here / f"file-{number}", random_bytes(size, context.seed, trial, number), calls)
             if wrong:
                 _missing(book, wrong.where, f"written until {error or 'more was taken than was free'}", wrong.seen)
         if not error and not book.anomaly_count:
@@ -104,18 +103,18 @@ def full(place: Place, book: Book) -> None:
         _remove(here, calls)
 
 
-def mid_save(place: Place, book: Book) -> None:
+def mid_save(context: CheckContext, book: Book) -> None:
     """Let space end in the middle of a save, look at the checkpoint before it, give space back and save again."""
-    folder, free = _small_folder(place)
-    calls = Calls(place.tell)
-    chance = random.Random(place.seed)
-    kept = Checkpoint(number=1, seed=place.seed, file_bytes=_PIECE_BYTES)
+    folder, free = _small_folder(context)
+    calls = Calls(context.tell)
+    chance = random.Random(context.seed)
+    kept = Checkpoint(number=1, seed=context.seed, file_bytes=_PIECE_BYTES)
     kept.save(folder, calls)
     errors: set[str] = set()
     longest = 0.0
-    for trial in range(place.count(8, least=2)):
+    for trial in range(context.count(8, minimum=2)):
         _leave_room(folder, int(chance.uniform(0.1, 0.9) * 4 * _PIECE_BYTES), free, calls)
-        broken = Checkpoint(number=2 * trial + 2, seed=place.seed, file_bytes=_PIECE_BYTES)
+        broken = Checkpoint(number=2 * trial + 2, seed=context.seed, file_bytes=_PIECE_BYTES)
         try:
             broken.save(folder, calls)
         except OSError as error:
@@ -147,12 +146,12 @@ def mid_save(place: Place, book: Book) -> None:
         _remove(folder / "ballast", calls)
         _remove(folder / broken.partial, calls)
         _remove(folder / broken.name, calls)
-        after = Checkpoint(number=2 * trial + 3, seed=place.seed, file_bytes=_PIECE_BYTES)
-        seconds = _save_when_there_is_space(folder, after, calls)
+        after = Checkpoint(number=2 * trial + 3, seed=context.seed, file_bytes=_PIECE_BYTES)
+        seconds = _save_when_there_is_space(folder, after, calls, context.space_seconds)
         if seconds is None:
             book.wrong(
                 "no save succeeds after space was given back",
-                where=f"{calls.call} of {calls.path}, {format_seconds(_SPACE_SECONDS)} after files were removed",
+                where=f"{calls.call} of {calls.path}, {format_seconds(context.space_seconds)} after files were removed",
                 seen=f"still no space; statvfs says {format_bytes(_free(folder))} are free",
                 expected=f"that a checkpoint of {format_bytes(4 * _PIECE_BYTES)} can be saved",
             )
@@ -172,21 +171,21 @@ def mid_save(place: Place, book: Book) -> None:
     book.facts["space was back after"] = f"at most {format_seconds(longest)}"
 
 
-def _small_folder(place: Place) -> tuple[Path, int]:
+def _small_folder(context: CheckContext) -> tuple[Path, int]:
     """Return the folder that may be filled and how many bytes are free there."""
-    if not place.small_folder:
+    if not context.small_folder:
         raise NotRun("there is no small volume or quota that may be filled")
-    free = _free(place.small_folder)
+    free = _free(context.small_folder)
     if free > MOST_FREE:
         raise NotRun(
-            f"{place.small_folder.parent} has {format_bytes(free)} free, and no more than {format_bytes(MOST_FREE)} "
+            f"{context.small_folder.parent} has {format_bytes(free)} free, and no more than {format_bytes(MOST_FREE)} "
             "are filled: give a smaller volume, or a quota that statvfs shows"
         )
     if free < _LEAST_FREE:
         raise NotRun(
-            f"{place.small_folder.parent} has {format_bytes(free)} free, {format_bytes(_LEAST_FREE)} are needed"
+            f"{context.small_folder.parent} has {format_bytes(free)} free, {format_bytes(_LEAST_FREE)} are needed"
         )
-    return place.small_folder, free
+    return context.small_folder, free
 
 
 def _free(folder: Path) -> int:
@@ -262,8 +261,10 @@ def _fallocate(descriptor: int, offset: int, length: int) -> int:
     return ctypes.get_errno() if done else 0
 
 
-def _save_when_there_is_space(folder: Path, checkpoint: Checkpoint, calls: Calls) -> float | None:
-    """Save as soon as it is possible; return after how many seconds it was, None when it was not for a minute."""
+def _save_when_there_is_space(
+    folder: Path, checkpoint: Checkpoint, calls: Calls, patience_seconds: float
+) -> float | None:
+    """Save as soon as it is possible; return after how many seconds it was, None when it never was in that time."""
     began = time.monotonic()
     while True:
         try:
@@ -273,7 +274,7 @@ def _save_when_there_is_space(folder: Path, checkpoint: Checkpoint, calls: Calls
                 raise
         else:
             return time.monotonic() - began
-        if time.monotonic() - began > _SPACE_SECONDS:
+        if time.monotonic() - began > patience_seconds:
             return None
         _remove(folder / checkpoint.partial, calls)
         time.sleep(_POLL_SECONDS)

@@ -11,36 +11,36 @@ from pytest_ckpt.conformance import races
 from pytest_ckpt.conformance.races import PAUSE_SECONDS, processes, two_clients
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
     from pytest_ckpt.conformance.races import Racers
 
 _FOLDERS = 500
 _PATIENCE_SECONDS = 10.0
 
 
-def race(place: Place, book: Book) -> None:
+def race(context: CheckContext, book: Book) -> None:
     """Have processes of this host make the same folders."""
-    with processes(place) as racers:
-        _race(place, book, racers)
+    with processes(context) as racers:
+        _race(context, book, racers)
 
 
-def race_second(place: Place, book: Book) -> None:
+def race_second(context: CheckContext, book: Book) -> None:
     """Have two clients make the same folders."""
-    with two_clients(place) as racers:
-        _race(place, book, racers)
+    with two_clients(context) as racers:
+        _race(context, book, racers)
 
 
-def _race(place: Place, book: Book, racers: Racers) -> None:
+def _race(context: CheckContext, book: Book, racers: Racers) -> None:
     made = {racer.name: 0 for racer, _ in racers}
     files = {racer.name: f"from-{racer.name.replace(' ', '-')}" for racer, _ in racers}
-    wanted = [f"step-{number:06d}" for number in range(place.count(_FOLDERS, least=25))]
+    wanted = [f"step-{number:06d}" for number in range(context.count(_FOLDERS, minimum=25))]
     for names, results in races.race(racers, wanted, "folders:make_folders", lambda who: {"file": files[who]}):
         for name in names:
             makers = [who for who, result in results.items() if name in result["made"]]
             if len(makers) != 1:
                 book.wrong(
                     "mkdir with several winners" if makers else "mkdir without a winner",
-                    where=str(place.folder / name),
+                    where=str(context.folder / name),
                     seen=f"{' and '.join(makers) or 'no one'} made it",
                     expected="exactly one of them, EEXIST for the others",
                 )
@@ -50,15 +50,15 @@ def _race(place: Place, book: Book, racers: Racers) -> None:
                 unusable = call != "mkdir"
                 book.wrong(
                     "folder that was just made cannot be used" if unusable else "error in a race for a folder",
-                    where=f"{call}({place.folder / name}) by {who}",
+                    where=f"{call}({context.folder / name}) by {who}",
                     seen=error,
                     expected="success" if unusable else "success, or EEXIST",
                 )
-        missing = _missing(place, [f"{name}/{files[who]}" for who, done in results.items() for name in done["used"]])
+        missing = _missing(context, [f"{name}/{files[who]}" for who, done in results.items() for name in done["used"]])
         for file in missing:
             book.wrong(
                 "file missing in a folder that several made",
-                where=str(place.folder / file),
+                where=str(context.folder / file),
                 seen=f"no such file, {_PATIENCE_SECONDS:g} s after it was made",
                 expected="what every process has made there",
             )
@@ -68,11 +68,11 @@ def _race(place: Place, book: Book, racers: Racers) -> None:
     book.facts |= {f"folders made by {who}": f"{count:,}" for who, count in made.items()}
 
 
-def _missing(place: Place, files: list[str]) -> list[str]:
+def _missing(context: CheckContext, files: list[str]) -> list[str]:
     """Return the files that are not there; new ones may be late in being seen, which is STALE's subject."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        missing = [file for file in files if not (place.folder / file).exists()]
+        missing = [file for file in files if not (context.folder / file).exists()]
         if not missing or time.monotonic() > until:
             return missing
         time.sleep(0.01)

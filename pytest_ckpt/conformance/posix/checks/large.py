@@ -11,7 +11,7 @@ from pytest_ckpt.conformance.content import compare, difference, random_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
 
 _GIB, _TIB = 1 << 30, 1 << 40
 _BOUNDARIES = (("2 GiB", 2 * _GIB), ("4 GiB", 4 * _GIB), ("2 TiB", 2 * _TIB), ("8 TiB", 8 * _TIB))
@@ -23,23 +23,23 @@ _BEFORE_BYTES = 30_001
 _AROUND_BYTES = 256 << 10
 
 
-def offsets(place: Place, book: Book) -> None:
+def offsets(context: CheckContext, book: Book) -> None:
     """Write a sparse file's head and pieces before, across and behind each boundary; read them and its size back."""
     for name, boundary in _BOUNDARIES:
-        path = place.folder / f"large-{name.replace(' ', '-')}"
-        place.tell("truncate", f"{path} to {name}")
-        stored = _one_file(place, book, path, name, boundary)
+        path = context.folder / f"large-{name.replace(' ', '-')}"
+        context.tell("truncate", f"{path} to {name}")
+        stored = _one_file(context, book, path, name, boundary)
         path.unlink(missing_ok=True)
         if stored > boundary // 2:
             book.facts["sparse files"] = f"none: a file of {name} with a few KiB of data takes {stored:,} bytes"
             return
 
 
-def _one_file(place: Place, book: Book, path: Path, name: str, boundary: int) -> int:
+def _one_file(context: CheckContext, book: Book, path: Path, name: str, boundary: int) -> int:
     """Return how many bytes the file takes on storage."""
     size = boundary + 2 * _AROUND_BYTES
     pieces = {
-        at: random_bytes(_PIECE_BYTES, place.seed, name, at)
+        at: random_bytes(_PIECE_BYTES, context.seed, name, at)
         for at in (
             0,
             boundary - _AROUND_BYTES,
@@ -64,7 +64,7 @@ def _one_file(place: Place, book: Book, path: Path, name: str, boundary: int) ->
                 )
             return 0
         for at, piece in pieces.items():
-            place.tell("write", f"{path} at byte {at:,}")
+            context.tell("write", f"{path} at byte {at:,}")
             try:
                 done = os.pwrite(file.fileno(), piece, at)
             except OSError as error:
@@ -85,13 +85,13 @@ def _one_file(place: Place, book: Book, path: Path, name: str, boundary: int) ->
                     expected=f"{len(piece):,} bytes",
                 )
             book.trials += 1
-        place.tell("fsync", str(path))
+        context.tell("fsync", str(path))
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return _look(place, book, path, boundary, size, pieces)
+    return _look(context, book, path, boundary, size, pieces)
 
 
-def _look(place: Place, book: Book, path: Path, boundary: int, size: int, pieces: dict[int, bytes]) -> int:
+def _look(context: CheckContext, book: Book, path: Path, boundary: int, size: int, pieces: dict[int, bytes]) -> int:
     status = path.stat()
     with path.open("rb", buffering=0) as file:
         for said, what in ((status.st_size, "stat"), (file.seek(0, os.SEEK_END), "a seek to the end")):
@@ -99,7 +99,7 @@ def _look(place: Place, book: Book, path: Path, boundary: int, size: int, pieces
                 book.wrong("wrong size", where=f"{path}, told by {what}", seen=f"{said:,} bytes", expected=f"{size:,}")
         # Where the boundary's offsets come out again if their upper bits are lost: behind the head there is a hole.
         for start, length in ((0, 4 * _AROUND_BYTES), (boundary - 2 * _AROUND_BYTES, 4 * _AROUND_BYTES)):
-            place.tell("read", f"{path} at byte {start:,}")
+            context.tell("read", f"{path} at byte {start:,}")
             expected = bytearray(length)
             for at, piece in pieces.items():
                 if start <= at < start + length:

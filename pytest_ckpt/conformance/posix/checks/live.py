@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
 
 _ROUNDS = 100
 _FILES = 2
 _FILE_BYTES = 1 << 20
 
 
-def calls(place: Place, book: Book) -> None:
+def calls(context: CheckContext, book: Book) -> None:
     """Save, look at, load and remove small checkpoints; every call is timed by itself."""
-    clock = _Clock(place)
-    data = [random_bytes(_FILE_BYTES, place.seed, index) for index in range(_FILES)]
-    for number in range(place.count(_ROUNDS, least=3)):
-        _save(place.folder, number, data, clock)
-        _load_and_remove(place.folder / f"checkpoint-{number}", clock)
+    clock = _Clock(context)
+    data = [random_bytes(_FILE_BYTES, context.seed, index) for index in range(_FILES)]
+    for number in range(context.count(_ROUNDS, minimum=3)):
+        _save(context.folder, number, data, clock)
+        _load_and_remove(context.folder / f"checkpoint-{number}", clock)
     book.trials = sum(map(len, clock.seconds.values()))
     book.measured, slowest = max((max(seconds), call) for call, seconds in clock.seconds.items())
     book.facts["longest call"] = f"{slowest} of {clock.longest_path[slowest]}"
@@ -42,15 +42,15 @@ def calls(place: Place, book: Book) -> None:
 class _Clock:
     """Times calls by kind."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, context: CheckContext) -> None:
+        self._context = context
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.longest_path: dict[str, Path] = {}
 
     @contextmanager
     def call(self, name: str, path: Path) -> Iterator[None]:
         """Time one call on a path."""
-        self._place.tell(name, str(path))
+        self._context.tell(name, str(path))
         began = time.perf_counter()
         yield
         seconds = time.perf_counter() - began

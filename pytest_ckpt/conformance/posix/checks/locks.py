@@ -15,7 +15,7 @@ from pytest_ckpt.conformance.workers import all_said, gather, working
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
     from pytest_ckpt.conformance.workers import Ended, Talk
 
 _ROUNDS = 20
@@ -26,24 +26,24 @@ _MODES = ((fcntl.LOCK_EX, fcntl.LOCK_EX), (fcntl.LOCK_EX, fcntl.LOCK_SH), (fcntl
 _NAMES = {fcntl.LOCK_EX: "an exclusive", fcntl.LOCK_SH: "a shared"}
 
 
-def flock(place: Place, book: Book) -> None:
+def flock(context: CheckContext, book: Book) -> None:
     """Try every mixture of two locks from two processes, kill a holder, and count up a file under the lock."""
-    path = place.folder / "locked"
+    path = context.folder / "locked"
     path.write_bytes(b"")
-    place.tell("flock", str(path))
-    for _ in range(place.count(_ROUNDS)):
+    context.tell("flock", str(path))
+    for _ in range(context.count(_ROUNDS)):
         for held, wanted in _MODES:
             with working([partial(_hold, path, held)]) as (holder,):
-                if not all_said([holder], "held", place.tell):
+                if not all_said([holder], "held", context.tell):
                     _not_held(book, holder.ended())
                     return
                 if _got(path, wanted):
                     _both(book, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[held]} one")
                 book.trials += 1
             # The block's end has killed the holder.
-            _released(place, book, path, partial(_got, path, fcntl.LOCK_EX))
+            _released(context, book, path, partial(_got, path, fcntl.LOCK_EX))
         with working([partial(_hold, path, fcntl.LOCK_SH)]) as (holder,):
-            if all_said([holder], "held", place.tell) and not _got(path, fcntl.LOCK_SH):
+            if all_said([holder], "held", context.tell) and not _got(path, fcntl.LOCK_SH):
                 book.wrong(
                     "shared lock refused",
                     where=str(path),
@@ -51,37 +51,37 @@ def flock(place: Place, book: Book) -> None:
                     expected="both processes hold it",
                 )
             book.trials += 1
-    _count_up(place, book)
+    _count_up(context, book)
 
 
-def flock_second(place: Place, book: Book) -> None:
+def flock_second(context: CheckContext, book: Book) -> None:
     """Hold an exclusive lock on either client and try to get it on the other; kill a holder on the other."""
-    other = place.other
+    other = context.other
     assert other
-    path = place.folder / "locked"
-    there = f"{place.other_folder}/locked"
+    path = context.folder / "locked"
+    there = f"{context.other_folder}/locked"
     path.write_bytes(b"")
-    for _ in range(place.count(_ROUNDS, least=2)):
+    for _ in range(context.count(_ROUNDS, minimum=2)):
         held = other.ask("hold_lock", there)
         if not held["held"]:
             book.wrong(
                 "free lock refused", where=there, seen="the other client did not get a free lock", expected="it does"
             )
             return
-        place.tell("flock", str(path))
+        context.tell("flock", str(path))
         if _got(path, fcntl.LOCK_EX):
             _both(book, path, "an exclusive lock while a process on the other client held one")
         other.ask("kill", there, process=held["process"])
-        _released(place, book, path, partial(_got, path, fcntl.LOCK_EX))
+        _released(context, book, path, partial(_got, path, fcntl.LOCK_EX))
         descriptor = other.ask("open_file", there, flags=os.O_RDWR)
         with working([partial(_hold, path, fcntl.LOCK_EX)]) as (holder,):
-            if not all_said([holder], "held", place.tell):
+            if not all_said([holder], "held", context.tell):
                 _not_held(book, holder.ended())
                 return
             if other.ask("lock", there, descriptor=descriptor):
                 _both(book, path, "on the other client an exclusive lock while a process here held one")
                 other.ask("unlock", there, descriptor=descriptor)
-        _released(place, book, path, partial(other.ask, "lock", there, descriptor=descriptor))
+        _released(context, book, path, partial(other.ask, "lock", there, descriptor=descriptor))
         other.ask("close_file", there, descriptor=descriptor)
         book.trials += 2
 
@@ -115,15 +115,15 @@ def _got(path: Path, mode: int) -> bool:
         return True
 
 
-def _released(place: Place, book: Book, path: Path, got: Callable[[], bool]) -> None:
+def _released(context: CheckContext, book: Book, path: Path, got: Callable[[], bool]) -> None:
     """Wait until a killed holder's lock can be had."""
     began = time.monotonic()
     while not got():
-        if time.monotonic() - began > place.patience_seconds:
+        if time.monotonic() - began > context.patience_seconds:
             book.wrong(
                 "lock of a killed process stays",
                 where=str(path),
-                seen=f"the lock is still taken {place.patience_seconds:g} s after its holder was killed",
+                seen=f"the lock is still taken {context.patience_seconds:g} s after its holder was killed",
                 expected="it is free when the holder is gone",
             )
             return
@@ -131,12 +131,12 @@ def _released(place: Place, book: Book, path: Path, got: Callable[[], bool]) -> 
     book.trials += 1
 
 
-def _count_up(place: Place, book: Book) -> None:
-    path = place.folder / "counter"
+def _count_up(context: CheckContext, book: Book) -> None:
+    path = context.folder / "counter"
     path.write_text("0")
-    additions = place.count(_ADDITIONS, least=25)
+    additions = context.count(_ADDITIONS, minimum=25)
     with working([partial(_add, path, additions) for _ in range(_PROCESSES)]) as workers:
-        ends: Iterable[Ended] = gather(workers, place.tell)
+        ends: Iterable[Ended] = gather(workers, context.tell)
     for end in ends:
         if end.error or end.signal:
             _not_held(book, end)

@@ -14,7 +14,7 @@ from pytest_ckpt.conformance.workers import all_said, gather, working
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
     from pytest_ckpt.conformance.workers import Ended, Talk
 
 _FILES = 4
@@ -26,12 +26,12 @@ _ODD_BYTES = 1234
 _STEP_BYTES = 64 << 10
 
 
-def private(place: Place, book: Book) -> None:
+def private(context: CheckContext, book: Book) -> None:
     """Read files through private mappings in processes of their own; what is changed there stays out of the file."""
-    files = _files(place)
-    _judge(place, book, files, [_reader(files, place.seed + n, mmap.ACCESS_COPY) for n in range(2)], changing=True)
+    files = _files(context)
+    _judge(context, book, files, [_reader(files, context.seed + n, mmap.ACCESS_COPY) for n in range(2)], changing=True)
     for path, content in files.items():
-        place.tell("read", str(path))
+        context.tell("read", str(path))
         if found := difference(path.read_bytes(), content):
             book.wrong(
                 "private mapping reached the file",
@@ -41,20 +41,20 @@ def private(place: Place, book: Book) -> None:
             )
 
 
-def shared(place: Place, book: Book) -> None:
+def shared(context: CheckContext, book: Book) -> None:
     """Read the same files through shared mappings in many processes at once."""
-    files = _files(place)
-    processes = place.count(_PROCESSES, least=4)
-    _judge(place, book, files, [_reader(files, place.seed + n, mmap.ACCESS_READ) for n in range(processes)])
+    files = _files(context)
+    processes = context.count(_PROCESSES, minimum=4)
+    _judge(context, book, files, [_reader(files, context.seed + n, mmap.ACCESS_READ) for n in range(processes)])
 
 
-def _files(place: Place) -> dict[Path, bytes]:
+def _files(context: CheckContext) -> dict[Path, bytes]:
     """Write the files and ask the kernel to forget their pages, so that the mappings' faults go to storage."""
     made = {}
     for number in range(_FILES):
-        path = place.folder / f"mapped-{number}"
-        content = random_bytes(place.count(_FILE_BYTES, least=_LEAST_BYTES) + _ODD_BYTES, place.seed, path.name)
-        place.tell("write and fsync", str(path))
+        path = context.folder / f"mapped-{number}"
+        content = random_bytes(context.count(_FILE_BYTES, minimum=_LEAST_BYTES) + _ODD_BYTES, context.seed, path.name)
+        context.tell("write and fsync", str(path))
         with path.open("wb") as file:
             file.write(content)
             file.flush()
@@ -103,21 +103,21 @@ def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[Ta
 
 
 def _judge(
-    place: Place,
+    context: CheckContext,
     book: Book,
     files: Mapping[Path, bytes],
     readers: list[Callable[[Talk], list[list[str]]]],
     *,
     changing: bool = False,
 ) -> None:
-    place.tell("mmap", str(place.folder))
+    context.tell("mmap", str(context.folder))
     with working(readers) as workers:
         # Nobody changes a mapping while another still reads: what reached the file is told there, not in its readers.
         if changing:
-            all_said(workers, "read", place.tell)
+            all_said(workers, "read", context.tell)
             for worker in workers:
                 worker.go_on()
-        for end in gather(workers, place.tell):
+        for end in gather(workers, context.tell):
             book.trials += len(files)
             _note(book, end)
 

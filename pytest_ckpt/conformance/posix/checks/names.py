@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from pytest_ckpt.conformance.context import Place
+    from pytest_ckpt.conformance.context import CheckContext
 
 _MANY = 10_000
 _THREADS = 8
@@ -25,63 +25,62 @@ _KEPT, _ROUNDS = 500, 200
 _BEFORE, _MEANWHILE = 1_000, 2_000
 
 
-def many(place: Place, book: Book) -> None:
+def many(context: CheckContext, book: Book) -> None:
     """Create files from several threads, timed, and list the folder."""
     names = [
-        f"__{number}_{thread}.distcp" for number in range(place.count(_MANY, least=200) // 8) for thread in range(8)
+        f"__{number}_{thread}.distcp" for number in range(context.count(_MANY, minimum=200) // 8) for thread in range(8)
     ]
-    place.tell("open with O_CREAT", str(place.folder))
+    context.tell("open with O_CREAT", str(context.folder))
     with ThreadPoolExecutor(_THREADS) as threads:
         began = time.monotonic()
-        list(threads.map(lambda thread: _create(place.folder, names[thread::_THREADS]), range(_THREADS)))
+        list(threads.map(lambda thread: _create(context.folder, names[thread::_THREADS]), range(_THREADS)))
         book.measured = time.monotonic() - began
     book.trials = len(names)
-    place.tell("list", str(place.folder))
+    context.tell("list", str(context.folder))
     for listing in range(_LISTINGS):
-        _compare(book, f"listing {listing + 1} of {place.folder}", _listed(place.folder), names)
+        _compare(book, f"listing {listing + 1} of {context.folder}", _listed(context.folder), names)
     book.facts |= {"files created": f"{len(names):,}", "threads": str(_THREADS)}
     if len(names) < _MANY:
         book.facts["the limit is for"] = f"{_MANY:,} files"
 
 
-def after_change(place: Place, book: Book) -> None:
+def after_change(context: CheckContext, book: Book) -> None:
     """Create, rename and remove one name after the other, and list after each."""
     expected = {f"kept-{number:04d}" for number in range(_KEPT)}
-    _create(place.folder, expected)
-    for number in range(place.count(_ROUNDS, least=10)):
+    _create(context.folder, expected)
+    for number in range(context.count(_ROUNDS, minimum=10)):
         new, renamed = f"new-{number}", f"renamed-{number}"
-        place.tell("create, rename, unlink", str(place.folder / new))
-        (place.folder / new).touch()
-        _compare(book, f"{place.folder}, right after {new} was created", _listed(place.folder), expected | {new})
-        (place.folder / new).rename(place.folder / renamed)
+        context.tell("create, rename, unlink", str(context.folder / new))
+        (context.folder / new).touch()
+        _compare(book, f"{context.folder}, right after {new} was created", _listed(context.folder), expected | {new})
+        (context.folder / new).rename(context.folder / renamed)
         _compare(
-            book, f"{place.folder}, right after {new} became {renamed}", _listed(place.folder), expected | {renamed}
+            book, f"{context.folder}, right after {new} became {renamed}", _listed(context.folder), expected | {renamed}
         )
-        (place.folder / renamed).unlink()
-        _compare(book, f"{place.folder}, right after {renamed} was removed", _listed(place.folder), expected)
+        (context.folder / renamed).unlink()
+        _compare(book, f"{context.folder}, right after {renamed} was removed", _listed(context.folder), expected)
         oldest = min(expected)
-        (place.folder / oldest).unlink()
+        (context.folder / oldest).unlink()
         expected.remove(oldest)
-        _compare(book, f"{place.folder}, right after {oldest} was removed", _listed(place.folder), expected)
+        _compare(book, f"{context.folder}, right after {oldest} was removed", _listed(context.folder), expected)
         book.trials += 4
 
 
-def second_client(place: Place, book: Book) -> None:
+def second_client(context: CheckContext, book: Book) -> None:
     """Create names while the other client lists: it misses none that was there before, and in the end sees all."""
-    other, folder = place.second()
+    other, folder = context.second()
     seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
-    meanwhile = place.count(_MEANWHILE, least=200)
+    before = [f"before-{number:05d}" for number in range(context.count(_BEFORE, minimum=200))]
+    new = [f"new-{number:05d}" for number in range(context.count(_MEANWHILE, minimum=200))]
     listings = rounds = 0
-    while listings < place.count(100, least=5) and not book.anomaly_count:
-        path, theirs = place.folder / f"round-{rounds}", f"{folder}/round-{rounds}"
+    while listings < context.count(100, minimum=5) and not book.anomaly_count:
+        path, theirs = context.folder / f"round-{rounds}", f"{folder}/round-{rounds}"
         path.mkdir()
-        before = [f"before-{number:05d}" for number in range(_BEFORE)]
-        new = [f"new-{number:05d}" for number in range(meanwhile)]
         _create(path, before)
         _compare(book, f"{path}, listed by the client that created the files", _listed(path), before)
         if book.anomaly_count:
             break  # What its creator does not list, the other client is not waited for to list.
-        place.tell("create while the other client lists", str(path))
+        context.tell("create while the other client lists", str(path))
         seen = other.ask("wait_until", theirs, look="names", wanted=before, seconds=seconds, patience=seconds + 60)
         if seen["agreed"]:
             other.start("names:watch", theirs, before=before, new=new)

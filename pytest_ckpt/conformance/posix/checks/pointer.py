@@ -14,22 +14,22 @@ from pytest_ckpt.conformance.posix.client import Client, encoded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ckpt.conformance.context import Place
+    from pytest_ckpt.conformance.context import CheckContext
 
 _OVERWRITES = 10_000
 _AT_ONCE = 250
 
 
-def overwrite(place: Place, book: Book) -> None:
+def overwrite(context: CheckContext, book: Book) -> None:
     """Overwrite the file while a process of this host reads it."""
-    with closing(Client(name="the reader", tell=place.tell)) as reader:
-        _overwrite(place, book, reader, str(place.folder))
+    with closing(Client(name="the reader", tell=context.tell)) as reader:
+        _overwrite(context, book, reader, str(context.folder))
 
 
-def overwrite_second(place: Place, book: Book) -> None:
+def overwrite_second(context: CheckContext, book: Book) -> None:
     """Overwrite the file while the other client reads it, then measure how long the other reads the old text."""
-    other, folder = place.second()
-    _overwrite(place, book, other, folder)
+    other, folder = context.second()
+    _overwrite(context, book, other, folder)
     measure = stale.Change(
         what="a pointer was overwritten",
         stale="stale pointer",
@@ -39,12 +39,12 @@ def overwrite_second(place: Place, book: Book) -> None:
         prepare=lambda path: path.write_bytes(_text(1)),
         make=lambda path: path.write_bytes(_text(2)),
     )
-    stale.measure(place, book, "POINTER.overwrite-second-client", (measure,))
+    stale.measure(context, book, "POINTER.overwrite-second-client", (measure,))
 
 
-def _overwrite(place: Place, book: Book, reader: Client, folder: str) -> None:
-    wanted = place.count(_OVERWRITES, least=200)
-    path = place.folder / "latest"
+def _overwrite(context: CheckContext, book: Book, reader: Client, folder: str) -> None:
+    wanted = context.count(_OVERWRITES, minimum=200)
+    path = context.folder / "latest"
     path.write_bytes(_text(0))
     if not reader.sees(f"{folder}/latest"):
         book.wrong(
@@ -57,7 +57,7 @@ def _overwrite(place: Place, book: Book, reader: Client, folder: str) -> None:
     step = reads = empty = zeros = 0
     while step < wanted or (reads < wanted and not book.anomaly_count):
         reader.start("pointer:watch", f"{folder}/latest")
-        place.tell("open, write", str(path))
+        context.tell("open, write", str(path))
         for step in range(step + 1, step + 1 + _AT_ONCE):  # noqa: B020 - goes on where it was
             path.write_bytes(_text(step))
         seen = reader.stop()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import random_bytes
-from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import (
     Calls,
     Checkpoint,
@@ -31,7 +31,7 @@ from pytest_ckpt.conformance.posix.checkpoints import (
 from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
 
 _SAVES_OF_A_CUT = 3
 _FILE_BYTES = 100_000
@@ -44,35 +44,35 @@ BACK_SECONDS = 600.0
 _SETTLE_SECONDS = 5.0
 
 
-def power_cut(place: Place, book: Book) -> None:
+def power_cut(context: CheckContext, book: Book) -> None:
     """Save, note what was acknowledged in a place that keeps its power, cut the power, look for all of it."""
-    if not place.power_cut:
+    if not context.power_cut:
         raise NotRun("there is no command that cuts the target's power (--ckpt-power-cut)")
-    if place.witness.stat().st_dev == place.folder.stat().st_dev:
-        raise NotRun(f"the witness of acknowledged saves, {place.witness}, is on the target itself")
-    if Path.cwd().stat().st_dev == place.folder.stat().st_dev:
+    if context.witness.stat().st_dev == context.folder.stat().st_dev:
+        raise NotRun(f"the witness of acknowledged saves, {context.witness}, is on the target itself")
+    if Path.cwd().stat().st_dev == context.folder.stat().st_dev:
         # Whoever works in a file system keeps it from being unmounted.
         os.chdir("/")
-    calls = Calls(place.tell)
-    witness = Witness(place.witness / f"acknowledged-{os.getpid()}.jsonl")
+    calls = Calls(context.tell)
+    witness = Witness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
     reported = _Reported()
-    root = _sync_up_to_the_mount(place.folder, calls)
+    root = _sync_up_to_the_mount(context.folder, calls)
     # What goes wrong without a power cut is not to be blamed on one. Only this one checkpoint is read before a cut:
     # reading past the caches writes back what an fsync has left out.
-    probe = Checkpoint(number=1, seed=place.seed)
-    probe.save(place.folder, calls)
-    if not saved_right(book, probe, place.folder, calls, "before any power cut"):
+    probe = Checkpoint(number=1, seed=context.seed)
+    probe.save(context.folder, calls)
+    if not saved_right(book, probe, context.folder, calls, "before any power cut"):
         return
-    cuts = place.power_cuts
+    cuts = context.power_cuts
     losses = 0
     for cut in range(1, cuts + 1):
-        folder = place.folder / f"cut-{cut}"
+        folder = context.folder / f"cut-{cut}"
         folder.mkdir()
-        sync_folder(place.folder, calls)
-        _save_and_overwrite(folder, place.seed, cut, witness, calls)
+        sync_folder(context.folder, calls)
+        _save_and_overwrite(folder, context.seed, cut, witness, calls)
         reported.prepare(folder, calls)
-        canary = _Canary(folder, place.seed, calls)
-        if not (_cut(place, book, cut) and _is_back(place, book, cut, root)):
+        canary = _Canary(folder, context.seed, calls)
+        if not (_cut(context, book, cut) and _is_back(context, book, cut, root)):
             return
         book.trials += 1
         if not canary.vanished(calls):
@@ -81,7 +81,7 @@ def power_cut(place: Place, book: Book) -> None:
                 where=f"{folder}, cut {cut} of {cuts}",
                 seen="what was written and never fsynced before the command is still there, all of it: "
                 "a new file, bytes written over others, a new folder",
-                expected=f"gone, as volatile memory is: that '{shlex.join(place.power_cut)}' takes the power within "
+                expected=f"gone, as volatile memory is: that '{shlex.join(context.power_cut)}' takes the power within "
                 "seconds, lets nobody unmount or sync before, and returns when all is up again",
             )
             return
@@ -216,18 +216,18 @@ def _look_for(witness: Witness, book: Book, cut: int, cuts: int, calls: Calls) -
     return len(wrongs)
 
 
-def _cut(place: Place, book: Book, cut: int) -> bool:
+def _cut(context: CheckContext, book: Book, cut: int) -> bool:
     """Have the power cut; return whether the command says that it was."""
-    command = shlex.join(place.power_cut)
-    log = place.witness / f"power-cut-{cut}.log"
+    command = shlex.join(context.power_cut)
+    log = context.witness / f"power-cut-{cut}.log"
     began = time.monotonic()
     failure = ""
     with log.open("wb") as said:
-        place.tell("power cut", command)
+        context.tell("power cut", command)
         try:
             # In a session of its own: whoever ends this check must not end a cut half-way.
             process = subprocess.Popen(
-                place.power_cut, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+                context.power_cut, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
             )
         except OSError as error:
             failure = f"it cannot be started: {error.strerror}"
@@ -236,7 +236,7 @@ def _cut(place: Place, book: Book, cut: int) -> bool:
                 try:
                     process.wait(_TELL_SECONDS)
                 except subprocess.TimeoutExpired:
-                    place.tell(f"power cut, for {format_seconds(time.monotonic() - began)}", command)
+                    context.tell(f"power cut, for {format_seconds(time.monotonic() - began)}", command)
             if process.poll() is None:
                 failure = f"it has not ended after {format_seconds(COMMAND_SECONDS)}"
                 os.killpg(process.pid, signal.SIGKILL)
@@ -255,14 +255,14 @@ def _cut(place: Place, book: Book, cut: int) -> bool:
     return not failure
 
 
-def _is_back(place: Place, book: Book, cut: int, root: Path) -> bool:
+def _is_back(context: CheckContext, book: Book, cut: int, root: Path) -> bool:
     """Wait until the target answers again; return whether it does, with the check's folder."""
     began = time.monotonic()
     mounted_since: float | None = None
     while True:
-        place.tell("wait for the target", str(place.folder))
+        context.tell("wait for the target", str(context.folder))
         try:
-            names_in(place.folder)
+            names_in(context.folder)
         except OSError as error:
             seen = f"{errno.errorcode.get(error.errno or 0, '')}: {error.strerror}"
             is_missing = error.errno == errno.ENOENT and root.is_mount()
@@ -274,7 +274,7 @@ def _is_back(place: Place, book: Book, cut: int, root: Path) -> bool:
         if mounted_since and now - mounted_since > _SETTLE_SECONDS:
             book.wrong(
                 "acknowledged name lost in a power cut",
-                where=f"{place.folder}, after cut {cut}",
+                where=f"{context.folder}, after cut {cut}",
                 seen=f"gone with all in it; {root} is mounted",
                 expected="what it was when fsync of it and of the folders above it had returned without error",
             )
@@ -282,7 +282,7 @@ def _is_back(place: Place, book: Book, cut: int, root: Path) -> bool:
         if now - began > BACK_SECONDS:
             book.wrong(
                 "the target did not come back after the power cut",
-                where=f"{place.folder}, {format_seconds(now - began)} after cut {cut}",
+                where=f"{context.folder}, {format_seconds(now - began)} after cut {cut}",
                 seen=seen,
                 expected=f"that it answers within {format_seconds(BACK_SECONDS)}",
             )

@@ -16,7 +16,7 @@ from pytest_ckpt.conformance.workers import gather, working
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
     from pytest_ckpt.conformance.workers import Ended, Talk
 
 _FILES = 60
@@ -26,14 +26,14 @@ _STRIPES = 64
 _ROUNDS = 12
 
 
-def tail_first(place: Place, book: Book) -> None:
+def tail_first(context: CheckContext, book: Book) -> None:
     """Write a file's tail, look, then write the rest in pieces of any length and order, and look after some."""
-    chance = random.Random(place.seed)
-    for number in range(place.count(_FILES, least=5)):
-        path = place.folder / f"sparse-{number}"
-        place.tell("write", str(path))
+    chance = random.Random(context.seed)
+    for number in range(context.count(_FILES, minimum=5)):
+        path = context.folder / f"sparse-{number}"
+        context.tell("write", str(path))
         size = chance.randrange(1000, _FILE_BYTES)
-        content = random_bytes(size, place.seed, path.name)
+        content = random_bytes(size, context.seed, path.name)
         cuts = sorted({0, size, *(chance.randrange(size) for _ in range(chance.randrange(1, 12)))})
         pieces = list(itertools.pairwise(cuts))
         tail = pieces.pop()
@@ -54,19 +54,19 @@ def tail_first(place: Place, book: Book) -> None:
         path.unlink()
 
 
-def disjoint_writers(place: Place, book: Book) -> None:
+def disjoint_writers(context: CheckContext, book: Book) -> None:
     """Write interleaved stripes of one file from several processes at once; stripes of any length share pages."""
-    chance = random.Random(place.seed)
-    for number in range(place.count(_ROUNDS, least=2)):
-        path = place.folder / f"striped-{number}"
+    chance = random.Random(context.seed)
+    for number in range(context.count(_ROUNDS, minimum=2)):
+        path = context.folder / f"striped-{number}"
         stripe = chance.choice([mmap.PAGESIZE, 1 << 16, chance.randrange(500, 50_000)])
-        content = random_bytes(stripe * _STRIPES, place.seed, path.name)
-        place.tell("write stripes", str(path))
+        content = random_bytes(stripe * _STRIPES, context.seed, path.name)
+        context.tell("write stripes", str(path))
         writers = [
             partial(_write_stripes, path, content, stripe, range(n, _STRIPES, _WRITERS)) for n in range(_WRITERS)
         ]
         with working(writers) as workers:
-            ends = gather(workers, place.tell)
+            ends = gather(workers, context.tell)
         _fine(book, ends)
         book.trials += _STRIPES
         when = f"after {_WRITERS} processes wrote stripes of {stripe:,} bytes at once"
@@ -74,28 +74,28 @@ def disjoint_writers(place: Place, book: Book) -> None:
         path.unlink()
 
 
-def disjoint_writers_second(place: Place, book: Book) -> None:
+def disjoint_writers_second(context: CheckContext, book: Book) -> None:
     """Write interleaved stripes of one file from two clients at once; both read it when both have closed it.
 
     The stripes are whole pages: two clients that write to the same page need locks on every network file system.
     """
-    assert place.other
-    chance = random.Random(place.seed)
-    for number in range(place.count(_ROUNDS, least=2)):
-        path = place.folder / f"shared-{number}"
-        there = f"{place.other_folder}/{path.name}"
+    assert context.other
+    chance = random.Random(context.seed)
+    for number in range(context.count(_ROUNDS, minimum=2)):
+        path = context.folder / f"shared-{number}"
+        there = f"{context.other_folder}/{path.name}"
         stripe = chance.choice([1, 8, 16]) * mmap.PAGESIZE
-        words = (place.seed, path.name)
+        words = (context.seed, path.name)
         content = random_bytes(stripe * _STRIPES, *words)
         path.touch()
-        place.other.start("sparse:write_odd_stripes", there, words=words, stripe=stripe)
-        place.tell("write stripes", str(path))
+        context.other.start("sparse:write_odd_stripes", there, words=words, stripe=stripe)
+        context.tell("write stripes", str(path))
         _write_stripes(path, content, stripe, range(0, _STRIPES, 2))
-        place.other.finish()
+        context.other.finish()
         book.trials += _STRIPES
         when = f"after two clients wrote stripes of {stripe:,} bytes at once"
         _read_twice(book, path, content, when, unit_bytes=stripe)
-        seen = place.other.read(there)
+        seen = context.other.read(there)
         compare(book, seen, content, path=there, when=f"{when}, on the other client", unit_bytes=stripe)
         path.unlink()
 

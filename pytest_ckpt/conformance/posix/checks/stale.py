@@ -19,7 +19,7 @@ from pytest_ckpt.facts.checks import BY_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
     from pytest_ckpt.conformance.posix.client import Client
 
 _TRIALS = 20
@@ -44,32 +44,32 @@ class Change:
     make: Callable[[Path], object]
 
 
-def attributes(place: Place, book: Book) -> None:
+def attributes(context: CheckContext, book: Book) -> None:
     """Change what the other client has seen of a file's attributes."""
-    measure(place, book, "STALE.attributes", _ATTRIBUTES)
+    measure(context, book, "STALE.attributes", _ATTRIBUTES)
 
 
-def names(place: Place, book: Book) -> None:
+def names(context: CheckContext, book: Book) -> None:
     """Change what stands behind names that the other client has looked up and listed."""
-    measure(place, book, "STALE.names", _NAMES)
+    measure(context, book, "STALE.names", _NAMES)
 
 
-def negative_names(place: Place, book: Book) -> None:
+def negative_names(context: CheckContext, book: Book) -> None:
     """Make names that the other client has looked for in vain."""
-    measure(place, book, "STALE.negative-names", _NEGATIVE_NAMES)
+    measure(context, book, "STALE.negative-names", _NEGATIVE_NAMES)
 
 
-def measure(place: Place, book: Book, check: str, changes: tuple[Change, ...]) -> None:
+def measure(context: CheckContext, book: Book, check: str, changes: tuple[Change, ...]) -> None:
     """Make every change, again and again; the check's figure is the longest time until the other client agreed."""
-    other, folder = place.second()
+    other, folder = context.second()
     limit = BY_NAME[check].limit
     assert limit is not None
     longest, spent = {change.what: 0.0 for change in changes}, 0.0
-    for trial in range(place.count(_TRIALS, least=3)):
+    for trial in range(context.count(_TRIALS, minimum=3)):
         for number, change in enumerate(changes):
-            path = place.folder / f"{trial}-{number}"
+            path = context.folder / f"{trial}-{number}"
             theirs = f"{folder}/{path.name}"
-            place.tell(change.what, str(path))
+            context.tell(change.what, str(path))
             change.prepare(path)
             agreed, seconds = _look(book, other, theirs, change, limit, before=True)
             if agreed:

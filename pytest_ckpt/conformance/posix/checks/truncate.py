@@ -14,7 +14,7 @@ from pytest_ckpt.conformance.workers import gather, working
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
     from pytest_ckpt.conformance.workers import Talk
 
 _PROCESSES = 8
@@ -24,16 +24,16 @@ _SYNC_EVERY = 10
 _Answer = TypeVar("_Answer")
 
 
-def concurrent(place: Place, book: Book) -> None:
+def concurrent(context: CheckContext, book: Book) -> None:
     """Open one file with O_TRUNC and write it from several processes again and again; measure the longest call.
 
-    A process that stays in one call for the place's patience is reported with what the kernel says of it, and killed.
+    A process in one call for longer than ``patience_seconds`` is reported, with its kernel stack, and killed.
     """
-    path = place.folder / "truncated"
-    times = place.count(_TIMES, least=30)
-    place.tell("open with O_TRUNC", str(path))
-    with working([partial(_rewrite, path, times, place.seed, n) for n in range(_PROCESSES)]) as workers:
-        ends = gather(workers, place.tell, patience_seconds=place.patience_seconds)
+    path = context.folder / "truncated"
+    times = context.count(_TIMES, minimum=30)
+    context.tell("open with O_TRUNC", str(path))
+    with working([partial(_rewrite, path, times, context.seed, n) for n in range(_PROCESSES)]) as workers:
+        ends = gather(workers, context.tell, patience_seconds=context.patience_seconds)
     book.trials = sum(end.result["times"] for end in ends if end.result)
     longest = max((end.result for end in ends if end.result), key=lambda result: result["seconds"], default=None)
     book.measured = max(end.hung for end in ends) or (longest["seconds"] if longest else None)
@@ -45,7 +45,7 @@ def concurrent(place: Place, book: Book) -> None:
                 "a call hangs",
                 where=f"{end.call}: {end.where}, in one of {_PROCESSES} processes that open it with O_TRUNC at once",
                 seen=f"it has not returned for {end.hung:.1f} s; {end.blocked}",
-                expected=f"it returns within {place.patience_seconds:g} s",
+                expected=f"it returns within {context.patience_seconds:g} s",
             )
         elif end.error or end.signal:
             book.wrong(
@@ -55,8 +55,8 @@ def concurrent(place: Place, book: Book) -> None:
                 expected="no error",
             )
     if not any(end.hung for end in ends):
-        place.tell("open with O_TRUNC", str(path))
-        content = random_bytes(_BYTES, place.seed, "last")
+        context.tell("open with O_TRUNC", str(path))
+        content = random_bytes(_BYTES, context.seed, "last")
         path.write_bytes(content)
         compare(book, path.read_bytes(), content, path=path, when="written once more after all had closed it")
 

@@ -16,7 +16,7 @@ from pytest_ckpt.conformance.workers import all_said, gather, working
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_ckpt.conformance.context import Book, Place
+    from pytest_ckpt.conformance.context import Book, CheckContext
     from pytest_ckpt.conformance.workers import Talk
 
 _ROUNDS = 25
@@ -26,24 +26,24 @@ _FILE_BYTES = 512 << 10
 _HEAD_BYTES = 64 << 10
 
 
-def open_reader(place: Place, book: Book) -> None:
+def open_reader(context: CheckContext, book: Book) -> None:
     """Remove, replace and make anew what other processes have open; they read on, through descriptors and mappings."""
-    for number in range(place.count(_ROUNDS, least=3)):
-        files = _files(place, number)
-        place.tell("open", str(place.folder))
+    for number in range(context.count(_ROUNDS, minimum=3)):
+        files = _files(context, number)
+        context.tell("open", str(context.folder))
         paths = list(files)
         mapped = {path: files[path] for path in paths[:_MAPPED]}
         others = {path: files[path] for path in paths[_MAPPED:]}
         readers = [partial(_read_mapped, mapped), partial(_keep_reading, others), partial(_read_late, others)]
         with working(readers) as workers:
-            all_said(workers, "open", place.tell)
+            all_said(workers, "open", context.tell)
             if not workers[0].said("open"):
                 # Whether files can be mapped at all is another check's subject.
                 book.facts["readers through mappings"] = "not tried: reading through a mapping fails before, see MMAP"
-            _remove(place, paths)
+            _remove(context, paths)
             for worker in workers:
                 worker.go_on()
-            ends = gather(workers, place.tell)
+            ends = gather(workers, context.tell)
             if not workers[0].said("open"):
                 ends.pop(0)
         for end in ends:
@@ -57,26 +57,26 @@ def open_reader(place: Place, book: Book) -> None:
             for kind, where, seen, expected in end.result or ():
                 book.wrong(kind, where=where, seen=seen, expected=expected)
         book.trials += len(files)
-        _clear(place)
+        _clear(context)
 
 
-def second_client(place: Place, book: Book) -> None:
+def second_client(context: CheckContext, book: Book) -> None:
     """Remove, replace and make anew what the other client has open: its reader gets right bytes or ESTALE."""
-    assert place.other
+    assert context.other
     stale = 0
-    for number in range(place.count(_ROUNDS, least=3)):
-        files = _files(place, number)
+    for number in range(context.count(_ROUNDS, minimum=3)):
+        files = _files(context, number)
         handles = {}
         for path in files:
-            there = f"{place.other_folder}/{path.name}"
-            handles[path] = place.other.ask("open_file", there)
-            place.other.ask("read_at", there, descriptor=handles[path], length=_HEAD_BYTES, offset=0)
-        _remove(place, list(files))
+            there = f"{context.other_folder}/{path.name}"
+            handles[path] = context.other.ask("open_file", there)
+            context.other.ask("read_at", there, descriptor=handles[path], length=_HEAD_BYTES, offset=0)
+        _remove(context, list(files))
         for path, content in files.items():
-            there = f"{place.other_folder}/{path.name}"
+            there = f"{context.other_folder}/{path.name}"
             try:
                 seen = decoded(
-                    place.other.ask("read_at", there, descriptor=handles[path], length=len(content) + 1, offset=0)
+                    context.other.ask("read_at", there, descriptor=handles[path], length=len(content) + 1, offset=0)
                 )
             except OSError as error:
                 if error.errno != errno.ESTALE:
@@ -84,18 +84,18 @@ def second_client(place: Place, book: Book) -> None:
                 stale += 1
             else:
                 compare(book, seen, content, path=there, when=f"read after the other client {_fate(path)}")
-            place.other.ask("close_file", there, descriptor=handles[path])
+            context.other.ask("close_file", there, descriptor=handles[path])
         book.trials += len(files)
-        _clear(place)
+        _clear(context)
     book.facts["reads answered with ESTALE"] = f"{stale} of {book.trials}"
 
 
-def _files(place: Place, number: int) -> dict[Path, bytes]:
+def _files(context: CheckContext, number: int) -> dict[Path, bytes]:
     made = {}
     for file_number in range(_FILES):
-        path = place.folder / f"file-{number}-{file_number}"
-        place.tell("write and fsync", str(path))
-        content = random_bytes(_FILE_BYTES + file_number, place.seed, path.name)
+        path = context.folder / f"file-{number}-{file_number}"
+        context.tell("write and fsync", str(path))
+        content = random_bytes(_FILE_BYTES + file_number, context.seed, path.name)
         with path.open("xb") as file:
             file.write(content)
             file.flush()
@@ -115,11 +115,11 @@ def _fate(path: Path) -> str:
     )[int(path.name[-1]) % 3]
 
 
-def _remove(place: Place, paths: list[Path]) -> None:
+def _remove(context: CheckContext, paths: list[Path]) -> None:
     for path in paths:
-        place.tell("remove or replace", str(path))
+        context.tell("remove or replace", str(path))
         fate = _fate(path)
-        other = random_bytes(_FILE_BYTES, place.seed, path.name, "other")
+        other = random_bytes(_FILE_BYTES, context.seed, path.name, "other")
         if fate.startswith("removed"):
             path.unlink()
             if fate != "removed it":
@@ -130,8 +130,8 @@ def _remove(place: Place, paths: list[Path]) -> None:
             beside.replace(path)
 
 
-def _clear(place: Place) -> None:
-    for path in place.folder.iterdir():
+def _clear(context: CheckContext) -> None:
+    for path in context.folder.iterdir():
         # A client of NFS keeps a removed file under a name of its own until its reader has closed it.
         path.unlink(missing_ok=True)
 

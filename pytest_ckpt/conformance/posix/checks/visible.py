@@ -11,27 +11,27 @@ from pytest_ckpt.conformance.context import Book
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_ckpt.conformance.context import Place
+    from pytest_ckpt.conformance.context import CheckContext
 
 _FILES = 300
 _PAGES = 24
 
 
-def read_after_close(place: Place, book: Book) -> None:
+def read_after_close(context: CheckContext, book: Book) -> None:
     """Make files and change them in every way a checkpoint is changed; after each close, the other client opens once.
 
     The other client has read the old bytes before, so that it holds them in its caches; new names it has never looked
     for, since how long *those* answers are kept is STALE's subject.
     """
-    other, folder = place.second()
+    other, folder = context.second()
     opens = 0
-    for number in range(place.count(_FILES, least=8)):
-        path, theirs = place.folder / f"file-{number:04d}", f"{folder}/file-{number:04d}"
-        place.tell("write", str(path))
+    for number in range(context.count(_FILES, minimum=8)):
+        path, theirs = context.folder / f"file-{number:04d}", f"{folder}/file-{number:04d}"
+        context.tell("write", str(path))
         versions: list[int] = []
         for change, after in _changes(number):
-            _change(path, place.seed, versions, after)
-            seen = other.ask("visible:first_open", theirs, seed=place.seed, versions=after, change=change)
+            _change(path, context.seed, versions, after)
+            seen = other.ask("visible:first_open", theirs, seed=context.seed, versions=after, change=change)
             book.take(seen)
             versions, opens = after, opens + 1
         path.unlink()

@@ -1,0 +1,89 @@
+"""A run that was opened and never closed: its controller was killed before it wrote the report.
+
+Its folder still holds the inputs (``session.json``, ``plan.json``) and every measurement that came to its end.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.evidence.cross_check import SESSION
+from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST
+from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.judging.catalogue import Requirement, not_run
+from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.grading import ALL_MET, EXIT_INCOMPLETE, known_subjects
+from pytest_ckpt.sizing.plan import Plan
+
+NO_REPORT = "No report was written: the controller of the run was ended, or the run still goes on."
+
+_SEALED = ("report.json", MANIFEST, ATTESTATION)
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether a folder holds a run that was opened, and nothing that a run writes when it is closed."""
+    return (folder / SESSION).is_file() and not any((folder / name).exists() for name in _SEALED)
+
+
+def begun_report(session: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a report says of a run before anything was measured, from its ``session.json``.
+
+    Raises LookupError or TypeError for a file that no run writes.
+    """
+    folders = [session["target_folder"], *filter(None, [session["small_folder"]])]
+    return {
+        "run": {
+            "id": session["run_id"],
+            "version": session["environment"]["versions"]["pytest-ckpt"],
+            "started": session["started"],
+            "finished": None,
+            "seconds": None,
+            "command": session["command"],
+            "folder": "",
+            "seed": session["seed"],
+        },
+        "settings": session["settings"],
+        "gates": session["gates"],
+        "waivers": session["waivers"],
+        "catalogue": session["extras"],
+        "environment": session["environment"],
+        "system": session["system"],
+        "stages": {},
+        "left_behind": [
+            f"{f}; when the run's processes are gone, remove it: rm -r -- {shlex.quote(f)}" for f in folders
+        ],
+    }
+
+
+def decidable(
+    plan: Plan,
+    settings: Settings,
+    gates: Gates,
+    catalogue: Mapping[str, Requirement],
+    *,
+    measured: Collection[str],
+    observed: Collection[tuple[str, str]],
+) -> Iterator[Verdict]:
+    """Yield a place for every verdict that the facts of the folder allow; plugins are not there to judge again.
+
+    ``measured`` are subjects, ``observed`` pairs of requirement and subject.
+    """
+    for id_, subjects in known_subjects(plan, settings, gates, catalogue).items():
+        for subject in subjects:
+            if not catalogue[id_].plugin and (subject in measured or (id_, subject) in observed):
+                yield not_run(catalogue[id_], subject, "", gates)
+
+
+def as_incomplete(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the report of a run that did not end: whatever was met, it certifies nothing."""
+    reasons = [reason for reason in document["grade_reasons"] if reason != ALL_MET]
+    return {
+        **document,
+        "grade": "incomplete",
+        "exit_code": EXIT_INCOMPLETE,
+        "grade_reasons": [NO_REPORT, *reasons],
+    }

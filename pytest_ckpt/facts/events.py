@@ -1,0 +1,251 @@
+"""What the processes of a run tell its controller while they work: a closed set of events, one writer and one reader.
+
+An event is one line: a mark, then a JSON object whose ``event`` names its kind. Every rank tells on standard error what
+it does (hello, beat, failed); rank 0 tells on standard output what came of it; a check of a target's behaviour names
+the call that it is about to make. ``events.jsonl`` keeps what rank 0 told, with the seconds since the launch began.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.failure import Phase
+from pytest_ckpt.facts.measurement import (
+    BesideNeighbour,
+    BesideReads,
+    DataEffect,
+    Endurance,
+    LoadPattern,
+    NearFull,
+    Operation,
+    Patterns,
+    RankFacts,
+    Retention,
+)
+from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
+
+MARK = "@ckpt "
+
+PatternFound = LoadPattern | BesideNeighbour | BesideReads | Endurance | NearFull
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hello:
+    """A rank has started: which process it is."""
+
+    rank: int
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beat:
+    """What a rank is doing. ``waiting``: for other ranks.
+
+    ``progress`` counts the bytes that it has moved and the modules that it has imported.
+    """
+
+    rank: int | None
+    operation: OperationRef | None
+    phase: Phase
+    file: str
+    waiting: bool
+    progress: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed:
+    """A rank cannot go on, and where it was."""
+
+    rank: int | None
+    host: str
+    operation: OperationRef | None
+    phase: Phase
+    file: str
+    errno: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ready:
+    """All ranks have the job."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imported:
+    """All ranks have imported the engine."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostFacts:
+    """What a host of ranks is. ``memory_available_bytes`` counts the limit of the memory cgroup."""
+
+    host: str
+    ranks: tuple[int, ...]
+    cpu: str
+    cores: int
+    memory_bytes: int
+    memory_available_bytes: int
+    kernel: str
+    os: str
+    python: str
+    target_is_folder: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostsSeen:
+    """The hosts of a launch that measures nothing."""
+
+    hosts: tuple[HostFacts, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasurementBegun:
+    """What follows is of this subject."""
+
+    subject: Subject
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperationStarted:
+    """All ranks are about to begin an operation."""
+
+    operation: OperationRef
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperationDone:
+    """All ranks have ended an operation of a subject's own."""
+
+    subject: Subject
+    operation: Operation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DurabilityCounted:
+    """The durable calls of all saves of a subject."""
+
+    subject: Subject
+    durability: Durability
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IntegrityCompared:
+    """What was compared so far of all loads of a subject."""
+
+    subject: Subject
+    integrity: Integrity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatternMeasured:
+    """What came of a pattern, or with ``found`` None why it was not measured."""
+
+    subject: Subject
+    name: Pattern
+    found: PatternFound | None = None
+    not_run: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasurementDone:
+    """Everything of a subject was measured; what is known at the end only. ``stages`` are rank 0's seconds."""
+
+    subject: Subject
+    cache: CacheFacts
+    ranks: tuple[RankFacts, ...]
+    engine_facts: dict[str, str] = field(default_factory=dict)
+    retention: Retention | None = None
+    data: DataEffect | None = None
+    stages: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """A check is about to make this call on this path."""
+
+    call: str
+    path: str
+
+
+Event = (
+    Hello
+    | Beat
+    | Failed
+    | Ready
+    | Imported
+    | HostsSeen
+    | MeasurementBegun
+    | OperationStarted
+    | OperationDone
+    | DurabilityCounted
+    | IntegrityCompared
+    | PatternMeasured
+    | MeasurementDone
+    | Call
+)
+
+KINDS: dict[str, type[Event]] = {
+    "hello": Hello,
+    "beat": Beat,
+    "failed": Failed,
+    "ready": Ready,
+    "imported": Imported,
+    "hosts": HostsSeen,
+    "measuring": MeasurementBegun,
+    "start": OperationStarted,
+    "operation": OperationDone,
+    "durability": DurabilityCounted,
+    "integrity": IntegrityCompared,
+    "pattern": PatternMeasured,
+    "measured": MeasurementDone,
+    "call": Call,
+}
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def event_to_plain(event: Event) -> dict[str, Any]:
+    """Return an event as the JSON object that a line holds."""
+    return {"event": _NAMES[type(event)], **to_plain(event)}
+
+
+def event_from_plain(data: Any) -> Event:
+    """Return the event of a JSON object. Raises ValueError for one that is none of ours."""
+    if not isinstance(data, dict) or str(data.get("event")) not in KINDS:
+        raise ValueError("it is none of the events of a run")
+    kind = KINDS[data["event"]]
+    try:
+        if kind is PatternMeasured:
+            found = getattr(from_plain(Patterns, {data["name"]: data.get("found")}), data["name"])
+            return from_plain(PatternMeasured, {**data, "found": None}) if found is None else _pattern(data, found)
+        return from_plain(kind, data)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"its event '{data['event']}' cannot be read: {error}") from None
+
+
+def _pattern(data: dict[str, Any], found: PatternFound) -> PatternMeasured:
+    return PatternMeasured(subject=Subject.from_text(data["subject"]), name=data["name"], found=found)
+
+
+def to_line(event: Event) -> str:
+    """Return an event as the line, with its end, that a process writes."""
+    return MARK + json.dumps(event_to_plain(event), separators=(",", ":")) + "\n"
+
+
+def from_line(line: str) -> tuple[str, Event | None]:
+    """Return what stands before an event in a line that a process wrote, and the event; a torn one is no event.
+
+    A launcher that ends in a hurry, or a child, writes into the same line.
+    """
+    before, mark, text = line.partition(MARK)
+    if not mark:
+        return line, None
+    try:
+        data, _ = json.JSONDecoder().raw_decode(text)
+        return before, event_from_plain(data)
+    except ValueError:
+        return line, None

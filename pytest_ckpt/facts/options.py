@@ -1,0 +1,198 @@
+"""The options, one row each: pytest, the command, Settings, judging, the trend and the documentation derive from them.
+
+Every pytest run of an environment imports this module, whatever it tests: it holds literals, and imports nothing that
+pytest has not imported already. Parsers are named, not imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT
+
+Group = Literal["target", "cluster and limits", "workload", "checks", "evidence", "advanced"]
+Role = Literal["limit", "plan", "condition", "disclosed"]
+
+GROUPS: tuple[Group, ...] = ("target", "cluster and limits", "workload", "checks", "evidence", "advanced")
+"""The groups of ``--help`` and of the documentation, in order."""
+
+ROLES: dict[Role, str] = {
+    "limit": "`pytest-ckpt judge` takes it too and re-judges a finished run with another value.",
+    "plan": "`pytest-ckpt judge` keeps the value of the run: it decides what was measured.",
+    "condition": "A trend compares only runs with the same value.",
+    "disclosed": "Any value but the default is listed under the disclosures of the certificate.",
+}
+"""What an option takes part in; ``limit`` with ``plan``: the value of the run counts unless another is given."""
+
+
+class Option(NamedTuple):
+    """One option: its name is ``ckpt_<key>`` in ini files, ``--ckpt-<key>`` on a command line.
+
+    ``parse`` names a function of ``config.parsers``, from the text to the value. ``field`` names the field of Settings
+    that holds the value, where it is not the key; ``-``: none. ``unset`` is the value of an option without text.
+    ``example`` is a value as one would write it in a file. A NamedTuple and no dataclass: the class is made faster.
+    """
+
+    key: str
+    group: Group
+    help: str
+    parse: str
+    example: str
+    metavar: str = ""
+    default: str = ""
+    roles: tuple[Role, ...] = ("disclosed",)
+    field: str = ""
+    unset: Any = None
+    aliases: tuple[str, ...] = ()
+    is_flag: bool = False
+
+    @property
+    def ini_name(self) -> str:
+        """The name in pytest's ini files and in the TOML file."""
+        return f"ckpt_{self.key}"
+
+    @property
+    def flag(self) -> str:
+        """The name on a command line."""
+        return "--" + self.ini_name.replace("_", "-")
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """All names on a command line."""
+        return (*self.aliases, self.flag)
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(key="target", group="target", metavar="PATH", parse="read_text", example="/mnt/array/ckpt",
+           roles=("condition",),
+           help="existing folder on the storage under test; checkpoints are written below it"),
+    Option(key="hosts", group="target", metavar="LIST", default="localhost", parse="read_hosts",
+           example="node1:8,node2:8", roles=("condition", "disclosed"), unset=(),
+           help="hosts that run the ranks, with the slots of each: host:slots,… or @hostfile"),
+    Option(key="processes", group="target", metavar="N", parse="read_processes", example="64",
+           roles=("plan", "disclosed"),
+           help="number of ranks to start; the sum of the slots of --ckpt-hosts, or 8"),
+    Option(key="launcher", group="target", metavar="COMMAND", parse="read_command",
+           example="srun --mpi=pmix --input=0 --nodelist={nodes}",
+           help="command that starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes}, {hosts} (a:8,b:8) "
+           "and {nodes} (a,b) are filled in; without it, the mpiexec that was installed"),
+    Option(key="cluster", group="cluster and limits", metavar="N", parse="read_accelerators", example="16000",
+           roles=("limit", "plan"), aliases=("--cluster",),
+           help="number of accelerators in the cluster that the storage is meant for"),
+    Option(key="overhead", group="cluster and limits", metavar="PERCENT", default="5%", parse="read_share",
+           example="3%", roles=("limit", "plan", "disclosed"),
+           help="share of training time that saves may cost"),
+    Option(key="restore_budget", group="cluster and limits", metavar="PERCENT", default="1%", parse="read_share",
+           example="0.5%", roles=("limit", "plan", "disclosed"),
+           help="share of the mean time between failures that a restore may take"),
+    Option(key="checkpoints_per_failure", group="cluster and limits", metavar="K", default="20", parse="read_number",
+           example="30", roles=("limit", "plan", "disclosed"),
+           help="number of checkpoints saved for each failure of the cluster"),
+    Option(key="failures", group="cluster and limits", metavar="MODEL", default="llama3", parse="read_failures",
+           example="observed:419/54d@16000", roles=("limit", "plan", "disclosed"),
+           help="failure model of the accelerators: llama3, mttf:50000h, node-days:6.5 (failures in 1,000 node-days), "
+           "observed:419/54d@16000"),
+    Option(key="gates", group="cluster and limits", metavar="NAME", default="auto", parse="read_text",
+           example="posix-shared", roles=("limit", "disclosed"),
+           help="gate table that sets which requirements are mandatory, and their limits: posix-shared, posix-local, "
+           "gateway, speed-only, or a TOML file that extends one of them; auto: by the file system of the target"),
+    Option(key="waive", group="cluster and limits", metavar="FILE", parse="read_text", example="waivers.toml",
+           help="a TOML file of waivers, each with requirement, subject, reason and expiry date; a run with a waived "
+           "mandatory requirement is not certified"),
+    Option(key="model", group="workload", metavar="NAMES", default="all", parse="read_models",
+           example="llama3-8b,llama3-70b", roles=("plan", "disclosed"), field="models",
+           help="models whose checkpoints are saved and loaded, separated by commas, such as llama3-8b,llama3-70b"),
+    Option(key="mode", group="workload", metavar="MODE", default="auto", parse="read_mode", example="full",
+           roles=("plan", "disclosed"),
+           help="full: all ranks of the layout; subset: its ranks 0 to 7, one node; open: as many ranks as "
+           "--ckpt-processes; auto: full where there are enough processes, else subset on a local file system"),
+    Option(key="engine", group="workload", metavar="NAME", default=DEFAULT.name, parse="read_engines",
+           example="stream", roles=("plan", "condition", "disclosed"), field="engines",
+           help="how bytes get to the storage: " + ", ".join(f"{engine.name} ({engine.help})" for engine in BUILT_IN)),
+    Option(key="profile", group="workload", metavar="NAME", default="acceptance", parse="read_profile",
+           example="nightly", roles=("plan", "disclosed"),
+           help="acceptance: full size, 10 saves and 10 loads; nightly: 1/100 of the size, 10 and 10; "
+           "smoke: 1/1000, 3 and 3"),
+    Option(key="scale", group="workload", metavar="FRACTION", parse="read_scale", example="1/50",
+           roles=("plan", "disclosed"),
+           help="share of the full size, in place of the profile's; a run below 1 is a rehearsal"),
+    Option(key="operations", group="workload", metavar="N", parse="read_operations", example="20",
+           roles=("plan", "disclosed"),
+           help="number of saves and of loads, in place of the profile's; a run with fewer than 10 is a rehearsal"),
+    Option(key="retain", group="workload", metavar="K", parse="read_operations", example="2",
+           roles=("plan", "condition", "disclosed"), unset=0,
+           help="keep only the newest K checkpoints; loads cycle over them, with caches dropped before each "
+           "(requirement RETENTION)"),
+    Option(key="data_pairs", group="workload", metavar="N", parse="read_operations", example="3",
+           roles=("plan", "disclosed"), unset=0,
+           help="compare N saves and loads of constant data with N of unique data (requirement DATA)"),
+    Option(key="duration", group="workload", metavar="DURATION", parse="read_seconds", example="4h",
+           roles=("plan", "disclosed"), field="duration_seconds", unset=0.0,
+           help="how long the endurance suite saves in a cycle, such as 4h (requirement ENDURE)"),
+    Option(key="near_full", group="workload", default="off", parse="read_switch", example="on",
+           roles=("plan", "disclosed"), is_flag=True,
+           help="let the endurance suite fill the target's volume to 80 and 90 % with ballast, which is removed "
+           "(requirement NEARFULL); refused where the volume holds other data"),
+    Option(key="suite", group="checks", metavar="NAMES", default="auto", parse="read_suites",
+           example="performance,conformance", roles=("plan", "disclosed"), field="suites",
+           help="suites to run, separated by commas: performance, contention, conformance, endurance, all; auto: those "
+           "with mandatory requirements. A mandatory requirement of another suite counts as not run"),
+    Option(key="second_mount", group="checks", metavar="PATH", parse="read_text", example="/mnt/array-again/ckpt",
+           roles=("plan", "disclosed"),
+           help="path of the target through a second mount on this host, which acts as a second client"),
+    Option(key="full_target", group="checks", metavar="PATH", parse="read_text", example="/mnt/array-small",
+           roles=("plan", "disclosed"),
+           help="folder on the same storage, on a volume or quota of its own that may be filled for a moment"),
+    Option(key="power_cut", group="checks", metavar="COMMAND", parse="read_command",
+           example="/usr/local/sbin/pull-the-plug --and-wait", roles=("plan", "disclosed"),
+           help="command that cuts the power of the storage and returns when it is back; run on this host without a "
+           "shell"),
+    Option(key="power_cuts", group="checks", metavar="N", default="3", parse="read_cuts", example="10",
+           help="number of power cuts; the resulting bound on losses is 3/N"),
+    Option(key="report", group="evidence", metavar="FOLDER", default="ckpt-report", parse="read_text",
+           example="/srv/acceptance/ckpt-report", roles=(),
+           help="folder for certificate, report and all evidence"),
+    Option(key="system", group="evidence", metavar="FILE", parse="read_text", example="system.toml", roles=(),
+           help="a TOML file that describes the system under test (template: pytest-ckpt doctor --write-system FILE)"),
+    Option(key="pdf", group="evidence", default="off", parse="read_switch", example="on", roles=(), is_flag=True,
+           help="also write the certificate as certificate.pdf; needs the extra: pip install 'pytest-ckpt[pdf]'"),
+    Option(key="sign", group="evidence", metavar="KEY", parse="read_text", example="key.pem", roles=(),
+           help="private key (Ed25519, PEM) that signs report and manifest at the end of the run"),
+    Option(key="history", group="evidence", metavar="FOLDER", parse="read_text", example="/var/lib/ckpt", roles=(),
+           help="folder that keeps this run with others, for pytest-ckpt trend"),
+    Option(key="config", group="advanced", metavar="FILE", parse="read_text", example="nightly.toml", roles=(),
+           field="-",
+           help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
+    Option(key="drop_caches", group="advanced", metavar="HOW", default="auto", parse="read_command",
+           example="sudo /usr/local/sbin/drop-caches", roles=("condition", "disclosed"),
+           help="auto, never, or a command that drops the page cache; run on every host without a shell"),
+    Option(key="deadline", group="advanced", metavar="DURATION", default="300s", parse="read_seconds",
+           example="10min", field="deadline_seconds",
+           help="how long a rank may be silent or make no progress before it counts as hung"),
+    Option(key="request", group="advanced", metavar="SIZE", default="4MiB", parse="read_request", example="8MiB",
+           roles=("condition", "disclosed"), field="request_bytes",
+           help="request size of engine stream"),
+    Option(key="depth", group="advanced", metavar="N", default="2", parse="read_depth", example="4",
+           roles=("condition", "disclosed"),
+           help="requests in flight per rank of engine stream"),
+    Option(key="compressible", group="advanced", metavar="FRACTION", parse="read_share", example="30%",
+           roles=("plan", "condition", "disclosed"), unset=0.0,
+           help="share of zeros in every page, which shows an array's data reduction; the run is then a rehearsal"),
+    Option(key="seed", group="advanced", metavar="N", parse="read_seed", example="42",
+           help="seed of the content of the checkpoints; random by default, and always reported"),
+    Option(key="keep", group="advanced", default="off", parse="read_switch", example="on", is_flag=True,
+           help="leave the checkpoints on the target"),
+)  # fmt: skip
+"""Every option. A finished run lists them in this order."""
+
+
+def with_role(role: Role) -> tuple[Option, ...]:
+    """Return the options that have a role."""
+    return tuple(option for option in OPTIONS if role in option.roles)
+
+
+def declaration(option: Option) -> dict[str, Any]:
+    """Return how argparse declares an option: the keywords of ``add_argument``."""
+    default = f" (default: {option.default})" if option.default else ""
+    words: dict[str, Any] = {"dest": option.ini_name, "help": (option.help + default).replace("%", "%%")}
+    return words | ({"action": "store_const", "const": "on"} if option.is_flag else {"metavar": option.metavar})

@@ -1,0 +1,102 @@
+"""What a result is of: the subject of a measurement, and an operation within it. Both have one text and one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+DEFAULT_ENGINE = "torch"
+DEFAULT_STRATEGY = "sync"
+
+Pattern = Literal["storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full"]
+"""What is measured beside the subject's own saves and loads; the fields of `measurement.Patterns`."""
+
+Scenario = Literal["", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full"]
+"""The pattern that an operation is part of; empty for the subject's own saves and loads."""
+
+Action = Literal["", "save", "load", "delete", "read"]
+"""What ranks do; ``read``: samples are read and nothing is saved. Empty for what is no operation."""
+
+Stage = Literal["operation", "prepare", "content", "residency", "verify", "drop caches", "remove", "ballast"]
+"""Where ranks are: on the operation's clock, or in what comes before and after it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """The identity of a measurement. ``processes`` are told of an open layout only: the others have their own.
+
+    Its text leaves out defaults: ``llama3-8b-full``, ``llama3-8b-open-16/stream``, ``llama3-8b-full/dcp/async``. Two
+    measurements with the same text are of the same thing and may be compared. Files carry it as its text.
+    """
+
+    model: str
+    mode: str
+    processes: int | None = None
+    engine: str = DEFAULT_ENGINE
+    strategy: str = DEFAULT_STRATEGY
+
+    def __str__(self) -> str:
+        """Return its text."""
+        parts = [self.layout]
+        if (self.engine, self.strategy) != (DEFAULT_ENGINE, DEFAULT_STRATEGY):
+            parts.append(self.engine)
+        if self.strategy != DEFAULT_STRATEGY:
+            parts.append(self.strategy)
+        return "/".join(parts)
+
+    @property
+    def layout(self) -> str:
+        """The name of the checkpoint's layout: ``llama3-8b-full``, ``llama3-70b-subset``, ``llama3-8b-open-16``."""
+        return f"{self.model}-{self.mode}" + (f"-{self.processes}" if self.processes is not None else "")
+
+    @property
+    def slug(self) -> str:
+        """The text as a part of a file's name."""
+        return str(self).replace("/", "+")
+
+    @classmethod
+    def from_text(cls, text: str) -> Subject:
+        """Return the subject of a text. Raises ValueError for a text that is none of a subject."""
+        layout, *written = text.split("/")
+        name, _, last = layout.rpartition("-")
+        processes = None
+        if last.isdecimal():
+            processes = int(last)
+            name, _, last = name.rpartition("-")
+        engine, strategy = (*written, *(DEFAULT_ENGINE, DEFAULT_STRATEGY)[len(written) :])[:2]
+        subject = cls(model=name, mode=last, processes=processes, engine=engine, strategy=strategy)
+        if not all((name, last, *written)) or str(subject) != text:
+            raise ValueError(f"'{text}' is no subject; llama3-8b-full or llama3-8b-open-16/stream would be")
+        return subject
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperationRef:
+    """An operation of a subject, or a stage of it: which of how many, in which scenario.
+
+    ``index`` counts from 1; None where a stage is of all. ``level`` is the share of the volume that ballast has filled,
+    0 for none.
+    """
+
+    subject: Subject
+    scenario: Scenario = ""
+    action: Action = ""
+    index: int | None = None
+    stage: Stage = "operation"
+    level: float = 0.0
+
+    def __str__(self) -> str:
+        """Return the text for a person: ``llama3-8b-full save 2``, ``llama3-8b-full load 3: residency``."""
+        words = [str(self.scenario or self.action)]
+        if self.index is not None:
+            words.append(str(self.index))
+        if self.level:
+            words.append(f"at {self.level:.0%}")
+        what = " ".join(filter(None, words))
+        if self.stage != "operation":
+            what = f"{what}: {self.stage}" if what else self.stage
+        return f"{self.subject} {what}"
+
+    def at(self, stage: Stage) -> OperationRef:
+        """Return another stage of the same operation."""
+        return replace(self, stage=stage)

@@ -1,0 +1,100 @@
+"""What processes tell: every event survives its line; what rank 0 told of a subject is put together in one place."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.facts.events import (
+    KINDS,
+    MARK,
+    Call,
+    DurabilityCounted,
+    IntegrityCompared,
+    MeasurementBegun,
+    MeasurementDone,
+    OperationDone,
+    PatternMeasured,
+    Ready,
+    event_from_plain,
+    event_to_plain,
+    from_line,
+    to_line,
+)
+from pytest_ckpt.facts.measurement import Endurance
+from pytest_ckpt.facts.told import told_by_subject
+from tests.support.made_measurement import SUBJECT, measurement
+
+ENDURED = Endurance(asked_seconds=0.0, seconds=1.0, kept=2, began_seconds=(0.0,), save_seconds=(1.0,))
+OF_ITS_NAME = PatternMeasured(subject=SUBJECT, name="endurance", found=ENDURED)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_event_survives_its_line(kind, data):
+    event = OF_ITS_NAME if kind == "pattern" else data.draw(st.from_type(KINDS[kind]))
+    line = to_line(event)
+    assert line.startswith(f'{MARK}{{"event":"{kind}"')
+    assert line.endswith("\n")
+    before, read = from_line(f"a launcher's words{line}")
+    # The representations, since a time that is not a number is not equal to itself.
+    assert (before, repr(read)) == ("a launcher's words", repr(event))
+
+
+def test_a_pattern_that_was_not_measured_survives_its_line():
+    event = PatternMeasured(subject=SUBJECT, name="storm", not_run="Two are needed.")
+    assert from_line(to_line(event)) == ("", event)
+
+
+@pytest.mark.parametrize("line", [
+    "nothing", MARK, f"{MARK}{{", f'{MARK}{{"event":"ready"', f'{MARK}{{"event":"unheard of"}}', f"{MARK}[1]",
+    f'{MARK}{{"event":"call","call":"open"}}', f'{MARK}{{"event":"measuring","subject":"no"}}',
+    f'{MARK}{{"event":"pattern","name":"invented","subject":"llama3-8b-full"}}',
+])  # fmt: skip
+def test_a_line_that_holds_no_event_of_ours_is_the_launchers_own(line):
+    assert from_line(line) == (line, None)
+
+
+def test_what_follows_an_event_in_its_line_is_left_out():
+    assert from_line(to_line(Call(call="open", path="/mnt/a")).strip() + "more") == (
+        "",
+        Call(call="open", path="/mnt/a"),
+    )
+
+
+@pytest.mark.parametrize(
+    "data", [None, [], {}, {"event": []}, {"event": "hosts"}, {"event": "operation", "subject": 1}]
+)
+def test_a_document_that_is_no_event_is_an_error(data):
+    with pytest.raises(ValueError, match="event"):
+        event_from_plain(data)
+
+
+def test_what_was_told_of_a_subject_makes_its_facts():
+    made = measurement()
+    events = [
+        Ready(),
+        MeasurementBegun(subject=SUBJECT),
+        *(OperationDone(subject=SUBJECT, operation=o) for o in made.operations),
+        DurabilityCounted(subject=SUBJECT, durability=made.durability),
+        IntegrityCompared(subject=SUBJECT, integrity=made.integrity),
+        OF_ITS_NAME,
+        PatternMeasured(subject=SUBJECT, name="storm", not_run="Two are needed."),
+        MeasurementDone(subject=SUBJECT, cache=made.cache, ranks=made.ranks),
+    ]
+    read = [event_from_plain(json.loads(json.dumps(event_to_plain(event)))) for event in events]
+    facts = told_by_subject(read)[SUBJECT].facts
+    patterns = facts.pop("patterns")
+    assert (patterns.endurance, patterns.not_run) == (ENDURED, {"storm": "Two are needed."})
+    assert facts == {name: getattr(made, name) for name in facts}
+
+
+def test_a_subject_that_was_begun_again_is_what_was_told_last():
+    first = OperationDone(subject=SUBJECT, operation=measurement().operations[0])
+    told = told_by_subject([MeasurementBegun(subject=SUBJECT), first, MeasurementBegun(subject=SUBJECT)])
+    assert told[SUBJECT].facts["operations"] == ()
+    assert told[SUBJECT].facts["patterns"] is None

@@ -1,0 +1,30 @@
+"""What the controller asks of the ranks follows from plan and settings, each value from where it was decided."""
+
+from __future__ import annotations
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.codec import from_plain, misfits, to_plain
+from pytest_ckpt.ranks.process.job import Task
+from pytest_ckpt.sizing.plan import plan_run
+
+
+def test_a_task_has_the_layout_of_the_plan_and_the_rest_of_the_settings():
+    said = {
+        "ckpt_cluster": "64",
+        "ckpt_model": "llama3-70b",
+        "ckpt_profile": "smoke",
+        "ckpt_operations": "4",
+        "ckpt_engine": "stream",
+        "ckpt_suite": "performance,contention",
+        "ckpt_keep": "true",
+        "ckpt_drop_caches": "never",
+    }
+    settings = resolve(said, {})
+    (planned,) = plan_run(settings, file_system="ext4", is_local=True).checkpoints
+    task = Task.of(planned, settings, seed=7)
+    assert (task.subject, task.model, task.mode) == (planned.subject, "llama3-70b", "subset")
+    assert (task.processes, task.scale, task.operations) == (8, 1 / 1000, 4)
+    assert (task.engine, task.seed, task.drop_caches) == ("stream", 7, "never")
+    assert (task.keep, task.contention, task.endurance, task.near_full_bytes) == (True, True, False, 0)
+    assert list(misfits(task)) == []
+    assert from_plain(Task, to_plain(task)) == task

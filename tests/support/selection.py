@@ -1,0 +1,111 @@
+"""Which of the project's own tests run, and beside which others: a plugin that tests/conftest.py loads.
+
+Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``. Where no file is named,
+the tests run in one process more than there are cores, a module to a process: most of them wait for other processes.
+Tests marked ``alone`` run while no other test does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Modules whose tests share nothing and take long: each test is a piece of work of its own, and they begin first.
+SPREAD = ("tests/conformance/test_matrix.py", "tests/conformance/test_matrix_of_speed.py")
+_MOST_PROCESSES = 8
+
+MARKERS = (
+    "thorough: takes long; runs only with --all",
+    "alone: measures or changes something that other work on the machine changes too; runs while no other test does",
+    "covers(requirements=(), commands=()): what a test holds; tests/test_fast_set.py asks that the fast set has all",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("the tests of pytest-ckpt itself").addoption(
+        "--all", action="store_true", dest="all_tests", help="run the thorough tests, too"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Spread the tests over processes before pytest-xdist looks how many are wanted."""
+    if _is_all_of_ours(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
+        config.option.numprocesses = min(_MOST_PROCESSES, (os.cpu_count() or 1) + 1)
+
+
+def _is_all_of_ours(config: pytest.Config) -> bool:
+    """Whether this is the run of all tests; one of the product, of a file or to list tests is not."""
+    return (
+        config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        and not hasattr(config, "workerinput")
+        and not config.option.collectonly
+        and not config.getoption("ckpt_target", None)
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process a module at a time: what the tests of a module share is made once."""
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where pytest-xdist is there
+
+    class ByModule(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return nodeid if module in SPREAD else module
+
+    config.option.loadscopereorder = False  # they are in the order that they should begin in
+    return ByModule(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the thorough tests out unless all are asked for; begin with what takes longest, end with who is alone."""
+    if not config.getoption("all_tests"):
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    alone = {_module(item) for item in items if item.get_closest_marker("alone")}
+    items.sort(key=lambda item: (_module(item) in alone, _module(item) not in SPREAD))
+
+
+def _module(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    # Each process has a folder below the run's.
+    folder = item.config._tmp_path_factory.getbasetemp().parent  # type: ignore[attr-defined]
+    with beside_others(folder, alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+@contextlib.contextmanager
+def beside_others(folder: Path, *, alone: bool) -> Iterator[None]:
+    """Wait until no other process is in here alone, or, to be alone, until none is in here."""
+    with (folder / "door.lock").open("w") as door, (folder / "room.lock").open("w") as room:
+        # Who waits to be alone keeps the door shut, so that the room empties.
+        fcntl.flock(door, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(door, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(room, fcntl.LOCK_UN)  # also for a process that was forked meanwhile
