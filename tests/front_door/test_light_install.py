@@ -95,11 +95,12 @@ def test_the_report_records_the_engine_and_where_it_comes_from(light: tuple[Path
 
 def test_a_trend_keeps_it_apart_from_runs_with_torch(light: tuple[Path, str]) -> None:
     report = document(light[0])
-    line = entry(report)
+    (light_line,) = entry(report)["subjects"]
     for setting in report["settings"]:
         if setting["option"] == "--ckpt-engine":
             setting["value"] = "torch"
-    assert entry(report)["conditions"] != line["conditions"]
+    (line,) = entry(report)["subjects"]
+    assert line["conditions"] != light_line["conditions"]
 
 
 @pytest.mark.parametrize(
