@@ -30,8 +30,9 @@ from typing import Any
 
 from caches import drop_caches
 
-from pytest_ckpt.ranks.process.job import checkpoint_name
+from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.names import checkpoint_name
 
 _WAYS = ("fio", "stream")
 _KINDS = ("save", "load")
@@ -45,27 +46,33 @@ def as_rank(job_file: str) -> None:
     from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.operations import Operations  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - in the ranks only
-    from pytest_ckpt.ranks.process.group import Group  # noqa: PLC0415
     from pytest_ckpt.ranks.process.host_cache import HostCache  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415
+    from pytest_ckpt.ranks.strategies.sync import SyncStrategy  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.store import PosixStore  # noqa: PLC0415
 
     job = json.loads(Path(job_file).read_text())
     activity = Activity()
-    group = Group(activity)
+    group = MpiGroup(activity)
     shard = shard_of(group.rank, job["files"], job["elements"])
     options = EngineOptions(request_bytes=job["request_bytes"], depth=job["depth"])
-    folder = Path(job["folder"])
+    store = PosixStore(Path(job["folder"]).parent)
     engine = StreamEngine(shard, Content(1), activity, options)
-    do = Operations(group, activity, "against-fio", shard, folder)
+    do = Operations(group, activity, subject(), shard, store)
     number = job["checkpoint"]
     if job["kind"] == "save":
-        operation = do.save(engine, number)
+        operation = do.save(SyncStrategy(engine=engine, store=store, group=group, activity=activity), number)
     else:
-        loaded = do.load(engine, HostCache(group, activity, folder), number, number)
+        loaded = do.load(engine, HostCache(group, activity, store, subject().slug), number, number)
         assert not loaded.fault_count, loaded.faults
         operation = loaded.operation
     if group.rank == 0:
         Path(job["result"]).write_text(json.dumps({"operation": to_plain(operation), "facts": engine.facts()}))
+
+
+def subject() -> Subject:
+    return Subject(model="against", mode="fio")
 
 
 def shard_of(rank: int, files: int, elements: int) -> Any:
@@ -272,7 +279,9 @@ def main() -> None:
         as_rank(asked.as_rank)
         return
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder, tempfile.TemporaryDirectory() as scratch:
-        (sweep if asked.sweep else compare)(asked, Path(folder), Path(scratch))
+        of_subject = Path(folder) / subject().slug
+        of_subject.mkdir()
+        (sweep if asked.sweep else compare)(asked, of_subject, Path(scratch))
 
 
 def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:

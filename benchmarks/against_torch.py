@@ -41,12 +41,16 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
     from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.direct_io import DirectWay  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.draft import PosixDraft  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.source import PosixCommitted  # noqa: PLC0415
 
     shard, activity, content = layout_of(asked).rank(rank), Activity(), Content(1)
     options = EngineOptions()
     classes = {"torch": TorchEngine, "stream": StreamEngine}
     engines: dict[str, Any] = {n: made(shard, content, activity, options) for n, made in classes.items()}
     state: dict[str, dict[str, torch.Tensor]] = {}
+    committed: dict[str, PosixCommitted] = {}
 
     def make_ready(way: str) -> None:
         """Have the state in memory, outside the clock; bare torch saves that of the torch engine."""
@@ -68,13 +72,17 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
         if way == "bare":
             bare_save(folder)
         else:
-            engines[way].save(folder, Clock(activity=activity))
+            clock = Clock(activity=activity)
+            engines[way].save(PosixDraft(folder, DirectWay(), clock, nobody_commits), clock)
 
     def load(way: str, folder: Path, step: int) -> None:
         if way == "bare":
             bare_load(folder, step)
         else:
-            engines[way].load(folder, step, Clock(activity=activity))
+            clock = Clock(activity=activity)
+            if step == 0:
+                committed[way] = PosixCommitted(folder, DirectWay(), clock)
+            engines[way].load(committed[way], step, clock)
 
     steps = {way: engines[way].load_steps() if way in engines else 1 for way in _WAYS}
     for round_number in range(asked.rounds + 1):
@@ -105,6 +113,10 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
                 if way in engines:
                     assert not engines[way].verify(1).fault_count
     results.put(None)
+
+
+def nobody_commits(_entries: object) -> Any:
+    raise AssertionError("a benchmark commits nothing")
 
 
 def turns(round_number: int) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """What the plugin costs a pytest run that has nothing to do with it: ``python benchmarks/plugin_cost.py [pairs]``.
 
-The first figure is CPU time inside the process: importing the plugin, registering it with its options and hooks, and
-its ``pytest_configure``. The second is the CPU time of whole processes with and without it, pair by pair; the noise
-of a start is larger than what it shows.
+The first figure is CPU time inside the process: to import the plugin, to register it with its options and hooks, and in
+its ``pytest_configure``. The second is the CPU time of whole processes with and without it, pair by pair; the noise of
+a start is larger than what it shows.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from pytest_ckpt.facts.engines import EngineSpec, MemoryRule
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.verdict import Severity
-from pytest_ckpt.judging.catalogue import Requirement
 from pytest_ckpt.judging.decision import Decision
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.limits import ClusterLimits
 
 __all__ = [

@@ -18,7 +18,7 @@ ROOMS = (
 
 # Libraries that cost time or have effects when they are imported, and who may import them.
 OWNERS = {
-    "mpi4py": ("ranks/process/group.py",),
+    "mpi4py": ("ranks/process/mpi_group.py",),
     "torch": ("ranks/engines/",),
     "numpy": ("ranks/", "targets/posix/residency.py"),
     "pytest": ("plugin/",),

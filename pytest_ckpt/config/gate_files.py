@@ -6,9 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, known_names
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
 from pytest_ckpt.judging.gates import BUILT_IN, Gates, gates_for, read_gates
 from pytest_ckpt.judging.grading import chosen_suites
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, read_waivers
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError, nearest

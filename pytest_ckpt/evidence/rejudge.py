@@ -22,15 +22,7 @@ from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import (
-    Requirement,
-    decide,
-    decide_observed,
-    extended,
-    not_run,
-    recorded,
-    severity_of,
-)
+from pytest_ckpt.judging.catalogue import extended, recorded
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import (
     EXIT_INCOMPLETE,
@@ -40,6 +32,8 @@ from pytest_ckpt.judging.grading import (
     make_document,
     without_plugins,
 )
+from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, severity_of
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError

@@ -14,9 +14,10 @@ from pytest_ckpt.evidence.cross_check import SESSION
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import Requirement, not_run
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import ALL_MET, EXIT_INCOMPLETE, known_subjects
+from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.sizing.plan import Plan
 
 NO_REPORT = "No report was written: the controller of the run was ended, or the run still goes on."

@@ -44,7 +44,7 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:
-    """What a rank is doing. ``waiting``: for other ranks.
+    """What a rank is doing, in one of its lanes. ``waiting``: for other ranks, or for work to do.
 
     ``progress`` counts the bytes that it has moved and the modules that it has imported.
     """
@@ -55,6 +55,7 @@ class Beat:
     file: str
     waiting: bool
     progress: tuple[int, ...]
+    lane: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +69,7 @@ class Failed:
     file: str
     errno: str
     message: str
+    lane: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

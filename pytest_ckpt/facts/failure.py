@@ -34,7 +34,8 @@ Phase = Literal[
 class Failure:
     """Why a measurement ended early: which rank on which host, in which operation, phase and file.
 
-    ``operation`` is None where ranks were in none. ``hook``: a plugin's hook failed, which ``message`` names.
+    ``operation`` is None where ranks were in none. ``lane`` is the piece of work of the rank where it does several at
+    once; empty for its operations themselves. ``hook``: a plugin's hook failed, which ``message`` names.
     """
 
     kind: FailureKind
@@ -46,6 +47,7 @@ class Failure:
     file: str = ""
     errno: str = ""
     stack: str = ""
+    lane: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

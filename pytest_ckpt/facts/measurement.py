@@ -24,6 +24,10 @@ class Operation:
     read were in the page cache when the clock started (loads). ``basis`` says where ``seconds`` is from, in the words
     of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None,
     and where ``at_least_seconds`` is set, ``seconds`` is only what it took at most.
+
+    A save tells four points apart, in seconds from the barrier until the last rank reached them: ``returned_seconds``,
+    the job could go on; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable;
+    ``committed_seconds``, the checkpoint was committed, which is the save's result. None: not measured.
     """
 
     kind: OperationKind
@@ -39,6 +43,10 @@ class Operation:
     resident_bytes: int | None = None
     basis: str = "all ranks"
     at_least_seconds: float | None = None
+    returned_seconds: float | None = None
+    staged_seconds: float | None = None
+    stored_seconds: float | None = None
+    committed_seconds: float | None = None
 
     @property
     def bytes_per_second(self) -> float:

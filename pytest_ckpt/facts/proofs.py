@@ -88,7 +88,8 @@ class DurabilityProof:
     """What was seen of one rank's durable calls in one save.
 
     ``observed`` says by whom: the store that made them, calls that were counted, a library that declares them, nobody.
-    ``attempted`` counts before a call, ``returned`` when it returned without error.
+    ``attempted`` counts what must become durable, from when it is begun; ``returned`` what a call that makes it durable
+    returned for without error.
     """
 
     files_attempted: int
@@ -100,10 +101,9 @@ class DurabilityProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitProof:
-    """How a checkpoint was committed, and whether it then stood there under its final name."""
+    """How a checkpoint was committed, with its durable calls, counted before they were made and as they returned."""
 
     method: Literal["rename", "marker", "copy", "engine"]
-    is_committed: bool
     folders_attempted: int = 0
     folders_returned: int = 0
 
@@ -114,7 +114,7 @@ class SaveTiming:
 
     ``returned``: the job may go on; ``staged``: it may change its state; ``stored``: this rank's bytes are durable;
     ``committed``: the checkpoint is (on the rank that commits). ``waited_for_previous`` are the seconds that it waited
-    for the save before. A save that blocks reaches the first three at once.
+    for the save before. A save that blocks returns last, when all others are reached.
     """
 
     returned: float | None

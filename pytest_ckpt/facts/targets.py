@@ -16,6 +16,9 @@ Capability = Literal[
 ]
 Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance"]
 
+NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
+"""What scenarios and requirements need of a target beside saves and loads; where it is missing, they are left out."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointRef:
@@ -35,7 +38,7 @@ class CheckpointRef:
 class AreaRef:
     """A run's own area on a target, for whoever attaches to it: ranks, checks, a second client, the cleaner.
 
-    ``opener`` is ``module:function``, a function of (AreaRef, Phases) that returns a Store, imported only where
+    ``opener`` is ``module:function``, a function of the AreaRef that returns a Store, imported only where
     it is used. ``location`` is the area's place in the scheme's own words; ``identity`` tells the area that was made
     from another one of that name. It holds no secret: credentials come from each process's own environment.
     """

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pytest_ckpt.analysis import steadiness
 from pytest_ckpt.facts.checks import CHECKS
-from pytest_ckpt.facts.measurement import Measurement
-from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.facts.settings import Settings
-from pytest_ckpt.facts.verdict import Severity, Verdict
 from pytest_ckpt.judging import (
     endurance,
     interference,
@@ -22,43 +15,9 @@ from pytest_ckpt.judging import (
     speed,
     variability,
 )
-from pytest_ckpt.judging.behaviour import BEHAVIOURS, judge_observation
-from pytest_ckpt.judging.decision import Decision
-from pytest_ckpt.judging.gates import Gates
-from pytest_ckpt.judging.wording import describe_failure
-from pytest_ckpt.sizing.limits import ClusterLimits
-from pytest_ckpt.support import resources
-
-# What a requirement of speed judges; with a limit of its own as the keyword ``most``, where a table may set it.
-Judge = Callable[..., Decision]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Requirement:
-    """One requirement. ``source`` says where its limit comes from; its text is the docstring of its test.
-
-    ``judge`` takes (measurement, limits); those on a target's behaviour have none and are judged by observations.
-    ``most`` is a limit that a table of gates may set. ``is_asked`` says whether a run with these settings measures what
-    it needs; others are no part of the run. ``plugin`` names the plugin that asks for it, and ``words`` is then its
-    text; ours have neither.
-    """
-
-    id: str
-    title: str
-    severity: Severity
-    source: str
-    judge: Judge | None = None
-    suite: str = "performance"
-    most: float | None = None
-    is_asked: Callable[[Settings], bool] = lambda _settings: True
-    plugin: str = ""
-    words: str = ""
-
-    @property
-    def text(self) -> str:
-        """The requirement as the certificate prints it, for the buyer."""
-        return self.words or _texts()[self.id]
-
+from pytest_ckpt.judging.behaviour import BEHAVIOURS
+from pytest_ckpt.judging.gates import Known
+from pytest_ckpt.judging.requirement import Requirement
 
 REQUIREMENTS: Mapping[str, Requirement] = {
     r.id: r
@@ -68,6 +27,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             title="Every save meets the budget",
             severity="required",
             judge=speed.judge_save,
+            units=("s",),
+            figure="the slowest save",
+            limit="the save limit of the cluster ({save} for 16,000 accelerators)",
             source="derived from the cluster: overhead x interval; MLPerf Storage rules: the slowest process",
         ),
         Requirement(
@@ -75,6 +37,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             title="Every cold restore meets the budget",
             severity="required",
             judge=speed.judge_load,
+            units=("s",),
+            figure="the slowest load",
+            limit="the load limit of the cluster ({load} for 16,000 accelerators)",
             source="derived from the cluster: restore budget x mean time to failure",
         ),
         Requirement(
@@ -82,6 +47,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             title="Every byte comes back",
             severity="required",
             judge=proof.judge_integrity,
+            units=("faults", "bytes"),
+            figure="faults found; bytes compared, where some were not",
+            limit="no fault, every byte",
             source="zero tolerance",
         ),
         Requirement(
@@ -89,6 +57,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             title="Loads come from the storage",
             severity="required",
             judge=proof.judge_cold,
+            units=("fraction",),
+            figure="the largest share that was resident before a load",
+            limit=f"{proof.MOST_RESIDENT:g}",
             source="MLPerf Storage rules ask for dropped caches; at most 1 % resident is our bound",
         ),
         Requirement(
@@ -96,6 +67,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             title="Saves are made durable before they count",
             severity="required",
             judge=proof.judge_durable_calls,
+            units=("files", "folders", "commits"),
+            figure="fsynced files; what was left out, where something was",
+            limit="all",
             source="fsync on every file and folder, then commit; IO500 rule 6",
         ),
         Requirement(
@@ -104,6 +78,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             severity="advisory",
             most=variability.MOST_SKEW,
             judge=variability.judge_straggler,
+            units=("slowest / median", "p99 / p50"),
+            figure="the ranks' times for a byte, in the most uneven operation",
+            limit=f"{{most:g}}; the 99th percentile of 100 ranks and more {variability.MOST_TAIL:g}",
             source="our proposal: slowest / median at most 1.5; from 100 ranks on p99 / p50 at most 1.3",
         ),
         Requirement(
@@ -112,6 +89,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             severity="advisory",
             most=variability.MOST_VARIATION,
             judge=variability.judge_repeat,
+            units=("fraction",),
+            figure="the larger coefficient of variation",
+            limit="{most:g}",
             source="our proposal: coefficient of variation at most 10 %",
         ),
         Requirement(
@@ -120,6 +100,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             severity="advisory",
             most=variability.MOST_RETENTION,
             judge=variability.judge_retention,
+            units=("with / without deletion",),
+            figure="the time of a save with a deletion beside it",
+            limit="{most:g}",
             source="our proposal: at most 10 % longer",
             is_asked=lambda settings: settings.retain > 0,
         ),
@@ -129,6 +112,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             severity="advisory",
             most=variability.MOST_DATA_EFFECT,
             judge=variability.judge_data,
+            units=("unique / constant",),
+            figure="the larger ratio of median times",
+            limit="{most:g}",
             source="IO500 rule 7; our proposal: within 5 %",
             is_asked=lambda settings: settings.data_pairs > 0,
         ),
@@ -138,6 +124,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             severity="required",
             most=restore_patterns.MOST_STORM,
             judge=restore_patterns.judge_storm,
+            units=("s", "slowest / median"),
+            figure="the slowest load; the ranks' times for a byte, where these were uneven",
+            limit=f"{{most:g}} x the load limit; {restore_patterns.MOST_STORM_SKEW:g} for the slowest rank",
             source="our proposal: 1.5 x the load limit, slowest / median at most 2",
             suite="contention",
         ),
@@ -146,6 +135,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             title="Any rank restores any other's files",
             severity="required",
             judge=restore_patterns.judge_shifted,
+            units=("s",),
+            figure="the slowest load",
+            limit="the load limit of the cluster",
             source="as LOAD: restore budget x mean time to failure",
             suite="contention",
         ),
@@ -154,6 +146,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             title="Fewer and more ranks restore the checkpoint",
             severity="required",
             judge=restore_patterns.judge_reshaped,
+            units=("s",),
+            figure="the slowest load",
+            limit="the load limit of the cluster",
             source="as LOAD: restore budget x mean time to failure",
             suite="contention",
         ),
@@ -163,6 +158,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             severity="required",
             most=interference.MOST_NEIGHBOUR,
             judge=interference.judge_neighbour,
+            units=("beside / alone",),
+            figure="the median time of a save",
+            limit="{most:g}",
             source="our proposal: at most 25 % longer",
             suite="contention",
         ),
@@ -172,6 +170,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             severity="required",
             most=interference.MOST_READ_DELAY,
             judge=interference.judge_mixed,
+            units=("during saves / alone", "s"),
+            figure="the 99th percentile of reading a sample; the slowest save, where that was late",
+            limit=f"{{most:g}}; {interference.MOST_MIXED_SAVE:g} x the save limit",
             source="our proposal: the loader's p99 at most 2 x, a save at most 1.25 x the save limit",
             suite="contention",
         ),
@@ -181,6 +182,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             severity="required",
             most=endurance.MOST_LOSS,
             judge=endurance.judge_endure,
+            units=("fraction",),
+            figure="how much of the first quarter's rate the last quarter lost",
+            limit="{most:g}",
             source="our proposal: the rate of the last quarter at least 90 % of that of the first",
             suite="endurance",
             is_asked=lambda settings: settings.asks_endurance,
@@ -190,6 +194,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             title="Saves reach a steady state",
             severity="required",
             judge=endurance.judge_steady,
+            units=("rounds",),
+            figure="the save that completed the first steady window of five",
+            limit=f"{steadiness.MOST_ROUNDS}",
             source="SNIA Performance Test Specification: of five rounds, range at most 20 %, slope at most 10 %",
             suite="endurance",
             is_asked=lambda settings: settings.asks_endurance,
@@ -199,6 +206,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             title="A volume that is nearly full is nearly as fast",
             severity="required",
             judge=endurance.judge_near_full,
+            units=("fraction",),
+            figure="how much of the rate was lost",
+            limit=", ".join(f"{loss:g} at {level:.0%}" for level, loss in endurance.MOST_NEAR_FULL_LOSS.items()),
             source="our proposal: at 80 % full at least 90 %, at 90 % at least 80 % of the rate on the empty volume",
             suite="endurance",
             is_asked=lambda settings: settings.asks_endurance,
@@ -238,70 +248,9 @@ def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
     )
 
 
-def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, tuple[str, float | None]]:
-    """Return what a table of gates may name: every requirement, and every check as ``id.subject``, with its defaults.
-
-    The values are (how it gates, its limit).
-    """
-    names: dict[str, tuple[str, float | None]] = {r.id: (r.severity, r.most) for r in catalogue.values()}
-    return names | {c.name: (REQUIREMENTS[c.requirement].severity, c.limit) for c in CHECKS}
-
-
-def severity_of(requirement: Requirement, subject: str, gates: Gates) -> Severity:
-    """Return how a requirement counts for a subject in a run that is judged by these gates."""
-    kind = gates.kind(requirement.id, subject, requirement.severity)
-    return "required" if kind in ("required", "where given") else "advisory"
-
-
-def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLimits, gates: Gates) -> Verdict:
-    """Judge one requirement of speed on one measurement."""
-    assert requirement.judge is not None
-    subject = str(measurement.subject)
-    bounds = {} if requirement.most is None else {"most": gates.limit(requirement.id, subject, requirement.most)}
-    decision = requirement.judge(measurement, limits, **bounds)
-    failure = measurement.failure
-    if failure and failure.kind == "hook" and decision.outcome == "met":
-        # Nobody knows what the hook did or left undone; what failed all the same has failed.
-        decision = Decision(outcome="not run", because=f"It was met, but {describe_failure(failure)}")
-    return _verdict(requirement, subject, decision, gates)
-
-
-def decide_observed(requirement: Requirement, observation: Observation, gates: Gates) -> Verdict:
-    """Judge one requirement on a target's behaviour on what one check saw."""
-    subject = observation.subject
-    default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
-    decision = judge_observation(observation, gates.limit(requirement.id, subject, default))
-    return _verdict(requirement, subject, decision, gates)
-
-
-def not_run(requirement: Requirement, subject: str, because: str, gates: Gates) -> Verdict:
-    """Return the verdict of a requirement that could not be judged."""
-    return _verdict(requirement, subject, Decision(outcome="not run", because=because), gates)
-
-
-def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: Gates) -> Verdict:
-    return Verdict(
-        id=requirement.id,
-        subject=subject,
-        severity=severity_of(requirement, subject, gates),
-        outcome=decision.outcome,
-        measured=decision.measured,
-        limit=decision.limit,
-        unit=decision.unit,
-        margin=decision.margin,
-        because=decision.because,
-        detail="\n".join(decision.detail),
-    )
-
-
-@functools.cache
-def _texts() -> dict[str, str]:
-    """Read the docstrings of the tests that carry ``@pytest.mark.requirement(id)``, without importing them."""
-    texts = {}
-    for path in sorted(resources.folder("suites").glob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef):
-                for mark in node.decorator_list:
-                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.requirement":
-                        texts[ast.literal_eval(mark.args[0])] = inspect.cleandoc(ast.get_docstring(node) or "")
-    return texts
+def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, Known]:
+    """Return what a gate table may name: every requirement, and every check as ``id.subject``, with its defaults."""
+    names = {r.id: Known(gate=r.severity, limit=r.most, suite=r.suite) for r in catalogue.values()}
+    return names | {
+        c.name: Known(gate=REQUIREMENTS[c.requirement].severity, limit=c.limit, needs=c.needs) for c in CHECKS
+    }

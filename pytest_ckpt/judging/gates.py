@@ -1,6 +1,8 @@
 """Which requirements gate a certificate, and with which limits: tables that ship, or a vendor's own. Pure.
 
-A table of one's own extends one that ships. It may ask for less, but not quietly: every relaxation is named.
+A row names a requirement, one check of it, all requirements of a suite, or all checks that need the same thing: so a
+new requirement or check needs no row of its own. A table of one's own extends one that ships. It may ask for less, but
+not quietly: every relaxation is named.
 """
 
 from __future__ import annotations
@@ -26,6 +28,19 @@ _GATEWAYS = frozenset(
 )
 _STRENGTH: Mapping[str, int] = {"off": 0, "advisory": 1, "where given": 2, "required": 3}
 _KEYS = ("gate", "limit")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What a table may name, with its defaults: how it gates and its limit.
+
+    A requirement has a ``suite``; a check of behaviour may have what it ``needs``.
+    """
+
+    gate: str
+    limit: float | None
+    suite: str = ""
+    needs: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,17 +77,18 @@ def gates_for(file_system: str, *, is_local: bool) -> str:
     return "posix-shared"
 
 
-def read_gates(
-    text: str, defaults: Mapping[str, tuple[str, float | None]], base: Callable[[str], Gates] | None = None
-) -> Gates:
+def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], Gates] | None = None) -> Gates:
     """Return the table that a TOML text describes. Raises ValueError with a sentence that says what is wrong.
 
-    ``defaults`` goes from every known name (``ID`` and ``ID.subject``) to (gate, limit) of the catalogue; ``base``
+    ``defaults`` goes from every known name (``ID`` and ``ID.subject``) to what the catalogue has of it; ``base``
     returns a table that ships, for texts that extend one.
     """
     table = tomllib.loads(text)
-    _known(table, ("name", "text", "extends", "certifies", "requirements"), "key")
+    _known(table, ("name", "text", "extends", "certifies", "suites", "needs", "requirements"), "key")
     kinds, limits = _rows(table.get("requirements", {}), defaults)
+    suites = _spread_rows(table, "suites", {name: known.suite for name, known in defaults.items() if known.suite})
+    needs = _spread_rows(table, "needs", {name: known.needs for name, known in defaults.items() if known.needs})
+    kinds = suites | needs | kinds
     name = str(table.get("name", ""))
     if not name:
         raise ValueError("it has no name")
@@ -95,7 +111,7 @@ def read_gates(
     )
 
 
-def _rows(table: Any, defaults: Mapping[str, tuple[str, float | None]]) -> tuple[dict[str, str], dict[str, float]]:
+def _rows(table: Any, defaults: Mapping[str, Known]) -> tuple[dict[str, str], dict[str, float]]:
     if not isinstance(table, dict):
         raise ValueError("[requirements] is no table")
     kinds: dict[str, str] = {}
@@ -113,8 +129,23 @@ def _rows(table: Any, defaults: Mapping[str, tuple[str, float | None]]) -> tuple
     return kinds, limits
 
 
-def _limit(name: str, value: Any, defaults: Mapping[str, tuple[str, float | None]]) -> float:
-    if defaults[name][1] is None:
+def _spread_rows(table: Mapping[str, Any], part: str, members: Mapping[str, str]) -> dict[str, str]:
+    """Return how everything gates that belongs to what the rows of ``part`` name; ``members`` says what belongs."""
+    rows = table.get(part, {})
+    if not isinstance(rows, dict):
+        raise ValueError(f"[{part}] is no table")
+    kinds: dict[str, str] = {}
+    for group, row in rows.items():
+        _known((group,), dict.fromkeys(members.values()), f"name in [{part}]")
+        if not isinstance(row, dict) or set(row) != {"gate"}:
+            raise ValueError(f'{group} needs a table such as {{ gate = "advisory" }}')
+        _known((row["gate"],), get_args(GateKind), f"gate of {group}")
+        kinds |= {name: row["gate"] for name, of in members.items() if of == group}
+    return kinds
+
+
+def _limit(name: str, value: Any, defaults: Mapping[str, Known]) -> float:
+    if defaults[name].limit is None:
         raise ValueError(f"{name} has no limit of its own that a table could set")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise ValueError(f"the limit of {name} is {value!r}; it must be a number above 0")
@@ -131,15 +162,15 @@ def _relaxations(
     kinds: Mapping[str, str],
     limits: Mapping[str, float],
     below: Gates,
-    defaults: Mapping[str, tuple[str, float | None]],
+    defaults: Mapping[str, Known],
 ) -> Iterable[str]:
     for name, kind in kinds.items():
         parts = [name] if "." in name else [n for n in defaults if n == name or n.startswith(name + ".")]
-        before = max((below.kind(*_split(n), defaults[n][0]) for n in parts), key=_STRENGTH.__getitem__)
+        before = max((below.kind(*_split(n), defaults[n].gate) for n in parts), key=_STRENGTH.__getitem__)
         if _STRENGTH[kind] < _STRENGTH[before]:
             yield f"{name} is {kind} ({below.name}: {before})."
     for name, limit in limits.items():
-        before_limit = below.limit(*_split(name), defaults[name][1])
+        before_limit = below.limit(*_split(name), defaults[name].limit)
         if before_limit is not None and limit > before_limit:
             yield f"The limit of {name} is {limit:g} ({below.name}: {before_limit:g})."
 

@@ -14,7 +14,9 @@ from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import ACCEPTANCE, SUITES
 from pytest_ckpt.facts.verdict import Grade, Verdict
 from pytest_ckpt.judging.behaviour import missing_need
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, not_run, row
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
+from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.judging.waivers import expired, waive
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS = 0.25
 _READ_BYTES = 1 << 16
+# A launcher may fail to start anything: its daemons miss each other, a socket is taken. Nothing was measured by then.
+_TRIES = 3
 
 
 class Launch:
@@ -47,13 +49,38 @@ class Launch:
         self._lines: dict[int, bytes] = {}
         self._launcher_says: list[str] = []
 
-    def run(self, job: Job, listener: Listener, tick: Callable[[], None] = lambda: None) -> Failure | None:
+    def run(
+        self,
+        job: Job,
+        listener: Listener,
+        tick: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> Failure | None:
         """Run the job to its end. Return None when all of it was done, else why it ended.
 
-        ``listener`` hears every event of rank 0, ``tick`` is called several times a second. A KeyboardInterrupt is
-        let through when no rank is left.
+        ``listener`` hears every event of rank 0, ``tick`` is called several times a second. A launcher that ends before
+        any rank has reported is tried again, twice at most; ``say`` is told of it, and the launcher's log. A
+        KeyboardInterrupt is let through when no rank is left.
         """
         self._folder.mkdir(parents=True)
+        (self._folder / "launcher.log").touch()
+        tries = 0
+        while True:
+            tries += 1
+            watch = Watch(job.processes, job.deadline_seconds, socket.gethostname())
+            failure = self._run_once(job, watch, listener, tick, tries)
+            if failure is None or not watch.may_be_tried_again(failure):
+                return failure
+            if tries == _TRIES:
+                return dataclasses.replace(failure, message=f"{failure.message} (tried {tries} times)")
+            text = f"The launcher ended before any rank started ({failure.message}); trying again."
+            self._log(text)
+            say(self._redactor.text(text))
+
+    def _run_once(
+        self, job: Job, watch: Watch, listener: Listener, tick: Callable[[], None], tries: int
+    ) -> Failure | None:
+        self._lines, self._launcher_says = {}, []
         scratch = _make_scratch()
         began = time.monotonic()
         exit_code: int | None = None
@@ -70,7 +97,7 @@ class Launch:
                 start_new_session=True,
             )
             try:
-                failure = self._follow(process, job, listener, tick)
+                failure = self._follow(process, job, watch, listener, tick)
             finally:
                 stuck = end_launch(process, self._run_id)
                 for stream in (process.stdin, process.stdout, process.stderr):
@@ -85,13 +112,17 @@ class Launch:
             return failure
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-            ended = {"exit_code": exit_code, "seconds": time.monotonic() - began}
+            ended = {"exit_code": exit_code, "seconds": time.monotonic() - began, "tries": tries}
             (self._folder / "exit.json").write_text(json.dumps(ended) + "\n")
 
     def _follow(
-        self, process: subprocess.Popen[bytes], job: Job, listener: Listener, tick: Callable[[], None]
+        self,
+        process: subprocess.Popen[bytes],
+        job: Job,
+        watch: Watch,
+        listener: Listener,
+        tick: Callable[[], None],
     ) -> Failure | None:
-        watch = Watch(job.processes, job.deadline_seconds, socket.gethostname())
         assert process.stdin
         assert process.stdout
         assert process.stderr
@@ -99,7 +130,6 @@ class Launch:
             process.stdin.write((json.dumps(to_plain(job)) + "\n").encode())
             process.stdin.close()
         with contextlib.ExitStack() as stack:
-            log = stack.enter_context((self._folder / "launcher.log").open("w"))
             selector = stack.enter_context(selectors.DefaultSelector())
             for stream in (process.stdout, process.stderr):
                 os.set_blocking(stream.fileno(), False)
@@ -114,7 +144,7 @@ class Launch:
                         _, event = from_line(line)
                         if event is None:
                             self._launcher_says.append(line)
-                            log.write(self._redactor.text(line) + "\n")
+                            self._log(line)
                         elif isinstance(event, Hello | Beat | Failed):
                             watch.heard(event)
                             with (self._folder / f"rank-{event.rank}.log").open("a") as rank_log:
@@ -125,6 +155,10 @@ class Launch:
                 if hung := watch.hung():
                     return hung
         return watch.ended(process.wait(), "\n".join(self._launcher_says))
+
+    def _log(self, line: str) -> None:
+        with (self._folder / "launcher.log").open("a") as log:
+            log.write(self._redactor.text(line) + "\n")
 
     def _read(self, descriptor: int) -> list[str] | None:
         """Return the whole lines that have arrived, or None at the end."""

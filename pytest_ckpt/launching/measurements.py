@@ -20,11 +20,13 @@ from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
-from pytest_ckpt.ranks.process.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task, checkpoint_name, partial_name
+from pytest_ckpt.ranks.process.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
+from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
+from pytest_ckpt.targets.posix.run_folder import area_of
 
 HOOKS_LOG = "hooks.log"
 """In the folder of a launch: what the author of a plugin needs to know of a hook that failed."""
@@ -85,7 +87,7 @@ class Measurements:
         job = Job(
             options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth),
             processes=planned[0].layout.processes,
-            folder=str(self._context.target.path),
+            area=area_of(self._context.target.path, self._context.run_id, self._context.target.identity),
             deadline_seconds=settings.deadline_seconds,
             tasks=tuple(Task.of(c, settings, self._context.seed) for c in planned),
         )
@@ -105,7 +107,7 @@ class Measurements:
             launch = Launch(
                 self._context.launcher, self._context.run_id, self._context.folder / launch_name, self._redactor
             )
-            failure = launch.run(job, recorder.heard, self._observer.tick)
+            failure = launch.run(job, recorder.heard, self._observer.tick, self._observer.said)
         finally:
             self._observer.end()
             recorder.close(failure)

@@ -17,6 +17,9 @@ class Observer:
     def heard(self, event: Event) -> None:
         """Take in an event of rank 0."""
 
+    def said(self, text: str) -> None:
+        """Take in a sentence about the launch itself."""
+
     def tick(self) -> None:
         """Do what has to be done several times a second."""
 

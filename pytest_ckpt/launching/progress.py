@@ -50,6 +50,10 @@ class Progress:
             self._done_bytes += planned.layout.bytes
             self._line(self._result(planned, event.operation))
 
+    def said(self, text: str) -> None:
+        """Show a sentence on a line of its own."""
+        self._line(text)
+
     def tick(self) -> None:
         """Bring the live line up to date."""
         if self._live:

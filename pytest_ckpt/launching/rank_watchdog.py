@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pytest_ckpt.facts.events import Beat, Failed, Hello
 from pytest_ckpt.facts.failure import Failure
@@ -24,12 +24,29 @@ _START_SECONDS = 60.0
 
 
 @dataclass(slots=True)
+class _Lane:
+    """One piece of work of a rank: what it last told, and when that was and when something was new in it."""
+
+    heard: float
+    moved: float
+    doing: Beat | None = None
+
+    @property
+    def since(self) -> float:
+        """When it last showed that it goes on."""
+        return min(self.heard, self.moved)
+
+
+@dataclass(slots=True)
 class _RankState:
     host: str = ""
     pid: int = 0
-    doing: Beat | None = None
-    heard: float = 0.0
-    moved: float = 0.0
+    lanes: dict[str, _Lane] = field(default_factory=dict)
+
+    @property
+    def slowest(self) -> _Lane:
+        """The lane that has shown nothing for the longest time."""
+        return min(self.lanes.values(), key=lambda lane: lane.since)
 
 
 class Watch:
@@ -57,19 +74,22 @@ class Watch:
                     phase=event.phase,
                     file=event.file,
                     errno=event.errno,
+                    lane=event.lane,
                 )
             )
             return
         if event.rank is None:
             return
-        rank = self._ranks.setdefault(event.rank, _RankState(moved=now))
-        rank.heard = now
+        rank = self._ranks.setdefault(event.rank, _RankState())
+        name = event.lane if isinstance(event, Beat) else ""
+        lane = rank.lanes.setdefault(name, _Lane(heard=now, moved=now))
+        lane.heard = now
         if isinstance(event, Hello):
-            rank.host, rank.pid, rank.moved = event.host, event.pid, now
+            rank.host, rank.pid, lane.moved = event.host, event.pid, now
             return
-        if event.waiting or event != rank.doing:
-            rank.moved = now
-        rank.doing = event
+        if event.waiting or event != lane.doing:
+            lane.moved = now
+        lane.doing = event
 
     def hung(self) -> Failure | None:
         """Return the failure of a rank that has been silent or blocked for longer than the deadline."""
@@ -85,9 +105,9 @@ class Watch:
                 rank=missing[0],
             )
         late = [
-            (min(state.heard, state.moved), number)
+            (state.slowest.since, number)
             for number, state in self._ranks.items()
-            if now - min(state.heard, state.moved) > self._deadline
+            if now - state.slowest.since > self._deadline
         ]
         if not late:
             return None
@@ -97,6 +117,10 @@ class Watch:
         message = f"no progress for {format_seconds(now - since)} (--ckpt-deadline {format_seconds(self._deadline)})"
         stack = blocked_in(state.pid) if state.host == self._local_host else ""
         return _where(state, Failure(kind="hung", message=message + others, rank=number, host=state.host, stack=stack))
+
+    def may_be_tried_again(self, failure: Failure) -> bool:
+        """Whether a launch that has ended did nothing: its launcher failed, and no rank has said a word."""
+        return failure.kind == "launch" and failure.rank is None and not self._ranks and not self._failures
 
     def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
         """Return why the launch ended, or None when it ended well."""
@@ -121,7 +145,7 @@ class Watch:
 
 def _where(state: _RankState, failure: Failure) -> Failure:
     """Return a failure with what its rank last said that it was doing."""
-    doing = state.doing
+    doing = state.slowest.doing if state.lanes else None
     if doing is None:
         return failure
-    return dataclasses.replace(failure, operation=doing.operation, phase=doing.phase, file=doing.file)
+    return dataclasses.replace(failure, operation=doing.operation, phase=doing.phase, file=doing.file, lane=doing.lane)

@@ -16,8 +16,9 @@ from pytest_ckpt.facts.events import Event
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.behaviour import missing_need
-from pytest_ckpt.judging.catalogue import Requirement, decide, decide_observed, not_run
 from pytest_ckpt.judging.grading import is_given
+from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
 from pytest_ckpt.launching.observer import Observer
@@ -57,6 +58,11 @@ class TerminalObserver(Observer):
         """Show an event."""
         if self._progress:
             self._progress.heard(event)
+
+    def said(self, text: str) -> None:
+        """Show a sentence."""
+        if self._progress:
+            self._progress.said(text)
 
     def tick(self) -> None:
         """Bring the live line up to date."""

@@ -22,7 +22,7 @@ from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from pytest_ckpt.judging.catalogue import Requirement
+    from pytest_ckpt.judging.requirement import Requirement
     from pytest_ckpt.run.context import RunContext
 
 PACKED = "pytest_ckpt_run"

@@ -22,7 +22,8 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.settings import Settings
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, row
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.plugin import hookspecs
 from pytest_ckpt.support.errors import UsageError, nearest

@@ -11,7 +11,6 @@ from pytest_ckpt import __version__
 from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.judging.catalogue import not_run
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import (
     EXIT_FAILED,
@@ -21,6 +20,7 @@ from pytest_ckpt.judging.grading import (
     judge_run,
     make_document,
 )
+from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.published.folder import Message, find_runs, read_run
 from pytest_ckpt.published.results import Result, put_together
 from pytest_ckpt.published.runs import KINDS, Run, examine

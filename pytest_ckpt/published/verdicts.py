@@ -11,8 +11,9 @@ from dataclasses import replace
 from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
 from pytest_ckpt.facts.proofs import CacheReading
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import Requirement, decide, not_run
 from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.verdicts import decide, not_run
 from pytest_ckpt.published.results import Result, comparable
 from pytest_ckpt.published.runs import KINDS
 from pytest_ckpt.published.slowest import ALL_RANKS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.support.die_with_parent import die_with_parent
@@ -25,9 +24,9 @@ def main() -> int:
 
     activity = Activity()
     try:
-        from pytest_ckpt.ranks.process.group import Group  # noqa: PLC0415 - starts MPI
+        from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - starts MPI
 
-        group = Group(activity)
+        group = MpiGroup(activity)
     except Exception as error:
         activity.failed(error)
         return 1
@@ -47,7 +46,7 @@ def main() -> int:
         else:
             from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
 
-            probe(group, Path(job.folder))
+            probe(group, job.area)
         activity.stop()
         group.leave()
     except KeyboardInterrupt:
@@ -82,7 +81,7 @@ def _measure(group: Group, activity: Activity, job: Job) -> None:
     if group.rank == 0:
         write_event(1, Imported())
     for task in job.tasks:
-        MeasurementLoop(group, activity, task, Path(job.folder), job.options).run()
+        MeasurementLoop(group, activity, task, job.area, job.options).run()
 
 
 if __name__ == "__main__":

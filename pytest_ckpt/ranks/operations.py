@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import threading
 import time
 from contextlib import contextmanager
@@ -14,14 +12,14 @@ from pytest_ckpt.facts.events import OperationDone, OperationStarted
 from pytest_ckpt.facts.measurement import Operation
 from pytest_ckpt.facts.proofs import Durability, Fault
 from pytest_ckpt.facts.subject import OperationRef
-from pytest_ckpt.ranks.engines.protocol import Check, Clock, Engine, Loader
+from pytest_ckpt.facts.targets import CheckpointRef, Role
+from pytest_ckpt.ranks.engines.protocol import Check, Clock, Loader
 from pytest_ckpt.ranks.process.activity import write_event
-from pytest_ckpt.ranks.process.job import checkpoint_name, partial_name
+from pytest_ckpt.ranks.process.host_cache import Files
 from pytest_ckpt.ranks.timing import Own, combine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from pytest_ckpt.facts.events import Event
     from pytest_ckpt.facts.measurement import OperationKind
@@ -29,7 +27,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import HostCache
-    from pytest_ckpt.sizing.models import RankLayout, ShardFile
+    from pytest_ckpt.ranks.strategies.protocol import Saved, Strategy
+    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import Store
 
 _MOST_FAULTS_OF_RANK = 20
 
@@ -46,84 +46,82 @@ class Loaded:
 
 
 class Operations:
-    """What all ranks do with the checkpoints in ``folder``; ``stages`` adds up this rank's seconds by their purpose.
+    """What all ranks do with a subject's checkpoints in ``store``; ``stages`` adds up this rank's seconds by purpose.
 
     An operation that is not ``counted`` is none of the subject's saves and loads: it answers a question beside them.
     """
 
-    def __init__(self, group: Group, activity: Activity, subject: Subject, shard: RankLayout, folder: Path) -> None:
+    def __init__(self, group: Group, activity: Activity, subject: Subject, shard: RankLayout, store: Store) -> None:
         self._group = group
         self._activity = activity
         self.subject = subject
         self._shard = shard
-        self._folder = folder
-        self._saved: list[Own] = []
+        self._store = store
+        self._saved: list[Saved] = []
+        self._commits = 0
+        self._refs: dict[int, CheckpointRef] = {}
+        self._names: dict[int, tuple[str, ...]] = {}
         self.stages: dict[str, float] = {}
         # When the last save began and was committed, on this rank's monotonic clock.
         self.span = (0.0, 0.0)
 
+    def new_ref(self, checkpoint: int, role: Role) -> CheckpointRef:
+        """Return the reference of the next save under a number, which may have been saved and deleted before."""
+        before = self._refs.get(checkpoint)
+        ref = CheckpointRef(
+            subject=self.subject.slug, number=checkpoint, role=role, attempt=before.attempt + 1 if before else 0
+        )
+        self._refs[checkpoint] = ref
+        return ref
+
     def save(
         self,
-        engine: Engine,
+        strategy: Strategy,
         checkpoint: int,
         *,
-        counted: bool = True,
+        role: Role = "counted",
         meanwhile: Callable[[threading.Event], None] | None = None,
         at: OperationRef | None = None,
         content: int = 0,
         takes_part: bool = True,
         stage: str = "probes",
     ) -> Operation | None:
-        """Save a checkpoint: every rank that takes part its files, then rank 0 commits.
+        """Save a checkpoint: every rank that takes part its files, as the strategy wants it; return when it is over.
 
         ``at`` names the save where it is none of the subject's own. ``meanwhile`` runs beside it on this rank;
         its event is set when the save is over. ``content`` is the number of the content where it is not the
         checkpoint's. The time of a save that is not counted belongs to ``stage``.
         """
-        at = at or OperationRef(subject=self.subject, action="save", index=checkpoint)
+        at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
         with self.stage("content", at.at("content")):
             if takes_part:
-                engine.fill(content or checkpoint)
-        partial, final = self._folder / partial_name(checkpoint), self._folder / checkpoint_name(checkpoint)
-        clock = Clock(activity=self._activity)
+                strategy.engine.fill(content or checkpoint)
+        ref = self.new_ref(checkpoint, role)
         beside = _Beside(meanwhile) if meanwhile else None
         self._start(at, tell=counted or stage == "endurance")
         start = time.perf_counter()
         if beside:
             beside.start()
-        if takes_part:
-            with clock.phase("open", partial.name):
-                make_folder(partial)
-            engine.save(partial, clock)
-            with clock.phase("directory", partial.name):
-                _sync_directory(partial)
-        own_seconds = time.perf_counter() - start
-        self._group.wait()
-        commit_start = time.perf_counter()
-        synced = 1
-        if self._group.rank == 0:
-            with self._activity.in_phase("commit", final.name):
-                partial.rename(final)
-                _sync_directory(self._folder)
-            synced = 2
-        end = time.perf_counter()
-        self.span = (start, end)
+        pending = strategy.save(ref, takes_part=takes_part)
+        with self._activity.wait():
+            saved = pending.wait()
+        self.span = (start, time.perf_counter())
         if beside:
             beside.finish()
+        self._names[checkpoint] = tuple(entry.name for entry in saved.entries)
+        timing = saved.timing
         own = Own(
-            steps=(own_seconds,),
-            phases=clock.phases,
+            steps=(timing.stored or 0.0,),
+            phases=timing.phases,
             bytes=self._shard.bytes if takes_part else 0,
-            files=clock.files,
-            files_synced=clock.files_synced,
-            directories=synced,
-            directories_synced=synced,
-            commit_seconds=end - commit_start,
-            committed_seconds=end - start,
-            is_committed=final.is_dir() and not partial.exists(),
+            commit_seconds=timing.phases.get("commit", 0.0),
+            committed_seconds=timing.committed or 0.0,
+            returned_seconds=timing.returned,
+            staged_seconds=timing.staged,
         )
         if counted:
-            self._saved.append(own)
+            self._saved.append(saved)
+            self._commits += self._group.rank == 0 and self._store.is_committed(ref)
         return self._finish("save", checkpoint, checkpoint, own, counted=counted, stage=stage)
 
     def load(
@@ -135,24 +133,24 @@ class Operations:
         *,
         counted: bool = True,
         scenario: Scenario = "",
-        files: Iterable[ShardFile] | None = None,
+        names: Iterable[str] | None = None,
     ) -> Loaded:
         """Load a checkpoint as load ``number``, in the engine's steps; between them every byte is compared.
 
-        ``files`` are those that the engine reads where they are not this rank's own.
+        ``names`` are the files that the engine reads where they are not this rank's own.
         """
         at = OperationRef(subject=self.subject, scenario=scenario, action="load", index=number)
         with self.stage("residency", at.at("residency")):
-            resident = cache.resident(self.paths(checkpoint, files))
+            resident = cache.resident([self.files(checkpoint, names)])
             steps = self._group.largest(engine.load_steps())
-        folder = self._folder / checkpoint_name(checkpoint)
         clock = Clock(activity=self._activity)
+        committed = self._store.open(self._ref(checkpoint), clock)
         seconds, loaded_bytes = [], 0
         checks: list[Check] = []
         for step in range(steps):
             self._start(at, tell=counted and step == 0)
             start = time.perf_counter()
-            loaded_bytes += engine.load(folder, step, clock)
+            loaded_bytes += engine.load(committed, step, clock)
             seconds.append(time.perf_counter() - start)
             # Nobody compares while somebody still reads: that would leave the storage to fewer ranks.
             self._group.wait()
@@ -171,55 +169,55 @@ class Operations:
             rank_bytes=tuple(g[3] for g in gathered),
         )
 
-    def paths(self, checkpoint: int, files: Iterable[ShardFile] | None = None) -> list[Path]:
-        """Return where files of a checkpoint lie: this rank's own, or others."""
-        folder = self._folder / checkpoint_name(checkpoint)
-        return [folder / file.name for file in (self._shard.files if files is None else files)]
+    def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
+        """Return files of a checkpoint: those that this rank saved, or others."""
+        if names is None:
+            names = self._names.get(checkpoint, tuple(file.name for file in self._shard.files))
+        return Files(ref=self._ref(checkpoint), names=tuple(names))
 
     def delete(self, checkpoint: int) -> float:
         """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""
         self._start(OperationRef(subject=self.subject, action="delete", index=checkpoint), tell=False)
         start = time.perf_counter()
-        self.unlink(checkpoint)
+        self.delete_own(checkpoint)
         self._group.wait()
         if self._group.rank == 0:
-            (self._folder / checkpoint_name(checkpoint)).rmdir()
+            self._store.finish_delete(self._ref(checkpoint))
         return time.perf_counter() - start
 
-    def unlink(self, checkpoint: int, *, is_partial: bool = False) -> None:
-        """Remove this rank's own files of a checkpoint, through no symbolic link."""
-        name = partial_name(checkpoint) if is_partial else checkpoint_name(checkpoint)
-        folder = os.open(self._folder / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            for file in self._shard.files:
-                os.unlink(file.name, dir_fd=folder)
-        finally:
-            os.close(folder)
+    def delete_own(self, checkpoint: int) -> None:
+        """Delete the files of a checkpoint that this rank saved."""
+        files = self.files(checkpoint)
+        self._store.delete(files.ref, files.names)
 
-    def remove_folders(self, checkpoints: Iterable[int], *, also_own: bool) -> None:
-        """Remove the empty folders of checkpoints on rank 0, and with ``also_own`` the subject's own."""
+    def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
+        """Remove on rank 0 what is left of checkpoints, and where they were the last ``of_all``, of the subject."""
         self._group.wait()
         if self._group.rank == 0:
             for checkpoint in checkpoints:
-                (self._folder / checkpoint_name(checkpoint)).rmdir()
-            if also_own:
-                self._folder.rmdir()
+                self._store.finish_delete(self._ref(checkpoint))
+            if of_all:
+                self._store.clear(self.subject.slug)
         self._group.wait()
+
+    def _ref(self, checkpoint: int) -> CheckpointRef:
+        """Return the reference of a checkpoint as it was saved last; another process saved it but once."""
+        return self._refs.get(checkpoint) or CheckpointRef(subject=self.subject.slug, number=checkpoint)
 
     def durability(self) -> Durability | None:
         """Add up, on rank 0, the durable calls of all counted saves."""
-        names = ("files", "files_synced", "directories", "directories_synced")
-        gathered = self._group.gather([sum(getattr(own, name) for own in self._saved) for name in names])
+        gathered = self._group.gather([_durable_calls(saved) for saved in self._saved])
         if self._group.rank != 0:
             return None
-        files, files_synced, directories, directories_synced = (sum(column) for column in zip(*gathered, strict=True))
+        counts = [counts for of_rank in gathered for counts in of_rank]
+        files, files_synced, directories, directories_synced = (sum(column) for column in zip(*counts, strict=True))
         return Durability(
             files=files,
             files_synced=files_synced,
             directories=directories,
             directories_synced=directories_synced,
             saves=len(self._saved),
-            commits=sum(own.is_committed for own in self._saved),
+            commits=self._commits,
         )
 
     @contextmanager
@@ -308,18 +306,12 @@ class _Beside(threading.Thread):
             raise self._error
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder that another rank may have made already; a symbolic link in its place is not one."""
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        if not stat.S_ISDIR(folder.lstat().st_mode):
-            raise
-
-
-def _sync_directory(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _durable_calls(saved: Saved) -> tuple[int, int, int, int]:
+    """Return a save's files and folders that had to become durable, and those that did: files, then folders."""
+    own, commit = saved.durability, saved.commit
+    return (
+        own.files_attempted if own else 0,
+        own.files_returned if own else 0,
+        (own.folders_attempted if own else 0) + (commit.folders_attempted if commit else 0),
+        (own.folders_returned if own else 0) + (commit.folders_returned if commit else 0),
+    )

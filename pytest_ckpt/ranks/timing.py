@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.measurement import Operation, OperationKind
@@ -12,22 +12,20 @@ from pytest_ckpt.facts.measurement import Operation, OperationKind
 class Own:
     """One operation as one rank saw it, on its own monotonic clock.
 
-    ``steps`` are the seconds of each step, from its barrier until this rank was done; a save has one. On rank 0
-    ``commit_seconds`` are those of the commit alone and ``committed_seconds`` run from the barrier until the
-    checkpoint was committed. ``is_committed`` says that it then stood there under its final
-    name. ``resident`` are the resident and all bytes of the files, before a load.
+    ``steps`` are the seconds of each step, from its barrier until this rank was done; a save has one, until its bytes
+    were durable. On rank 0 ``commit_seconds`` are those of the commit alone and ``committed_seconds`` run from the
+    barrier until the checkpoint was committed. ``returned_seconds`` and ``staged_seconds`` of a save run from the
+    barrier until the job could go on, and change its state. ``resident`` are the resident and all bytes of the files,
+    before a load.
     """
 
     steps: tuple[float, ...]
     phases: dict[str, float]
     bytes: int
-    files: int = 0
-    files_synced: int = 0
-    directories: int = 0
-    directories_synced: int = 0
     commit_seconds: float = 0.0
     committed_seconds: float = 0.0
-    is_committed: bool = False
+    returned_seconds: float | None = None
+    staged_seconds: float | None = None
     resident: tuple[int, int] | None = None
 
     @property
@@ -47,7 +45,7 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ow
     commit = ranks[0].commit_seconds
     by_step = sum(max(o.steps[step] for o in ranks) for step in range(len(ranks[0].steps)))
     seconds = max(by_step + commit, ranks[0].committed_seconds)
-    phases = dict(ranks[slowest].phases)
+    phases = {name: spent for name, spent in ranks[slowest].phases.items() if name != "commit"}
     if kind == "save":
         phases |= {"coordination": seconds - commit - rank_seconds[slowest], "commit": commit}
     elif len(ranks[0].steps) > 1:
@@ -66,4 +64,14 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ow
         bytes=sum(o.bytes for o in ranks),
         resident_bytes=sum(r[0] for r in known) if whole else None,
         mapped_bytes=sum(r[1] for r in known) if whole else None,
+        returned_seconds=_last(o.returned_seconds for o in ranks),
+        staged_seconds=_last(o.staged_seconds for o in ranks),
+        stored_seconds=by_step if kind == "save" else None,
+        committed_seconds=seconds if kind == "save" else None,
     )
+
+
+def _last(seconds: Iterable[float | None]) -> float | None:
+    """Return when the last rank reached a point; None where one did not."""
+    reached = list(seconds)
+    return None if None in reached else max(s for s in reached if s is not None)

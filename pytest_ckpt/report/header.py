@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.grading import chosen_suites, plugin_sentences, possible_grade
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:

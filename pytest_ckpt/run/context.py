@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, extended, row
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, extended, row
 from pytest_ckpt.judging.grading import asked_checks, asked_requirements
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, waive
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.support.redaction import Redactor

@@ -23,6 +23,7 @@ from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.targets.posix.run_folder import area_of
 from pytest_ckpt.targets.posix.target_probe import NoAnswerError, ask
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, li
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     except UsageError as error:
         return Finding(name="MPI launch", can=False, needed=True, says=error.what, remedy=error.remedy), []
-    job = Job(processes=settings.processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())
+    job = Job(processes=settings.processes, area=area_of(target), deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, f"doctor-{os.getpid()}", folder, redactor).run(job, heard)
     if failure or not hosts:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.system_description import read_system
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.judging.catalogue import Requirement, extended
+from pytest_ckpt.judging.catalogue import extended
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launch_context import OwnFolder
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client

@@ -12,8 +12,9 @@ from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.grading import known_subjects
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
@@ -27,7 +28,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.targets.posix.mounts import mount_of
-from pytest_ckpt.targets.posix.run_folder import check_small_folder, check_target
+from pytest_ckpt.targets.posix.run_folder import area_of, check_small_folder, check_target
 from pytest_ckpt.targets.posix.volume import volume_of
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def _see_hosts(
         if isinstance(event, HostsSeen):
             hosts.extend(event.hosts)
 
-    job = Job(processes=processes, folder=str(target), deadline_seconds=settings.deadline_seconds, tasks=())
+    job = Job(processes=processes, area=area_of(target), deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, run_id, folder, redactor).run(job, heard)
     if failure or not hosts:

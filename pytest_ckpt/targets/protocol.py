@@ -11,17 +11,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
-from pytest_ckpt.facts.targets import AreaRef, CheckpointRef, TargetFacts
+from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, TargetFacts
+from pytest_ckpt.sizing.near_full import Volume
 
 Buffer = Any
 """A writable or readable object with the buffer protocol: memoryview, bytearray, an array of numpy."""
 
 
 class Phases(Protocol):
-    """Whoever times the calls of one process: every call on storage is made inside a named phase."""
+    """Whoever times one piece of work: its calls on storage are made inside named phases.
 
-    def phase(self, name: str, file: str = "") -> AbstractContextManager[None]:
+    The phases of a save are open, write, fsync, close, directory and commit, those of a load open, read and close.
+    The store times its own calls; whoever writes through a `Sink` or reads through a `Source` times that as write or
+    read, with what belongs to it.
+    """
+
+    def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
         """Add the seconds inside to the phase ``name`` and say which file it works on."""
 
     def moved(self, count: int) -> None:
@@ -68,14 +75,19 @@ class Target(Protocol):
 
 
 class Sink(Protocol):
-    """One file or object that is being written. ``alignment`` and ``part_bytes`` bind `write_at`.
+    """One file or object that is being written.
 
-    Offsets are multiples of ``alignment`` bytes; where ``part_bytes`` is set, writes are whole parts at
-    multiples of it, but for the last one.
+    What is given to `write_at` begins at a multiple of ``alignment`` bytes and is filled up to one: what stands behind
+    the file's size is cut off. Where ``part_bytes`` is set, it is whole parts at multiples of it, but for the last one.
+    ``way`` says how requests pass the client's page cache, in words for the report.
     """
 
     alignment: int
     part_bytes: int | None
+
+    @property
+    def way(self) -> str:
+        """How requests pass the client's page cache."""
 
     def write(self, data: Buffer) -> int:
         """Write all of ``data`` behind what was written; return its bytes."""
@@ -87,48 +99,98 @@ class Sink(Protocol):
         """Make the file durable, as far as the store can, and close it."""
 
     def abort(self) -> None:
-        """Close it and let go of what was written."""
+        """Close it; what was written is of no use."""
 
 
 class Draft(Protocol):
     """A checkpoint that one rank is saving; nobody sees it as a checkpoint before the commit."""
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Begin a file of ``size`` bytes; None: only `Sink.write` will be used and the size is not known."""
+        """Begin a file of ``size`` bytes; None: only `Sink.write` will be used and the size is not known.
+
+        It counts as one whose bytes must become durable from here on. Raises FileExistsError where it is there.
+        """
 
     def location(self) -> str:
         """Return the local folder for a library that writes itself. Raises NotImplementedError without "paths"."""
 
     def adopt(self, names: Collection[str]) -> None:
-        """Take files that a library wrote into `location` as this draft's own."""
+        """Take files that a library wrote into `location` as this draft's own, and make them durable."""
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Make names durable, as far as the store can; return this rank's entries and the durable calls."""
+        """Make names durable, as far as the store can; return this rank's entries and the durable calls.
+
+        Called again, it does nothing more and returns the same.
+        """
+
+    def commit(self, entries: Sequence[Entry]) -> CommitProof:
+        """Commit the checkpoint, as `Store.commit` does: for an engine that commits itself, on one rank."""
 
     def abort(self) -> None:
         """Remove what this rank wrote of it."""
 
 
 class Source(Protocol):
-    """One file or object of a committed checkpoint, open for reading. ``size`` in bytes."""
+    """One file or object of a committed checkpoint, open for reading. ``size`` in bytes, ``way`` as of a `Sink`."""
 
     size: int
+
+    @property
+    def way(self) -> str:
+        """How requests pass the client's page cache."""
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
         """Read until the buffer is full or the file ends; return the bytes. Safe from several threads."""
 
-    def local_path(self) -> str | None:
-        """Return its path for mmap and for libraries that open files; None where it has none."""
+    def close(self) -> None:
+        """Close it."""
+
+
+class ReadableFile(Protocol):
+    """A file of a committed checkpoint as a file object, for a library that reads in an order of its own.
+
+    ``error`` is the first OSError that a call met: libraries turn what their file raises into errors of their own.
+    """
+
+    error: OSError | None
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes, as it is now."""
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Read until ``buffer`` is full or the file ends."""
+
+    def read(self, size: int = -1, /) -> bytes | None:
+        """Read some bytes."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Go to a place."""
+
+    def tell(self) -> int:
+        """Return the place."""
 
     def close(self) -> None:
         """Close it."""
 
 
 class Committed(Protocol):
-    """A committed checkpoint."""
+    """A committed checkpoint. Every file that is opened is opened, read and closed in phases of whoever opened it."""
 
-    def source(self, name: str) -> Source:
-        """Open a file of it. Raises OSError (ENOENT: it is not there)."""
+    def entries(self) -> Sequence[Entry]:
+        """Return all files of it."""
+
+    def source(self, name: str, *, fresh: bool = False) -> Source:
+        """Open a file of it for reads at offsets. Raises OSError (ENOENT: it is not there).
+
+        ``fresh``: every read comes from the storage, as far as the store can see to it, also one of the same bytes.
+        """
+
+    def file(self, name: str) -> ReadableFile:
+        """Open a file of it as a file object. Raises OSError (ENOENT: it is not there)."""
+
+    def local_path(self, name: str) -> str | None:
+        """Return where a file of it lies, for mmap and libraries that open files; None where it has no path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,23 +204,36 @@ class Resident:
 class Store(Protocol):
     """An area, attached. Calls of one store come from one process; none of them is collective.
 
-    Any OSError of the storage is let through.
+    Any OSError of the storage is let through. ``capabilities`` are those of the target as this process has it.
+    ``wants_entries`` says that a commit needs the entries of all ranks (a marker names them), and not only their end.
     """
 
-    def begin(self, ref: CheckpointRef) -> Draft:
+    capabilities: frozenset[Capability]
+    wants_entries: bool
+
+    def is_reachable(self) -> bool:
+        """Return whether the area is there for this process."""
+
+    def prepare(self, subject: str) -> None:
+        """Make what all checkpoints of a subject need; called by every rank before the first of them."""
+
+    def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
         """Begin this rank's part of a checkpoint; ranks of the same checkpoint begin in any order."""
 
-    def commit(self, ref: CheckpointRef, entries: Sequence[Entry]) -> CommitProof:
-        """Commit a checkpoint of which all ranks have sealed their drafts; called by rank 0, with all entries."""
+    def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
+        """Commit a checkpoint of which all ranks have sealed their drafts; called by rank 0."""
+
+    def is_committed(self, ref: CheckpointRef) -> bool:
+        """Return whether it stands there as a checkpoint, and no longer as a draft."""
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
         """Write a small file in the area's top (a pointer, a marker); return False where ``when`` forbade it."""
 
-    def committed(self) -> Sequence[CheckpointRef]:
-        """Return the checkpoints that are committed, oldest first."""
+    def committed(self, subject: str) -> Sequence[int]:
+        """Return the numbers of a subject's checkpoints that are committed, lowest first."""
 
-    def open(self, ref: CheckpointRef) -> Committed:
-        """Open a committed checkpoint. Raises OSError (ENOENT: it is not committed)."""
+    def open(self, ref: CheckpointRef, phases: Phases) -> Committed:
+        """Return a committed checkpoint. Raises OSError (ENOENT: there is none), at the first of its files at last."""
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
         """Delete this rank's files of a checkpoint, committed or not."""
@@ -166,11 +241,46 @@ class Store(Protocol):
     def finish_delete(self, ref: CheckpointRef) -> None:
         """Remove what is left of a checkpoint when all ranks have deleted their files; called by rank 0."""
 
-    def cached(self, ref: CheckpointRef, names: Collection[str]) -> Resident | None:
-        """Return how much of files this client's cache holds; None where that cannot be seen here."""
+    def clear(self, subject: str) -> None:
+        """Remove what `prepare` made, when all checkpoints of the subject are deleted; called by rank 0."""
 
-    def evict(self, ref: CheckpointRef, names: Collection[str]) -> None:
-        """Ask this client's cache to let go of files that are durable."""
+    def find_gauge(self, subject: str) -> str | None:
+        """Find what counts how much of a file this client's cache holds; None where nothing tells the truth here."""
+
+    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
+        """Return how much of files this client's cache holds, by a gauge that `find_gauge` found."""
+
+    def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
+        """Ask this client's cache to let go of files that are durable; return how."""
+
+    def drop_cache(self) -> str | None:
+        """Empty the cache of this whole host; return how, None where this process may not."""
 
     def close(self) -> None:
         """Let go of connections and descriptors."""
+
+
+class Ballast(Protocol):
+    """A file that only takes space."""
+
+    def write(self, data: Buffer) -> None:
+        """Write all of ``data`` behind what was written."""
+
+    def sync(self) -> None:
+        """Make what was written take its space for certain, and let the client's cache go of it."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class StoreOnVolume(Store, Protocol):
+    """A store with the capability "volume": it knows the space that it shares with others, and may fill it."""
+
+    def volume(self, subject: str) -> Volume:
+        """Return the volume as it is now."""
+
+    def create_ballast(self, subject: str, name: str) -> Ballast:
+        """Begin a file that takes space. Raises OSError (ENOSPC, EDQUOT) from its writes where there is none."""
+
+    def delete_ballast(self, subject: str, name: str) -> None:
+        """Remove such a file if it is there."""

@@ -10,6 +10,8 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.schemas import faults
 from tests.support import made_up_run
 
+pytestmark = pytest.mark.covers(commands=("diff",))
+
 TEN = {"ckpt_operations": "10"}
 
 

@@ -13,6 +13,8 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.sizing.models import MODELS
 from tests.support import CHECKOUT
 
+pytestmark = pytest.mark.covers(commands=("plan",))
+
 HEAVY = ("torch", "mpi4py", "jinja2", "numpy", "psutil", "pytest")
 
 # Bytes and files of one checkpoint in the published table of the workload.

@@ -23,6 +23,7 @@ from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import disclosures
 from pytest_ckpt.sizing.models import MODELS
 from pytest_ckpt.support.errors import UsageError
+from tests.support.selection import examples
 
 # What scripts may rely on, as the documentation promises it.
 CONTRACT = {
@@ -287,7 +288,7 @@ anything = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(option=st.sampled_from([o.flag for o in OPTIONS]), text=anything)
 def test_whatever_is_typed_gives_a_plan_or_a_usage_error(option, text):
     said, errors = io.StringIO(), io.StringIO()
@@ -301,7 +302,7 @@ def test_whatever_is_typed_gives_a_plan_or_a_usage_error(option, text):
     assert ("error: " in errors.getvalue()) == (code == 4)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(keys=st.sets(st.sampled_from([k for k in KEYS if k not in {"cluster", "mode", "processes"}])))
 def test_the_words_for_another_command_give_the_same_settings(keys):
     of = settings_of({key: VALUES[key][0] for key in keys})

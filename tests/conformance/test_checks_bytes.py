@@ -43,6 +43,7 @@ def test_a_local_disk_passes(check, make_home):
     assert seen.trials > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4", "xfs", "btrfs"])
 def test_honest_file_systems_pass(kind, mount):
     # Large enough for mkfs.xfs, and for 6 x 64 MiB to be free.
@@ -55,6 +56,7 @@ def test_honest_file_systems_pass(kind, mount):
         assert seen.trials > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("check", ON_TWO)
 def test_two_clients_of_one_disk_pass(check, make_home):
     home = make_home("two")
@@ -295,6 +297,7 @@ def test_what_misbehaves_is_named(lie, make_home):
     assert all(anomaly.where and anomaly.seen and anomaly.expected for anomaly in seen.anomalies)
 
 
+@pytest.mark.thorough
 def test_free_space_that_never_changes_is_told(make_home):
     code = (
         "import os, pytest_ckpt.conformance.posix.checks.accounts as accounts, dataclasses\n"

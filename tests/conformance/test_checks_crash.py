@@ -73,6 +73,7 @@ def test_a_local_disk_passes(check, make_home):
     assert seen.trials > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4", "xfs", "btrfs"])
 def test_honest_file_systems_pass(kind, mount):
     point = mount(kind, 320)
@@ -86,6 +87,7 @@ def test_honest_file_systems_pass(kind, mount):
         assert not list(small.iterdir())
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_acknowledged_saves_survive_real_power_cuts(kind, mount):
@@ -98,6 +100,7 @@ def test_acknowledged_saves_survive_real_power_cuts(kind, mount):
     assert seen.facts["rename without fsync of the folder"].endswith("of 4 cuts")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 @pytest.mark.parametrize(
@@ -139,6 +142,7 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
     assert "power cuts" not in seen.facts
 
 
+@pytest.mark.thorough
 def test_a_target_that_does_not_come_back_fails_with_that_reason(mount):
     point = mount("ext4", 64)
     sabotage = "import pytest_ckpt.conformance.posix.checks.power as power; power.BACK_SECONDS = 1"
@@ -250,6 +254,7 @@ def test_a_broken_save_with_its_final_name_is_found(mount, make_home):
     assert kinds(seen) == {"a broken checkpoint has its final name"}
 
 
+@pytest.mark.thorough
 def test_space_that_does_not_return_is_found(mount, make_home):
     small = mount("tmpfs", 64)
     sabotage = """
@@ -330,6 +335,7 @@ def made_on(target, check, share=0.1):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("check", [*HERE, "DURABLE.power-cut"])
 def test_an_honest_fuse_target_passes(check, target):
     seen = made_on(target, check, share=0.3)

@@ -31,6 +31,7 @@ def every_agent(code):
     return f"from pytest_ckpt.conformance.posix.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["disk", "tmpfs"])
 @pytest.mark.parametrize("check", OURS)
 def test_honest_storage_gives_no_alarm(check, kind, tmp_path, mount):

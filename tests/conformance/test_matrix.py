@@ -14,8 +14,8 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.verdict import Verdict
 from tests.support.docs_pages import conformance_page
 from tests.support.machine import Mounts, need
-from tests.support.matrix import ALL, MATRIX, OF_SPEED, Row
-from tests.support.observing import SHARE, Pair, observe
+from tests.support.matrix import ALL, MATRIX, OF_SPEED, ONE_OF_EACH, Row, kind_of
+from tests.support.observing import EFFORT, Pair, observe
 from tests.support.targets.misbehaving import FAULTS, misbehaving
 
 
@@ -68,6 +68,21 @@ def test_on_the_honest_target_nothing_fails_and_nothing_is_left_out(pair: Pair) 
     assert set(found) == ALL
 
 
+def covered(row: Row) -> pytest.MarkDecorator:
+    requirements = sorted({name.partition(".")[0] for name in row.fails})
+    return pytest.mark.covers(requirements=requirements, faults=[kind_of(row.fault)])
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.fault, marks=covered(row)) for row in ONE_OF_EACH])
+def test_a_fault_is_found_by_its_checks(row: Row, pair: Pair) -> None:
+    pair.fault(row.fault, **row.parameters)
+    seen = failed(observe(pair.words(), sorted(row.fails), row.seconds))
+    assert set(seen) == row.fails
+    for name, words in row.says.items():
+        assert words.lower() in seen[name].lower()
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: row.fault)
 def test_a_fault_fails_the_checks_that_it_is_mapped_to_and_no_others(row: Row, pair: Pair) -> None:
     pair.fault(row.fault, **row.parameters)
@@ -93,12 +108,14 @@ def test_every_fault_has_its_row_and_every_check_a_fault_that_fails_it() -> None
     assert all(row.fails or row.reported for row in MATRIX)
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs"])
+@pytest.mark.parametrize(
+    "kind", ["ext4", *(pytest.param(k, marks=pytest.mark.thorough) for k in ("xfs", "btrfs", "tmpfs"))]
+)
 def test_on_healthy_file_systems_nothing_fails(kind: str, make_home) -> None:
     mounts = Mounts(make_home)
     try:
         place = mounts(kind, 1536)
-        words = {"": [f"--folder={place}", f"--share={SHARE}", "--json"]}
+        words = {"": [f"--folder={place}", *EFFORT]}
         found = observe(words, [c.name for c in CHECKS if not c.needs])
         assert {name: v.because for name, v in found.items() if v.outcome != "met"} == {}
     finally:

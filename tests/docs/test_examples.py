@@ -62,6 +62,7 @@ def test_a_file_is_shown_as_it_lies_beside_the_page(block):
     assert block.text == (DOCS / block.comment.removeprefix("shows ")).read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
 def test_the_commands_of_a_page_do_what_it_says(page, make_home):
     wrong = list(follow(blocks(page), Commands(make_home("examples"))))

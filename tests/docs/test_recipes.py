@@ -92,6 +92,7 @@ def of_jenkins() -> Iterator[str]:
 RECIPES_OF = {"cron": of_cron, "github-actions.yml": of_github, "gitlab-ci.yml": of_gitlab, "Jenkinsfile": of_jenkins}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("recipe", RECIPES_OF)
 def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
     scripts = list(RECIPES_OF[recipe]())
@@ -109,6 +110,7 @@ def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
         assert "no regression of 10 %" in (night.home / "night.log").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("changes", "code", "says"),
     [
@@ -133,6 +135,7 @@ def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, says, night
         assert "yesterday" not in (night.home / "ckpt-report" / "junit.xml").read_text()
 
 
+@pytest.mark.thorough
 def test_mail_goes_out_when_a_night_did_not_pass(night):
     night.configure(ckpt_target="/nonexistent")
     (script,) = of_cron()
@@ -142,6 +145,7 @@ def test_mail_goes_out_when_a_night_did_not_pass(night):
     assert "--ckpt-target /nonexistent does not exist." in said
 
 
+@pytest.mark.thorough
 def test_a_night_that_passed_but_is_slower_than_those_before_fails(night):
     code, said = night.run("./nightly.sh")
     assert code == 0, said
@@ -164,6 +168,7 @@ def test_a_night_that_passed_but_is_slower_than_those_before_fails(night):
     assert "REGRESSION of at least 10 %" in said
 
 
+@pytest.mark.thorough
 def test_two_nights_never_run_side_by_side(night):
     (script,) = of_cron()
     with (night.home / "lock").open("w") as lock:

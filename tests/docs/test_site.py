@@ -142,6 +142,7 @@ def _console(address: str, profile: Path) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", ["", "conformance/", "search/?q=straggler"])
 def test_a_browser_opens_it_without_a_word_on_the_console(page, site, tmp_path):
     with _served(site) as address:
@@ -150,6 +151,7 @@ def test_a_browser_opens_it_without_a_word_on_the_console(page, site, tmp_path):
     assert "CONSOLE" not in said
 
 
+@pytest.mark.thorough
 def test_a_browser_says_what_it_was_not_allowed_to_fetch(tmp_path):
     (tmp_path / "index.html").write_text('<img src="http://127.0.0.2:9/a.png">')
     with _served(tmp_path) as address:

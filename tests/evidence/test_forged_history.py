@@ -15,6 +15,7 @@ from pytest_ckpt.evidence.history import append_run
 from pytest_ckpt.evidence.schemas import faults
 from tests.support import made_up_run
 from tests.support.forging import HOSTILE, NUMBERS, edit, places, put
+from tests.support.selection import examples
 
 SUBJECT, REPORT = made_up_run.SUBJECT, "report.json"
 
@@ -139,7 +140,7 @@ def test_a_name_that_leads_elsewhere_is_none(kept, capsys, identity):
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_of_a_line_ends_in_a_trend(kept_by_runs, tmp_path_factory, capsys, data):
     home = tmp_path_factory.mktemp("any")
     lines = lines_of(kept_by_runs)

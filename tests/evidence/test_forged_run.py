@@ -19,6 +19,7 @@ from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.run.close import write_report
 from tests.support import made_up_run
 from tests.support.forging import HOSTILE, NUMBERS, edit, places, put
+from tests.support.selection import examples
 
 SUBJECT = made_up_run.SUBJECT
 FACTS = f"measurements/{SUBJECT}.json"
@@ -315,7 +316,7 @@ def test_a_file_that_is_no_document_is_named_by_every_command(run, capsys, file,
 
 @pytest.mark.parametrize("file", [REPORT, FACTS, EVENTS, SESSION, "plan.json"])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_ends_in_a_message_or_a_judgement(late, tmp_path_factory, capsys, file, data):
     home = tmp_path_factory.mktemp("any")
     run = shutil.copytree(late, home / "run")

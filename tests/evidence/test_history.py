@@ -17,6 +17,8 @@ from pytest_ckpt.report.trend import sparkline
 from pytest_ckpt.support.errors import UsageError
 from tests.support import made_up_run
 
+pytestmark = pytest.mark.covers(commands=("trend",))
+
 DAYS = 40
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.covers(commands=("judge",))
+
 TINY = (
     "--ckpt-model=llama3-8b",
     "--ckpt-mode=open",

@@ -20,6 +20,8 @@ from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.run.close import write_report
 from tests.support import made_up_run
 
+pytestmark = pytest.mark.covers(commands=("verify",))
+
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 CERTIFICATE, REPORT, FACTS = "certificate.html", "report.json", f"measurements/{made_up_run.SUBJECT}.json"
 

@@ -17,11 +17,14 @@ from pytest_ckpt.evidence.signing import Signer
 from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.support.errors import UsageError
 from tests.support import made_up_run
+from tests.support.selection import examples
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 # Nothing but a signature holds what launchers said; these hold each other.
 HELD = ("report.json", "certificate.html", "junit.xml", f"measurements/{made_up_run.SUBJECT}.json")
-EXAMPLES = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = settings(
+    max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.fixture(scope="module")

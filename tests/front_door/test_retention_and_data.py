@@ -72,7 +72,7 @@ def by_torch(make_home: Callable[[str], Path]) -> Watched:
         return Watched(door, *TINY, *options)
 
 
-@pytest.fixture(params=["streamed", "by_torch"])
+@pytest.fixture(params=["streamed", pytest.param("by_torch", marks=pytest.mark.thorough)])
 def watched(request: pytest.FixtureRequest) -> Watched:
     found: Watched = request.getfixturevalue(request.param)
     return found

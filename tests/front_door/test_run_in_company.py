@@ -30,7 +30,7 @@ OPTIONS = (
 )
 
 
-@pytest.fixture(scope="module", params=["torch", "stream"])
+@pytest.fixture(scope="module", params=[pytest.param("torch", marks=pytest.mark.thorough), "stream"])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -111,6 +111,7 @@ def test_the_target_is_empty_afterwards(run: Run) -> None:
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_a_page_that_is_torn_is_found_by_whoever_reads_it(door: FrontDoor, engine: str) -> None:
     """The optimizer of rank 1 is damaged: in a storm over one copy nobody reads it, in the others everybody has to."""
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(door.target), "torn"])
@@ -130,6 +131,7 @@ def test_a_page_that_is_torn_is_found_by_whoever_reads_it(door: FrontDoor, engin
     assert "torn: checkpoint 2, rank 0 on" in run.verdict("SHIFTED", SUBJECT)["because"]
 
 
+@pytest.mark.thorough
 def test_a_replica_that_is_served_late_fails_the_storm(door: FrontDoor) -> None:
     sabotage = Sabotage(door.home, "slow", rank=2, where=" storm 3$")
     run = door.run(*OPTIONS, "--ckpt-engine=stream", environment=sabotage.environment, cluster=1)
@@ -140,6 +142,7 @@ def test_a_replica_that_is_served_late_fails_the_storm(door: FrontDoor) -> None:
     assert run.code == 1
 
 
+@pytest.mark.thorough
 def test_saves_that_other_work_holds_up_fail(door: FrontDoor) -> None:
     # Of the saves beside a second job the 2nd, 3rd and 6th are not alone.
     sabotage = Sabotage(door.home, "slow", rank=0, where=r" neighbour [236]$| mixed \d+$")
@@ -154,6 +157,8 @@ def test_saves_that_other_work_holds_up_fail(door: FrontDoor) -> None:
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
+@pytest.mark.alone
 def test_loads_that_are_not_cold_are_not_judged(door: FrontDoor) -> None:
     run = door.run(*OPTIONS, "--ckpt-drop-caches=never")
     assert {name: run.verdict(name, SUBJECT)["outcome"] for name in ASKED} == dict.fromkeys(ASKED, "not run")

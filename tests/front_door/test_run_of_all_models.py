@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.front_door import REQUIRED, FrontDoor, progress_lines
+
+pytestmark = pytest.mark.thorough
 
 SUBJECTS = ["llama3-8b-full", "llama3-70b-subset", "llama3-405b-subset", "llama3-1t-subset"]
 

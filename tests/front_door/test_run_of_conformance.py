@@ -68,6 +68,7 @@ def test_the_terminal_and_the_certificate_tell_how_the_target_behaves(local_run:
     assert page.count("COMMIT</a> file") == 1
 
 
+@pytest.mark.thorough
 def test_without_the_suite_of_behaviour_a_run_on_shared_terms_is_incomplete(make_home) -> None:
     with opened_door(make_home("speed")) as door:
         run = door.run("--ckpt-gates=posix-local", "--ckpt-suite=performance", *TINY)
@@ -145,6 +146,7 @@ def test_a_relaxed_limit_stands_in_the_report_and_the_certificate(door: FrontDoo
     assert run.verdict("REPEAT")["limit"] == 9
 
 
+@pytest.mark.thorough
 def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(door: FrontDoor, mount) -> None:
     """Two clients, power cuts and a volume that is filled, on a target that is honest."""
     need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
@@ -170,6 +172,7 @@ def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(
     assert list(small.iterdir()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, door: FrontDoor, mount) -> None:
     place = mount(kind, 400)

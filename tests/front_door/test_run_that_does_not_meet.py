@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.config.options import OPTIONS, resolve
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.front_door import CHECKOUT, SMALLEST, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.machine import file_system_of, need
@@ -128,6 +129,7 @@ def test_a_run_of_which_everything_was_deselected_is_not_green(door: FrontDoor) 
     assert run.left_on_target == []
 
 
+@pytest.mark.alone
 def test_data_in_the_page_cache_fail_cold_on_a_disk(door: FrontDoor) -> None:
     run = door.run(*TINY, "--ckpt-drop-caches=never")
     assert run.code == 1, run.text

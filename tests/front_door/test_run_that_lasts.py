@@ -17,6 +17,7 @@ OPTIONS = (*TINY, "--ckpt-suite=performance,endurance", "--ckpt-gates=posix-shar
 FILLING = (*OPTIONS, "--ckpt-near-full")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["torch", "stream"])
 def test_saves_go_on_for_the_duration_and_on_a_full_volume(
     door: FrontDoor, mount: Callable[..., Path], engine: str
@@ -46,6 +47,7 @@ def test_saves_go_on_for_the_duration_and_on_a_full_volume(
     assert {p.name for p in volume.iterdir()} == {"lost+found"}
 
 
+@pytest.mark.thorough
 def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     door: FrontDoor, mount: Callable[..., Path]
 ) -> None:
@@ -63,6 +65,7 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     assert run.verdict("SAVE")["outcome"] == "met"
 
 
+@pytest.mark.thorough
 def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mount: Callable[..., Path]) -> None:
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "slow", rank=0, where=" near_full 1 at 80%$")

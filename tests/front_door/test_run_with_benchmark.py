@@ -55,12 +55,14 @@ def test_the_json_holds_the_measured_seconds(good: Run) -> None:
     _as_benchmarked(good, good.home / "benchmark.json")
 
 
+@pytest.mark.thorough
 def test_the_json_holds_the_measured_seconds_over_workers_too(door: FrontDoor) -> None:
     run = door.run(*TINY, "-n", "2", "--benchmark-json=benchmark.json")
     assert run.code == 0, run.text
     _as_benchmarked(run, door.home / "benchmark.json")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["plain", "workers"])
 def test_a_run_is_compared_with_the_one_before(door: FrontDoor, storage: Path, workers: tuple[str, ...]) -> None:
     run = door.run(*TINY, *workers, f"--benchmark-storage=file://{storage}", "--benchmark-compare")
@@ -71,6 +73,7 @@ def test_a_run_is_compared_with_the_one_before(door: FrontDoor, storage: Path, w
         assert f"{kind}[{SUBJECT}] (NOW)" in run.text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["plain", "workers"])
 def test_a_regression_ends_with_a_failure_and_the_report_is_there(
     door: FrontDoor, storage: Path, workers: tuple[str, ...]

@@ -49,6 +49,7 @@ def test_workers_leave_the_target_empty(over_workers: Run) -> None:
     assert over_workers.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_a_requirement_deselected_on_the_workers_makes_the_run_incomplete(door: FrontDoor) -> None:
     run = door.run(*SMALLEST, "-n", "2", "-k", "every_save or every_load")
     assert run.code == 8, run.text
@@ -61,6 +62,7 @@ def test_a_requirement_deselected_on_the_workers_makes_the_run_incomplete(door: 
     }
 
 
+@pytest.mark.thorough
 def test_after_a_crashed_worker_the_next_one_measures_again(door: FrontDoor) -> None:
     sabotage = Sabotage(door.home, "hold", rank=1)
     started = door.start(*TINY, "-n", "2", environment=sabotage.environment)

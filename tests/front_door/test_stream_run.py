@@ -17,13 +17,13 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.ranks.content.generator import Content, content_seed
-from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.sizing.models import MODELS, layout
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from tests.support.front_door import CHECKOUT, HERE, REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door, processes_of
+from tests.support.posix_files import clock_of, committed_in
 
 HOST = socket.gethostname()
 RANK_BYTES = 100_000_000
@@ -53,14 +53,15 @@ FULL_TARGET = """
 import os, sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.ranks.engines import stream
+    from pytest_ckpt.targets.posix import sink
 
-    target, write, in_request = os.environ["FULL_TARGET"], stream.StreamEngine.write, []
-    stream._allocate = lambda *_: None
+    target, write, in_request = os.environ["FULL_TARGET"], sink.SinkAtOffsets.write_at, []
+    sink._allocate = lambda *_: None
 
-    def fill_up(engine, image, out, request, slot):
-        if out.path.name.startswith("zero_pp_rank_1_") and out.path.parent.name == "checkpoint-0002.partial":
-            in_request.append(request)
+    def fill_up(out, offset, data):
+        path = os.readlink(f"/proc/self/fd/{out._file.descriptor}")
+        if "/checkpoint-0002.partial/zero_pp_rank_1_" in path:
+            in_request.append(offset)
             if len(in_request) == 2:
                 with open(os.path.join(target, "ballast"), "wb", buffering=0) as ballast:
                     piece = bytes(1 << 20)
@@ -69,9 +70,9 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
                             ballast.write(piece)
                         except OSError:
                             piece = piece[: len(piece) // 2]
-        write(engine, image, out, request, slot)
+        write(out, offset, data)
 
-    stream.StreamEngine.write = fill_up
+    sink.SinkAtOffsets.write_at = fill_up
 """
 
 
@@ -167,6 +168,7 @@ def undirected(make_home: Callable[[str], Path]) -> Run:
         return door.run(*TINY, "--ckpt-engine=stream", "--ckpt-keep", "--ckpt-request=64KiB", environment=environment)
 
 
+@pytest.mark.thorough
 def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_report_says_so(undirected: Run) -> None:
     assert undirected.code == 0, undirected.text
     assert undirected.outcomes() == dict.fromkeys(REQUIRED, "met")
@@ -175,6 +177,7 @@ def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_repor
     assert facts["requests"] == "64 KiB, 2 in flight for each rank"
 
 
+@pytest.mark.thorough
 def test_checkpoints_that_were_kept_are_read_by_torch(undirected: Run) -> None:
     planned = layout("llama3-8b", mode="open", processes=2, scale=1 / 10_000)
     content = Content(content_seed(undirected.measurement()["seed"], f"{SUBJECT}/stream"))
@@ -182,7 +185,7 @@ def test_checkpoints_that_were_kept_are_read_by_torch(undirected: Run) -> None:
         (folder,) = undirected.target.glob(f"*/{SUBJECT}+stream/checkpoint-{checkpoint:04d}")
         for rank in planned.ranks():
             engine = TorchEngine(rank, content, Activity())
-            assert engine.load(folder, 0, Clock(activity=Activity())) == rank.bytes
+            assert engine.load(committed_in(folder), 0, clock_of()) == rank.bytes
             check = engine.verify(checkpoint)
             assert (check.bytes_checked, check.fault_count) == (rank.bytes, 0)
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.facts.checks import CHECKS
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names, severity_of
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
 from pytest_ckpt.judging.gates import BUILT_IN, gates_for
+from pytest_ckpt.judging.verdicts import severity_of
 from pytest_ckpt.support.errors import UsageError
 
 
@@ -66,6 +67,22 @@ def test_a_table_of_ones_own_changes_what_it_names_and_nothing_else(tmp_path):
     assert gates.relaxed == ()
 
 
+def test_a_row_for_a_suite_or_a_need_stands_for_all_that_belongs_to_it_and_below_rows_by_name(tmp_path):
+    gates = own(
+        tmp_path,
+        '[suites]\ncontention = { gate = "off" }\n[needs]\n"power cut" = { gate = "advisory" }\n'
+        '[requirements]\nSTORM = { gate = "required" }\n',
+    )
+    for requirement in REQUIREMENTS.values():
+        if requirement.suite == "contention":
+            expected = "required" if requirement.id == "STORM" else "off"
+            assert gates.kind(requirement.id, "", requirement.severity) == expected
+    assert {c.name for c in CHECKS if gates.kind(c.requirement, c.subject, "required") == "advisory"} == {
+        c.name for c in CHECKS if c.needs == "power cut"
+    }
+    assert "SHIFTED is off (posix-shared: required)." in gates.relaxed
+
+
 @pytest.mark.parametrize(("row", "says"), [
     ('REPEAT = { limit = 0.2 }', "The limit of REPEAT is 0.2 (posix-shared: 0.1)."),
     ('"STALE.names" = { limit = 5 }', "The limit of STALE.names is 5 (posix-shared: 1)."),
@@ -93,7 +110,7 @@ def test_only_what_asks_for_less_counts_as_relaxed(name, kind):
     with tempfile.TemporaryDirectory() as folder:
         gates = own(Path(folder), f'[requirements]\n"{name}" = {{ gate = "{kind}" }}\n')
     strength = ["off", "advisory", "where given", "required"]
-    assert bool(gates.relaxed) == (strength.index(kind) < strength.index(known_names()[name][0]))
+    assert bool(gates.relaxed) == (strength.index(kind) < strength.index(known_names()[name].gate))
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -105,6 +122,9 @@ def test_only_what_asks_for_less_counts_as_relaxed(name, kind):
     ('[requirements]\nREPEAT = { limit = true }\n', ["the limit of REPEAT is True"]),
     ('[requirements]\nREPEAT = 3\n', ["REPEAT needs a table"]),
     ('requirments = 1\n', ["'requirments'", "did you mean 'requirements'?"]),
+    ('[suites]\nspeed = { gate = "off" }\n', ["'speed' is no known name in [suites]"]),
+    ('[suites]\nconformance = { limit = 1 }\n', ["conformance needs a table"]),
+    ('[needs]\n"power cut" = { gate = "of" }\n', ["did you mean 'off'?"]),
     ('[requirements\n', ["own.toml"]),
 ])  # fmt: skip
 def test_what_is_wrong_in_a_table_is_said_with_the_nearest_name(tmp_path, text, words):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Fault, Integrity
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, not_run
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.verdicts import not_run
 from tests.support.made_measurement import (
     FULL,
     GATES,
@@ -29,6 +30,8 @@ CLOSE = 1e-9
 REQUIRED = ["SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"]
 ADVISORY = ["STRAGGLER", "REPEAT"]
 ALL = [*REQUIRED, *ADVISORY]
+
+pytestmark = pytest.mark.covers(requirements=ALL)
 
 
 def test_a_good_measurement_meets_everything():

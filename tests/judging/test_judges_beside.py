@@ -14,6 +14,8 @@ from pytest_ckpt.facts.measurement import DataEffect, Retention
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from tests.support.made_measurement import at, failed_in, judged, measurement, operation, outcome
 
+pytestmark = pytest.mark.covers(requirements=("RETENTION", "DATA"))
+
 RETENTION = Retention(kept=2, delete_seconds=(0.25, 0.5), save_seconds=10.0, save_while_deleting_seconds=10.5)
 DATA = DataEffect(
     unique_save_seconds=(10.0, 10.2, 11.0),

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import BesideNeighbour, BesideReads, Patterns
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, severity_of
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.verdicts import severity_of
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
+
+pytestmark = pytest.mark.covers(requirements=("NEIGHBOUR", "MIXED"))
 
 SAVE_LIMIT = LIMITS.save_limit_seconds
 NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "alone_seconds": (1.0, 1.0, 1.0),

@@ -17,6 +17,8 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.sizing.near_full import LEVELS, Volume, why_not
 from tests.support.made_measurement import at, failed_in, judged, measurement
 
+pytestmark = pytest.mark.covers(requirements=("ENDURE", "STEADY", "NEARFULL"))
+
 ALL = ("ENDURE", "STEADY", "NEARFULL")
 GIB = 1 << 30
 

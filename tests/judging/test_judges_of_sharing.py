@@ -11,8 +11,11 @@ from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import LoadPattern, Patterns
 from pytest_ckpt.facts.proofs import Fault, Integrity
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, severity_of
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.verdicts import severity_of
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement, operation
+
+pytestmark = pytest.mark.covers(requirements=("STORM", "SHIFTED", "RESHAPED"))
 
 LOAD_LIMIT = LIMITS.load_limit_seconds
 FAULT = Fault(kind="misplaced", rank=1, host="n1", checkpoint=1, file="a.pt", tensor="t", offset=0, bytes=4096,

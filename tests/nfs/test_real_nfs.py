@@ -13,6 +13,8 @@ from pytest_ckpt.facts.observation import Observation
 from tests.support import nfs_machine
 from tests.support.machine import need, patience
 
+pytestmark = pytest.mark.thorough
+
 HERE = tuple(check.name for check in CHECKS if check.needs in ("", "small folder"))
 ON_TWO = tuple(check.name for check in CHECKS if check.needs == "second client")
 

@@ -165,6 +165,7 @@ def shown(language: str) -> str:
     return str(text)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("number", "code"), [(0, 0), (1, 8)])
 def test_the_commands_that_are_shown_end_as_they_are_said_to(door: FrontDoor, number: int, code: int) -> None:
     put_example(door.home).rename(door.home / "acme")
@@ -175,6 +176,7 @@ def test_the_commands_that_are_shown_end_as_they_are_said_to(door: FrontDoor, nu
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
 
 
+@pytest.mark.thorough
 def test_the_pytest_ini_that_is_shown_runs_both(door: FrontDoor) -> None:
     put_example(door.home).rename(door.home / "acme")
     text = shown("ini").replace("/mnt/array", str(door.target)).replace("16000", "64")
@@ -201,6 +203,7 @@ def decided(run: Run) -> list[tuple[str, str, str]]:
     ]
 
 
+@pytest.mark.thorough
 def test_over_workers_it_is_the_same(acme: Run, make_home: Callable[[str], Path]) -> None:
     with opened_door(make_home("workers")) as door:
         put_example(door.home)
@@ -215,6 +218,7 @@ def test_over_workers_it_is_the_same(acme: Run, make_home: Callable[[str], Path]
     assert [s["title"] for s in run.document["sections"]] == ["Ordering this array"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_the_vendor_s_folder_alone_leaves_ours_not_run(door: FrontDoor, workers: tuple[str, ...]) -> None:
     put_example(door.home)
@@ -224,6 +228,7 @@ def test_the_vendor_s_folder_alone_leaves_ours_not_run(door: FrontDoor, workers:
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
 
 
+@pytest.mark.thorough
 def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoor) -> None:
     """As a package with an entry point would be loaded: by name, from anywhere."""
     folder = put_example(door.home)
@@ -235,6 +240,7 @@ def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoo
     assert [p["name"] for p in run.document["environment"]["plugins"]] == ["acme_acceptance"]
 
 
+@pytest.mark.thorough
 def test_our_suites_alone_leave_the_plugin_s_requirements_not_run(door: FrontDoor) -> None:
     folder = put_example(door.home)
     (folder / "conftest.py").rename(folder / "acme_acceptance.py")
@@ -247,6 +253,7 @@ def test_our_suites_alone_leave_the_plugin_s_requirements_not_run(door: FrontDoo
     assert "ACME-DROPPED, ACME-WARMUP of" in run.text
 
 
+@pytest.mark.thorough
 def test_one_module_of_our_suites_can_be_named_too(door: FrontDoor) -> None:
     put_example(door.home)
     test = "pytest_ckpt.suites.test_performance::test_every_save_meets_the_budget"
@@ -259,6 +266,7 @@ def test_one_module_of_our_suites_can_be_named_too(door: FrontDoor) -> None:
 # --- options and hooks -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_an_option_wins_over_the_hook_and_a_hook_speaks_where_the_rack_has_a_switch(door: FrontDoor) -> None:
     put_example(door.home)
     run = door.run(*QUICK, "--ckpt-drop-caches=auto", SUITE, environment={"ACME_POWER_SWITCH": "pdu 3"})
@@ -294,6 +302,7 @@ def test_a_hook_that_will_not_have_it_fails_the_measurement_before_a_rank_starts
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_a_requirement_of_a_plugin_can_be_waived_and_is_then_not_certified(door: FrontDoor) -> None:
     put_example(door.home)
     (door.home / "waivers.toml").write_text(
@@ -309,6 +318,7 @@ def test_a_requirement_of_a_plugin_can_be_waived_and_is_then_not_certified(door:
     assert "REHEARSAL for a cluster of 64 accelerators: not everything required was run" in run.text
 
 
+@pytest.mark.thorough
 def test_a_table_of_gates_may_name_it_and_what_it_asks_less_is_said(door: FrontDoor) -> None:
     put_example(door.home)
     (door.home / "mine.toml").write_text(

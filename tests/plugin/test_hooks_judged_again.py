@@ -19,8 +19,9 @@ from pytest_ckpt.evidence.manifest import write_manifest
 from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement, extended
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, extended
 from pytest_ckpt.judging.grading import ALL_MET, judge_run, without_plugins
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.vendors import Decision

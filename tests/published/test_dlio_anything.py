@@ -13,6 +13,7 @@ from pytest_ckpt.cli import main as cli
 from pytest_ckpt.published.facts import facts_of
 from pytest_ckpt.published.times import logged_times, rank_times
 from tests.support.made_results import MadeRun
+from tests.support.selection import examples
 
 NUMBERS = st.one_of(
     st.integers(), st.floats(), st.booleans(), st.sampled_from([10**400, -(10**400), 2**63, 0, -1, 1e308])
@@ -80,7 +81,7 @@ def made(tmp_path_factory):
 
 
 @given(stats=STATISTICS | ANYTHING, metadata=METADATA | ANYTHING, summary=SUMMARY | ANYTHING)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_folder_ends_in_a_judgement_or_a_message(made, tmp_path, capsys, stats, metadata, summary):
     folder = tmp_path / "run"
     shutil.rmtree(folder, ignore_errors=True)

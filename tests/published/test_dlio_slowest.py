@@ -20,6 +20,7 @@ from pytest_ckpt.published.slowest import (
 )
 from pytest_ckpt.published.times import logged_times, rank_times
 from tests.support.made_results import MadeRun
+from tests.support.selection import examples
 
 TWO_MILLISECONDS = 0.002
 
@@ -76,7 +77,7 @@ def test_with_all_ranks_the_last_save_is_what_they_recorded_whatever_follows():
     offset=st.floats(-7200, 7200),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_is_inferred_from_one_rank_is_within_2_ms_of_the_maximum(per_rank, between, offset, seed):
     run = MadeRun(
         processes=len(per_rank), saves=min(map(len, per_rank)), loads=0, size=2**40, between=between, seed=seed,
@@ -91,7 +92,7 @@ def test_what_is_inferred_from_one_rank_is_within_2_ms_of_the_maximum(per_rank, 
 
 
 @given(first=st.floats(1, 30), longer=st.floats(0, 30), rank=st.integers(0, 7))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_slower_rank_never_makes_the_result_shorter(first, longer, rank):
     def run(extra):
         return MadeRun(

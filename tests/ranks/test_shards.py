@@ -11,12 +11,12 @@ import torch
 
 from pytest_ckpt.ranks.content.generator import Content
 from pytest_ckpt.ranks.engines.factory import engine_maker
-from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.reading import joined, split, storm
+from tests.support.posix_files import clock_of, committed_in, draft_in
 
 # A request smaller than most files, so that a file has several.
 OPTIONS = EngineOptions(request_bytes=64 << 10)
@@ -42,16 +42,17 @@ def save(engine, folder, of, ranks):
     for rank in ranks:
         saving = made(engine, of.rank(rank))
         saving.fill(5)
-        saving.save(folder, Clock(activity=Activity()))
+        saving.save(draft_in(folder), clock_of())
 
 
 def load(engine, folder, pieces, steps_of_others=0):
     """Load pieces as a rank does, with more steps where other ranks have more; return (loaded, checked, faults)."""
     loader = ShardsInTurn([functools.partial(made, engine, p.shard, part=p.part, parts=p.parts) for p in pieces])
+    committed = committed_in(folder)
     checks, loaded = [], 0
     for _again in range(2):
         for step in range(loader.load_steps() + steps_of_others):
-            loaded += loader.load(folder, step, Clock(activity=Activity()))
+            loaded += loader.load(committed, step, clock_of())
             checks.append(loader.verify(5))
     loader.release()
     return loaded, sum(c.bytes_checked for c in checks), [fault for c in checks for fault in c.faults]

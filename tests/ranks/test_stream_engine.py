@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from pathlib import Path
 from unittest import mock
 
@@ -24,16 +25,24 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import MARK
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
-from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.engines.protocol import Check
 from pytest_ckpt.ranks.engines.stream import engine as stream
 from pytest_ckpt.ranks.engines.stream.container_layout import lay_out
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
 from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.ranks.process.job import EngineOptions, checkpoint_name, partial_name
+from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.sizing.models import MODELS, RankLayout, ShardFile, Tensor, layout
+from pytest_ckpt.targets.posix import sink
+from pytest_ckpt.targets.posix.direct_io import DirectFile, DirectWay
+from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
+from pytest_ckpt.targets.posix.store import PosixStore
+from tests.support.posix_files import clock_of, committed_in, draft_in
 
+# What was found out about direct requests holds for all that an engine does in a test.
+WAYS: weakref.WeakKeyDictionary[object, DirectWay] = weakref.WeakKeyDictionary()
 CONTENT = Content(7)
 # Small requests, so that small files have many.
 REQUEST = 64 << 10
@@ -79,18 +88,21 @@ def streaming(shard, *, alignment=4096, request=REQUEST, depth=2, activity=None)
 
 
 def save(engine, folder, checkpoint=1):
+    """Save into a folder; return what the draft counted, and the clock."""
     engine.fill(checkpoint)
-    clock = Clock(activity=Activity())
-    engine.save(folder, clock)
-    return clock
+    clock = clock_of()
+    draft = draft_in(folder, clock, WAYS.setdefault(engine, DirectWay()))
+    engine.save(draft, clock)
+    return draft.seal()[1], clock
 
 
 def load(engine, folder, checkpoint=1):
     """Load in steps and compare after each; return loaded bytes, compared bytes, and all faults."""
-    clock = Clock(activity=Activity())
+    clock = clock_of()
+    committed = committed_in(folder, clock, WAYS.setdefault(engine, DirectWay()))
     loaded, checks = 0, []
     for step in range(engine.load_steps()):
-        loaded += engine.load(folder, step, clock)
+        loaded += engine.load(committed, step, clock)
         checks.append(engine.verify(checkpoint))
     engine.release()
     faults = [fault for check in checks for fault in check.faults]
@@ -230,14 +242,16 @@ def test_more_requests_in_flight_than_buffers_are_not_made(tmp_path):
 
 
 def test_a_save_counts_its_files_and_fsyncs_and_times_its_phases(tmp_path):
-    clock = save(streaming(ODD), tmp_path)
-    assert (clock.files, clock.files_synced) == (3, 3)
-    assert set(clock.phases) == {"open", "write", "fsync", "close"}
+    proof, clock = save(streaming(ODD), tmp_path)
+    assert (proof.files_attempted, proof.files_returned) == (3, 3)
+    assert (proof.folders_attempted, proof.folders_returned) == (1, 1)
+    assert set(clock.phases) == {"open", "write", "fsync", "close", "directory"}
 
 
 def test_every_byte_that_is_moved_is_progress(tmp_path):
     activity = Activity()
-    save(streaming(ODD, activity=activity, depth=1), tmp_path)
+    clock = clock_of(activity)
+    streaming(ODD, depth=1).save(draft_in(tmp_path, clock), clock)
     assert activity.bytes_done >= sum(file.stat().st_size for file in tmp_path.iterdir())
 
 
@@ -251,8 +265,8 @@ def test_files_that_are_there_already_are_not_written_over(tmp_path):
 def test_a_rank_that_has_read_all_has_nothing_to_do_in_later_steps(saved):
     engine = streaming(ODD)
     assert load(engine, saved) == everything(ODD)
-    assert engine.load(saved, engine.load_steps(), Clock(activity=Activity())) == 0
-    assert engine.verify(1) == stream.Check(bytes_checked=0, fault_count=0, faults=())
+    assert engine.load(committed_in(saved), engine.load_steps(), clock_of()) == 0
+    assert engine.verify(1) == Check(bytes_checked=0, fault_count=0, faults=())
 
 
 @pytest.mark.parametrize("checkpoint", [2, 3])
@@ -271,7 +285,7 @@ def test_no_descriptor_stays_open(saved, size):
     folder.mkdir()
     save(engine, folder)
     load(engine, folder)
-    engine.load(folder, 0, Clock(activity=Activity()))
+    engine.load(committed_in(folder), 0, clock_of())
     engine.release()
     assert open_files() == before
 
@@ -399,7 +413,7 @@ def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, right, data, bit
 def test_of_very_many_faults_the_first_are_told_and_all_are_counted(saved):
     (saved / MIDDLE.name).write_bytes(bytes(len((saved / MIDDLE.name).read_bytes())))
     engine = streaming(ODD)
-    engine.load(saved, 0, Clock(activity=Activity()))
+    engine.load(committed_in(saved), 0, clock_of())
     check = engine.verify(1)
     engine.release()
     assert len(check.faults) == 20
@@ -413,7 +427,8 @@ def test_a_missing_file_is_an_error_that_names_it(saved, capfd):
 
 
 def load_with(activity, folder):
-    streaming(ODD, activity=activity).load(folder, 0, Clock(activity=activity))
+    clock = clock_of(activity)
+    streaming(ODD).load(committed_in(folder, clock), 0, clock)
 
 
 def failure_of(act, capfd):
@@ -558,7 +573,7 @@ def test_a_target_with_larger_blocks_is_written_through_its_cache_where_requests
 
 def test_two_direct_requests_that_are_refused_at_once_are_both_made_again(direct, right, monkeypatch):
     both_refused, left = threading.Barrier(2), threading.Event()
-    leave = StreamEngine._leave_direct
+    leave = DirectFile._leave_direct
 
     def leave_and_tell(*arguments):
         leave(*arguments)
@@ -572,7 +587,7 @@ def test_two_direct_requests_that_are_refused_at_once_are_both_made_again(direct
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return real(*rest)
 
-    monkeypatch.setattr(StreamEngine, "_leave_direct", leave_and_tell)
+    monkeypatch.setattr(DirectFile, "_leave_direct", leave_and_tell)
     with transfers(refuse):
         assert comes_and_goes(direct, right).startswith("no: the target refuses a direct request")
 
@@ -628,10 +643,10 @@ def test_a_file_that_ends_while_it_is_read_is_short(saved):
 
 
 def save_with(activity, folder):
-    engine = streaming(ODD, activity=activity, depth=4)
+    engine, clock = streaming(ODD, depth=4), clock_of(activity)
     engine.fill(1)
     try:
-        engine.save(folder, Clock(activity=activity))
+        engine.save(draft_in(folder, clock), clock)
     finally:
         engine.release()
 
@@ -644,7 +659,7 @@ def no_space_left(number, real, *rest):
 
 def test_a_target_that_fills_up_in_the_middle_is_named_with_phase_and_file(tmp_path, monkeypatch, capfd):
     """A target that gives no space ahead, so that it is found missing by a write, while others are in flight."""
-    monkeypatch.setattr(stream, "_allocate", lambda *_: None)
+    monkeypatch.setattr(sink, "_allocate", lambda *_: None)
     descriptors, threads = open_files(), threading.active_count()
     with transfers(no_space_left):
         failure = failure_of(lambda activity: save_with(activity, tmp_path), capfd)
@@ -659,7 +674,7 @@ def test_a_target_that_has_no_space_to_give_ahead_is_named_too(tmp_path, monkeyp
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(stream, "_allocate", full)
+    monkeypatch.setattr(sink, "_allocate", full)
     descriptors = open_files()
     failure = failure_of(lambda activity: save_with(activity, tmp_path), capfd)
     assert (failure["phase"], failure["file"], failure["errno"]) == ("open", MIDDLE.name, "ENOSPC")
@@ -680,14 +695,16 @@ class Alone:
 
 
 def test_a_save_without_space_commits_no_checkpoint(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(stream, "_allocate", lambda *_: None)
+    monkeypatch.setattr(sink, "_allocate", lambda *_: None)
     activity = Activity()
-    do = Operations(Alone(), activity, Subject(model="odd", mode="full"), ODD, tmp_path)
-    engine = streaming(ODD, activity=activity, depth=4)
-    do.save(engine, 1)
+    store = PosixStore(tmp_path)
+    store.prepare("odd-full")
+    do = Operations(Alone(), activity, Subject(model="odd", mode="full"), ODD, store)
+    strategy = SyncStrategy(engine=streaming(ODD, depth=4), store=store, group=Alone(), activity=activity)
+    do.save(strategy, 1)
     with transfers(no_space_left), pytest.raises(OSError, match="No space left"):
-        do.save(engine, 2)
-    assert {p.name for p in tmp_path.iterdir()} == {checkpoint_name(1), partial_name(2)}
+        do.save(strategy, 2)
+    assert {p.name for p in tmp_path.glob("odd-full/*")} == {checkpoint_name(1), partial_name(2)}
     assert do.durability().commits == 1
     capfd.readouterr()
 
@@ -703,12 +720,13 @@ if asked["most_bytes"]:
 
 import numpy as np
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.ranks.engines.stream.container_layout import Container
 from pytest_ckpt.ranks.content.generator import Content
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
+from pytest_ckpt.targets.posix.store import open_store
 from pytest_ckpt.sizing.models import RankLayout
 
 shard, options = from_plain(RankLayout, asked["shard"]), from_plain(EngineOptions, asked["options"])
@@ -717,13 +735,19 @@ try:
     state_fits = True
 except MemoryError:
     state_fits = False
-folder, clock = pathlib.Path(asked["folder"]), Clock(activity=Activity())
+clock = Clock(activity=Activity())
+store = open_store(AreaRef(scheme="", location=asked["folder"], run_id="", opener=""))
+ref = CheckpointRef(subject="s", number=1)
+store.prepare("s")
 engine = StreamEngine(shard, Content(7), Activity(), options)
 engine.fill(1)
-engine.save(folder, clock)
+draft = store.begin(ref, clock)
+engine.save(draft, clock)
+store.commit(ref, draft.seal()[0], clock)
+committed = store.open(ref, clock)
 loaded, checks = 0, []
 for step in range(engine.load_steps()):
-    loaded += engine.load(folder, step, clock)
+    loaded += engine.load(committed, step, clock)
     checks.append(engine.verify(1))
 engine.release()
 (peak_kib,) = re.findall(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())

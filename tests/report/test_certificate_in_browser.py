@@ -12,6 +12,8 @@ import pytest
 from tests.support import browser, report_pages
 from tests.support.machine import need
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(autouse=True)
 def programs() -> None:

@@ -66,6 +66,7 @@ def test_it_has_a_title_a_language_tags_and_the_size_of_a4(printed: tuple[str, P
     assert b"/Lang (en)" in opened(file)
 
 
+@pytest.mark.thorough
 def test_it_says_what_the_page_says_and_nothing_is_cut(printed: tuple[str, Path]) -> None:
     name, file = printed
     document = report_pages.DOCUMENTS[name]()
@@ -156,6 +157,7 @@ PLANTED = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_address_is_neither_asked_for_nor_read(
     planted: str, server: tuple[str, list[str]], tmp_path: Path

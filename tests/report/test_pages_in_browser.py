@@ -9,6 +9,8 @@ import pytest
 from tests.support import browser, report_pages
 from tests.support.machine import need
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(autouse=True)
 def chromium() -> None:

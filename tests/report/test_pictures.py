@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support import CHECKOUT, certificate_pictures
 from tests.support.machine import need
 
@@ -22,6 +24,7 @@ def test_the_page_shows_every_picture_once_and_in_words() -> None:
     assert sum(file.stat().st_size for file in there.values()) < MOST_BYTES
 
 
+@pytest.mark.thorough
 def test_the_script_still_makes_them(tmp_path: Path) -> None:
     """One as a screen shows it and one as paper; what the others show is opened by the tests of pages."""
     need(certificate_pictures.browser.CHROMIUM, "there is no Chromium")

@@ -16,6 +16,8 @@ from pytest_ckpt.run.doctor import memory_limit_bytes
 from pytest_ckpt.support.errors import UsageError
 from tests.support import made_up_run
 
+pytestmark = pytest.mark.covers(commands=("doctor",))
+
 TWO = ("--ckpt-processes=2", "--ckpt-mode=open", "--ckpt-model=llama3-8b", "--ckpt-profile=smoke", "--cluster=64")
 
 

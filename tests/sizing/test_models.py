@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.sizing import models
 from pytest_ckpt.sizing.models import MODELS, Layout, Tensor, layout
 from pytest_ckpt.support.errors import UsageError
+from tests.support.machine import patience
 
 GIB = 2**30
 
@@ -244,7 +245,7 @@ def test_the_largest_layout_is_laid_out_in_no_time():
     of = layout("llama3-1t", mode="full", scale=0.001)
     assert (len(of.ranks()), of.files) == (1024, 2072)
     assert of.full_bytes > of.bytes
-    assert time.perf_counter() - start < 1
+    assert time.perf_counter() - start < patience(1)
 
 
 @given(name=st.sampled_from(list(MODELS)), copies=st.integers(min_value=1, max_value=6))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.content.generator import Place
 from pytest_ckpt.ranks.engines.protocol import Check, LocalFault
@@ -36,22 +34,23 @@ class DumpEngine:
             place = Place(checkpoint=checkpoint, rank=rank, tensor=number)
             self._state[name] += self._content.expected(place, 0, tensor.bytes).tobytes()
 
-    def save(self, folder, clock):
+    def save(self, draft, clock):
         for name, data in self._state.items():
-            clock.files += 1
-            with clock.phase("write", name), (folder / name).open("xb", buffering=0) as file:
-                file.write(data)
-                os.fsync(file.fileno())
-                clock.files_synced += 1
+            sink = draft.create(name, None)
+            with clock.phase("write", name):
+                sink.write(data)
+            sink.finish()
 
     def load_steps(self):
         return 1
 
-    def load(self, folder, step, clock):
-        self._loaded = {}
+    def load(self, committed, step, clock):
         for name in self._names:
+            source = committed.file(name)
+            self._loaded[name] = bytearray(source.size)
             with clock.phase("read", name):
-                self._loaded[name] = bytearray((folder / name).read_bytes())
+                source.read_into(0, self._loaded[name])
+            source.close()
         return sum(map(len, self._loaded.values()))
 
     def verify(self, checkpoint):

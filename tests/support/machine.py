@@ -99,7 +99,7 @@ class Mounts:
         """Unmount what was mounted."""
         for point in self._points:
             # A process that was killed lets go of its files a little after it has left the table of processes.
-            eventually(functools.partial(_succeeds, "umount", str(point)), "it is unmounted")
+            eventually(functools.partial(_unmounted, point), "it is unmounted")
 
 
 @contextmanager
@@ -113,5 +113,12 @@ def frozen(point: Path) -> Iterator[None]:
         subprocess.run(["fsfreeze", "-u", str(point)], check=True)
 
 
+def _unmounted(point: Path) -> bool:
+    return f" {point} " not in Path("/proc/mounts").read_text() or _succeeds("umount", str(point))
+
+
 def _succeeds(*command: str) -> bool:
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    try:
+        return subprocess.run(command, capture_output=True, check=False, timeout=_PATIENCE_SECONDS).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False

@@ -14,7 +14,8 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, decide_observed
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.verdicts import decide_observed
 from tests.support import CHECKOUT
 from tests.support.machine import patience
 from tests.support.targets.misbehaving import Target

@@ -25,7 +25,7 @@ from pytest_ckpt.facts.measurement import (
 )
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Integrity
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, decide, decide_observed
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.grading import (
     asked_checks,
     asked_requirements,
@@ -34,6 +34,7 @@ from pytest_ckpt.judging.grading import (
     judge_run,
     make_document,
 )
+from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 

@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Modules whose tests share nothing and take long: each test is a piece of work of its own, and they begin first.
 SPREAD = ("tests/conformance/test_matrix.py", "tests/conformance/test_matrix_of_speed.py")
 _MOST_PROCESSES = 8
+_FAST_EXAMPLES = 20
 
 MARKERS = (
     "thorough: takes long; runs only with --all",
     "alone: measures or changes something that other work on the machine changes too; runs while no other test does",
-    "covers(requirements=(), commands=()): what a test holds; tests/test_fast_set.py asks that the fast set has all",
+    "covers(requirements=(), commands=(), faults=()): what a test is about; the fast set must have all of them",
 )
 
 
@@ -36,6 +38,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
+    # How long an example takes is the machine's business.
+    usual = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("all", usual)
+    settings.register_profile("fast", usual, max_examples=_FAST_EXAMPLES)
+    settings.load_profile("all" if config.getoption("all_tests") else "fast")
+
+
+def examples(count: int) -> int:
+    """Return how many examples a property that costs much is tried with: a fifth in the fast set."""
+    return count if settings.default.max_examples > _FAST_EXAMPLES else max(1, count // 5)
 
 
 @pytest.hookimpl(tryfirst=True)

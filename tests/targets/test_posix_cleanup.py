@@ -21,6 +21,7 @@ from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.run_folder import RunFolder, leftovers, process_began, remove
 from tests.support import CHECKOUT
+from tests.support.selection import examples
 
 NAMES = ("m/checkpoint-0001/a.pt", "m/checkpoint-0001/b.pt", "m/checkpoint-0002.partial/a.pt")
 
@@ -165,7 +166,7 @@ parts = st.sampled_from(["m", "n", "a.pt", "b.pt", "checkpoint-0001", "é ü", "
 paths = st.lists(parts, min_size=1, max_size=3).map("/".join)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(known=st.sets(paths, max_size=6), found=st.lists(paths, max_size=8))
 def test_of_any_tree_exactly_what_is_known_goes(known, found):
     with tempfile.TemporaryDirectory() as home:

@@ -12,6 +12,9 @@ import pytest
 from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.residency import evict, find_gauge, resident_bytes
 
+# Other tests drop the caches of the whole machine.
+pytestmark = pytest.mark.alone
+
 GAUGES = ("cachestat", "mincore")
 SIZE = (8 << 20) + 123
 

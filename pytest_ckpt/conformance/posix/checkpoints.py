@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import difference, random_bytes
-from pytest_ckpt.ranks.process.job import checkpoint_name, partial_name
+from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Book

@@ -11,23 +11,21 @@ from pytest_ckpt.ranks.process.job import EngineOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pytest_ckpt.facts.failure import Phase
-    from pytest_ckpt.facts.proofs import FaultKind
+    from pytest_ckpt.facts.proofs import CommitProof, FaultKind
     from pytest_ckpt.ranks.content.generator import Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import Committed, Draft
 
 
 @dataclass(kw_only=True, slots=True)
 class Clock:
-    """Times the phases of one operation on one rank and counts the durable calls that returned."""
+    """Times the phases of one operation on one rank, and tells its activity of them."""
 
     activity: Activity
     phases: dict[str, float] = field(default_factory=dict)
-    files: int = 0
-    files_synced: int = 0
 
     @contextmanager
     def phase(self, name: Phase, file: str = "") -> Iterator[None]:
@@ -36,6 +34,10 @@ class Clock:
             start = time.perf_counter()
             yield
             self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
+
+    def moved(self, count: int) -> None:
+        """Say that ``count`` more bytes went through."""
+        self.activity.bytes_done += count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,8 +67,8 @@ class Loader(Protocol):
     def load_steps(self) -> int:
         """Return in how many steps this rank loads a checkpoint; between steps the clock stops, on all ranks."""
 
-    def load(self, folder: Path, step: int, clock: Clock) -> int:
-        """Read what belongs to ``step`` (from 0) from ``folder``; return how many tensor bytes arrived."""
+    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+        """Read what belongs to ``step`` (from 0) of a checkpoint; return how many tensor bytes arrived."""
 
     def verify(self, checkpoint: int) -> Check:
         """Compare what the last step of a load brought with what was made for it; outside the clock."""
@@ -87,5 +89,8 @@ class Engine(Loader, Protocol):
     def fill(self, checkpoint: int) -> None:
         """Make the content of checkpoint ``checkpoint`` ready; outside the clock."""
 
-    def save(self, folder: Path, clock: Clock) -> None:
-        """Write and fsync every file of this rank into ``folder``."""
+    def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
+        """Write and finish every file of this rank.
+
+        An engine that commits itself returns how on the rank that did; None everywhere else.
+        """

@@ -8,7 +8,8 @@ from pytest_ckpt.ranks.engines.protocol import Check, Clock, Loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
+
+    from pytest_ckpt.targets.protocol import Committed
 
 
 class ShardsInTurn:
@@ -29,12 +30,12 @@ class ShardsInTurn:
         """Return the steps of all shards."""
         return len(self._steps)
 
-    def load(self, folder: Path, step: int, clock: Clock) -> int:
+    def load(self, committed: Committed, step: int, clock: Clock) -> int:
         """Load what belongs to a step; a rank with fewer shards has nothing to do in the last ones."""
         self._done = step if step < len(self._steps) else None
         if self._done is None or self._loader is None:
             return 0
-        return self._loader.load(folder, self._steps[step][1], clock)
+        return self._loader.load(committed, self._steps[step][1], clock)
 
     def verify(self, checkpoint: int) -> Check:
         """Compare what the last step brought, and have the next shard's loader ready."""

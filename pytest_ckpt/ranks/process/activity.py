@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, to_line
@@ -30,22 +31,25 @@ def beat_seconds(deadline_seconds: float) -> float:
 
 
 class Activity:
-    """The present operation, phase and file of this rank, and how many bytes of it are done."""
+    """One piece of work of this rank: its present operation, phase and file, and how many bytes of it are done.
 
-    def __init__(self) -> None:
-        self.rank: int | None = None
+    What a rank does beside that at the same time is reported in a lane of its own, so that neither hides the other.
+    """
+
+    def __init__(self, name: str = "", rank: _Rank | None = None) -> None:
+        self.name = name
         self.operation: OperationRef | None = None
-        self.phase: Phase = "start"
+        self.phase: Phase = "" if rank else "start"
         self.file = ""
         self.bytes_done = 0
         self.waiting = False
-        self._failed_in: tuple[Phase, str] | None = None
-        self._stop = threading.Event()
+        self._rank = rank or _Rank()
+        self._rank.lanes.append(self)
 
     def introduce(self, rank: int) -> None:
         """Tell the controller which process is which rank."""
-        self.rank = rank
-        self._tell(Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
+        self._rank.number = rank
+        write_event(2, Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
 
     def report_every(self, seconds: float) -> None:
         """Start the thread that reports what this rank is doing."""
@@ -54,21 +58,32 @@ class Activity:
 
     def stop(self) -> None:
         """End the reports."""
-        self._stop.set()
+        self._rank.stop.set()
+
+    def lane(self, name: str) -> Activity:
+        """Return the report of work that goes on beside this one; until it begins something, it rests."""
+        lane = Activity(name, self._rank)
+        lane.waiting = True
+        return lane
 
     def begin(self, operation: OperationRef | None, phase: Phase = "") -> None:
         """Enter an operation and tell so: a rank that is killed no longer can. None: a phase outside of all."""
         self.operation, self.phase, self.file, self.waiting = operation, phase, "", False
-        self._tell_doing()
+        self.tell_doing()
+
+    def rest(self) -> None:
+        """Tell that the operation is over and nothing is done until the next begins."""
+        self.phase, self.file, self.waiting = "", "", True
+        self.tell_doing()
 
     @contextmanager
     def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
-        """Enter a phase of the operation. The first one that an error leaves is named in the failure."""
+        """Enter a phase of the operation. The first one of the rank that an error leaves is named in the failure."""
         self.phase, self.file = phase, file
         try:
             yield
         except BaseException:
-            self._failed_in = self._failed_in or (phase, file)
+            self._rank.failed_in = self._rank.failed_in or (self.name, self.operation, phase, file)
             raise
         self.phase, self.file = "", ""
 
@@ -82,38 +97,49 @@ class Activity:
     def failed(self, error: BaseException) -> None:
         """Tell the controller why this rank cannot go on."""
         number = getattr(error, "errno", None)
-        phase, file = self._failed_in or (self.phase, self.file)
-        self._tell(
+        lane, operation, phase, file = self._rank.failed_in or (self.name, self.operation, self.phase, self.file)
+        write_event(
+            2,
             Failed(
-                rank=self.rank,
+                rank=self._rank.number,
                 host=socket.gethostname(),
-                operation=self.operation,
+                operation=operation,
                 phase=phase,
                 file=file,
                 errno=_errno_name(number),
                 message=_message(error),
-            )
+                lane=lane,
+            ),
         )
+
+    def tell_doing(self) -> None:
+        """Tell the controller what is being done."""
+        # While modules are imported, their number is the progress.
+        doing = Beat(
+            rank=self._rank.number,
+            operation=self.operation,
+            phase=self.phase,
+            file=self.file,
+            waiting=self.waiting,
+            progress=(self.bytes_done, len(sys.modules)),
+            lane=self.name,
+        )
+        write_event(2, doing)
 
     def _beat(self, seconds: float) -> None:
-        while not self._stop.wait(seconds):
-            self._tell_doing()
+        while not self._rank.stop.wait(seconds):
+            for lane in tuple(self._rank.lanes):
+                lane.tell_doing()
 
-    def _tell_doing(self) -> None:
-        # While modules are imported, their number is the progress.
-        self._tell(
-            Beat(
-                rank=self.rank,
-                operation=self.operation,
-                phase=self.phase,
-                file=self.file,
-                waiting=self.waiting,
-                progress=(self.bytes_done, len(sys.modules)),
-            )
-        )
 
-    def _tell(self, event: Event) -> None:
-        write_event(2, event)
+@dataclass(slots=True)
+class _Rank:
+    """What the lanes of a rank share."""
+
+    number: int | None = None
+    lanes: list[Activity] = field(default_factory=list)
+    failed_in: tuple[str, OperationRef | None, Phase, str] | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 def write_event(descriptor: int, event: Event) -> None:

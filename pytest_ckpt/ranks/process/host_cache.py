@@ -2,52 +2,60 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shlex
 import subprocess
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading
+from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.sizing.caches import cache_readings
-from pytest_ckpt.targets.posix import residency
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.targets.protocol import Store
 
-_DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _COMMAND_SECONDS = 600
 
 
-class HostCache:
-    """The page cache of this rank's host, as far as this rank's files are concerned."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Files:
+    """Files of one checkpoint."""
 
-    def __init__(self, group: Group, activity: Activity, folder: Path) -> None:
+    ref: CheckpointRef
+    names: tuple[str, ...]
+
+
+class HostCache:
+    """The cache of this rank's host for what is on the target, as far as this rank's files are concerned."""
+
+    def __init__(self, group: Group, activity: Activity, store: Store, subject: str) -> None:
         self._group = group
         self._activity = activity
-        gauge: residency.Gauge | None = None
+        self._store = store
+        gauge: str | None = None
         if group.leads_host:
             with activity.in_phase("residency gauge"):
-                gauge = residency.find_gauge(folder)
-        self.gauge: residency.Gauge | None = group.from_host_leader(gauge)
+                gauge = store.find_gauge(subject)
+        self.gauge: str | None = group.from_host_leader(gauge)
 
-    def resident(self, files: Sequence[Path]) -> tuple[int, int] | None:
-        """Return (resident, all) bytes of this rank's files, or None where no gauge tells the truth."""
+    def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
+        """Return (resident, all) bytes of files, or None where no gauge tells the truth."""
         if self.gauge is None:
             return None
-        counts = [residency.resident_bytes(path, self.gauge) for path in files]
-        return sum(c[0] for c in counts), sum(c[1] for c in counts)
+        counts = [self._store.cached(of.ref, of.names, self.gauge) for of in files]
+        return sum(c.resident_bytes for c in counts), sum(c.bytes for c in counts)
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
         """Apply the cache rule to this host; the leader's answer counts."""
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return cache_readings(self._group.host, memory, self._group.sum_of_host(rank_bytes), operations)
 
-    def drop(self, policy: str, files: Sequence[Path]) -> str:
+    def drop(self, policy: str, files: Iterable[Files]) -> str:
         """Drop what this rank's files have in the cache and return the ways that were used.
 
         ``policy`` is ``auto`` or a command, which the leader of every host runs without a shell. Raises RuntimeError
@@ -58,22 +66,16 @@ class HostCache:
             if way:
                 return str(way)
             with self._activity.in_phase("fadvise"):
-                residency.evict(files)
-            return "posix_fadvise(DONTNEED) on every file after its fsync"
+                ways = [self._store.evict(of.ref, of.names) for of in files]
+            return "; ".join(dict.fromkeys(ways))
         if self._group.leads_host:
             self._run(policy)
         self._group.wait()
         return f"command on every host: {policy}"
 
     def _drop_all(self) -> str | None:
-        try:
-            with self._activity.in_phase("drop_caches"):
-                _DROP_CACHES.write_text("3")
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
-                return None
-            raise
-        return f"{_DROP_CACHES} = 3"
+        with self._activity.in_phase("drop_caches"):
+            return self._store.drop_cache()
 
     def _run(self, command: str) -> None:
         with self._activity.in_phase("drop command"):

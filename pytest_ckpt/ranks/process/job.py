@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import shared
+from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.targets import AreaRef
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
-
-from pytest_ckpt.facts.subject import Subject
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, and three that endurance takes
@@ -42,9 +42,9 @@ class EngineOptions:
 class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
-    ``make`` is the reference to what makes the ``engine``.
-    With ``contention`` and ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled
-    where ``near_full_bytes`` says what a checkpoint needs of it.
+    ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. With ``contention`` and
+    ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
+    ``near_full_bytes`` says what a checkpoint needs of it.
     """
 
     subject: Subject
@@ -65,6 +65,7 @@ class Task:
     endurance: bool = False
     duration_seconds: float = 0.0
     near_full_bytes: int = 0
+    strategy: str = "pytest_ckpt.ranks.strategies.sync:SyncStrategy"
 
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
@@ -83,20 +84,10 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What one launch does: its tasks in order, in folders of their own below ``folder`` on the target."""
+    """What one launch does: its tasks in order, in ``area``; without tasks it only looks at its hosts."""
 
     processes: int
-    folder: str
+    area: AreaRef
     deadline_seconds: float
     tasks: tuple[Task, ...]
     options: EngineOptions = EngineOptions()
-
-
-def checkpoint_name(index: int) -> str:
-    """Return the name of the folder of checkpoint ``index`` (from 1)."""
-    return f"checkpoint-{index:04d}"
-
-
-def partial_name(index: int) -> str:
-    """Return the name that the folder has until the checkpoint is committed."""
-    return f"{checkpoint_name(index)}.partial"

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import HostFacts, HostsSeen
+from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.process.activity import write_event
+from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
 
 
-def probe(group: Group, target: Path) -> None:
+def probe(group: Group, area: AreaRef) -> None:
     """Tell the controller, from rank 0, the facts of every host and which ranks are on it."""
-    answers = group.gather(host_facts(group.host, group.rank, target))
+    answers = group.gather(host_facts(group.host, group.rank, area))
     if group.rank != 0:
         return
     hosts: dict[str, HostFacts] = {}
@@ -28,7 +30,7 @@ def probe(group: Group, target: Path) -> None:
     write_event(1, HostsSeen(hosts=tuple(hosts.values())))
 
 
-def host_facts(host: str, rank: int, target: Path) -> HostFacts:
+def host_facts(host: str, rank: int, area: AreaRef) -> HostFacts:
     """Return what this host is, by one of its ranks; memory in bytes."""
     memory = _memory()
     return HostFacts(
@@ -41,7 +43,7 @@ def host_facts(host: str, rank: int, target: Path) -> HostFacts:
         kernel=f"{platform.system()} {platform.release()}",
         os=_os_name(),
         python=platform.python_version(),
-        target_is_folder=target.is_dir(),
+        target_is_folder=load(area.opener)(area).is_reachable(),
     )
 
 

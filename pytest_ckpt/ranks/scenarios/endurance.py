@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import errno
-import os
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS, steady_round
 from pytest_ckpt.facts.events import PatternFound, PatternMeasured
 from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull
+from pytest_ckpt.facts.targets import NEEDS
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
 from pytest_ckpt.ranks.process.job import OF_ENDURANCE
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
-from pytest_ckpt.targets.posix.volume import volume_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import OperationRef, Pattern
-    from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.strategies.protocol import Strategy
+    from pytest_ckpt.targets.protocol import Store, StoreOnVolume
 
 _KEPT = 2
 _SAVES_OF_A_LEVEL = 5
@@ -34,19 +33,28 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LongRun:
-    """Measures both on a folder that holds nothing else of the run; rank 0 tells each as soon as it is known.
+    """Measures both where a store holds nothing else of the subject; rank 0 tells each as soon as it is known.
 
-    ``engine`` has content of its own, another one for every save; checkpoints are numbered behind ``after``.
+    What ``strategy`` saves has content of its own, another one for every save; checkpoints are numbered behind
+    ``after``.
     """
 
     def __init__(
-        self, group: Group, activity: Activity, do: Operations, *, engine: Engine, folder: Path, after: int
+        self,
+        group: Group,
+        activity: Activity,
+        do: Operations,
+        *,
+        strategy: Strategy,
+        store: Store,
+        after: int,
     ) -> None:
         self._group = group
         self._activity = activity
         self._do = do
-        self._engine = engine
-        self._folder = folder
+        self._strategy = strategy
+        self._store = store
+        self._subject = do.subject.slug
         self._numbers = [after + OF_ENDURANCE + n for n in range(_KEPT + 1)]
         self._content = 0
 
@@ -81,22 +89,26 @@ class LongRun:
 
     def near_full(self, content: Content, one_checkpoint_bytes: int) -> None:
         """Save on the volume as it is, and with ballast at each level; whatever happens, the ballast is removed."""
-        volume = self._group.share(volume_of(self._folder))
+        if not NEEDS["near_full"] <= self._store.capabilities:
+            self._tell("near_full", None, "The target has no volume that could be filled.")
+            return
+        store = cast("StoreOnVolume", self._store)
+        volume = self._group.share(store.volume(self._subject))
         if reason := why_not(volume, one_checkpoint_bytes):
             self._tell("near_full", None, f"The volume was not filled: {reason}.")
             return
-        levels = [self._level(0.0, 0)]
+        levels = [self._level(store, 0.0, 0)]
         try:
             for level in LEVELS:
-                written = self._fill(content, level)
+                written = self._fill(store, content, level)
                 if written is None:
                     refusal = f"The volume took no more bytes before {level:.0%} of it were in use: a quota, perhaps."
                     self._tell("near_full", None, refusal)
                     return
-                levels.append(self._level(level, written))
+                levels.append(self._level(store, level, written))
         finally:
             for level in LEVELS:
-                (self._folder / ballast_name(level, self._group.rank)).unlink(missing_ok=True)
+                store.delete_ballast(self._subject, ballast_name(level, self._group.rank))
         self._group.wait()
         found = NearFull(capacity_bytes=volume.capacity_bytes, levels=tuple(levels))
         self._tell("near_full", found)
@@ -104,62 +116,61 @@ class LongRun:
     def _tell(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
         self._do.tell(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
 
-    def _level(self, level: float, ballast_bytes: int) -> FillLevel:
-        used = self._group.share(volume_of(self._folder)).used
+    def _level(self, store: StoreOnVolume, level: float, ballast_bytes: int) -> FillLevel:
+        used = self._group.share(store.volume(self._subject)).used
         seconds = []
         for number in range(1, _SAVES_OF_A_LEVEL + 1):
             seconds.append(self._save(self._do.one("near_full", "save", number, level), self._numbers[0]))
             self._delete(self._numbers[0])
         return FillLevel(asked=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 
-    def _fill(self, content: Content, level: float) -> int | None:
+    def _fill(self, store: StoreOnVolume, content: Content, level: float) -> int | None:
         """Write ballast until the volume is at a level; return its bytes on all ranks, None where it took no more.
 
         It is written, with content that can be neither packed nor shared: space that was only promised fills nothing.
         """
-        wanted = self._group.share(volume_of(self._folder).ballast_bytes(level))
+        wanted = self._group.share(store.volume(self._subject).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
-        path = self._folder / ballast_name(level, self._group.rank)
+        name = ballast_name(level, self._group.rank)
         with self._do.stage("ballast", self._do.all("ballast", "near_full", level)):
-            with self._activity.in_phase("write", path.name):
-                is_whole = self._write(path, content, share, int(level * 100))
+            with self._activity.in_phase("write", name):
+                is_whole = self._write(store, name, content, share, int(level * 100))
             refused = self._group.any_of(not is_whole)
         return None if refused else share * self._group.size
 
-    def _write(self, path: Path, content: Content, size: int, mark: int) -> bool:
+    def _write(self, store: StoreOnVolume, name: str, content: Content, size: int, mark: int) -> bool:
         piece = np.empty(_PIECE_BYTES, dtype=np.uint8)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        ballast = store.create_ballast(self._subject, name)
         try:
             done = 0
             while done < size:
                 part = piece[: min(_PIECE_BYTES, size - done)]
                 place = Place(checkpoint=mark, rank=self._group.rank, tensor=done // _TENSOR_BYTES)
                 content.fill(part, place, done % _TENSOR_BYTES)
-                view = memoryview(part.data)
-                while view:
-                    view = view[os.write(descriptor, view) :]
+                ballast.write(part.data)
                 done += len(part)
                 self._activity.bytes_done += len(part)
                 if done % _SYNC_BYTES == 0 or done >= size:
-                    os.fsync(descriptor)
-                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                    ballast.sync()
         except OSError as error:
             if error.errno in _FULL:
                 return False
             raise
         finally:
-            os.close(descriptor)
+            ballast.close()
         return True
 
     def _save(self, at: OperationRef, number: int) -> float:
         self._content = self._content % _CONTENTS + 1
-        operation = self._do.save(self._engine, number, counted=False, at=at, content=self._content, stage="endurance")
+        operation = self._do.save(
+            self._strategy, number, role="endurance", at=at, content=self._content, stage="endurance"
+        )
         return operation.seconds if operation else 0.0
 
     def _delete(self, number: int) -> None:
         with self._do.stage("remove", self._do.all("remove", "endurance")):
-            self._do.unlink(number)
-            self._do.remove_folders([number], also_own=False)
+            self._do.delete_own(number)
+            self._do.finish_delete([number])
 
 
 def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:

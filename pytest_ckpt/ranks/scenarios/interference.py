@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import PatternFound, PatternMeasured
 from pytest_ckpt.facts.measurement import BesideNeighbour, BesideReads
-from pytest_ckpt.ranks.engines.protocol import Clock, Engine
-from pytest_ckpt.ranks.operations import Operations, make_folder
-from pytest_ckpt.ranks.process.job import BESIDE_WORK, OF_NEIGHBOUR, partial_name
+from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.operations import Operations
+from pytest_ckpt.ranks.process.host_cache import Files
+from pytest_ckpt.ranks.process.job import BESIDE_WORK, OF_NEIGHBOUR
 from pytest_ckpt.ranks.scenarios.samples import PAUSE_SECONDS, READ_BYTES, READERS
 from pytest_ckpt.support.resources import PACKAGE_HOME
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import OperationRef, Pattern
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.strategies.protocol import Strategy
+    from pytest_ckpt.targets.protocol import Store
 
 # In turns, so that a drift of the storage favours neither.
 _ALONE_OR_BESIDE = (False, True, True, False, False, True)
@@ -38,8 +42,8 @@ _CONTENTS = 4095
 class SavesBeside:
     """Measures both, in turns with the same alone; rank 0 tells each as soon as it is known.
 
-    ``engine`` has content of its own, another one for every save; ``drop`` empties the caches of what is about to be
-    read.
+    What ``strategy`` saves has content of its own, another one for every save; ``drop`` empties the caches of what is
+    about to be read.
     """
 
     def __init__(
@@ -48,19 +52,22 @@ class SavesBeside:
         activity: Activity,
         do: Operations,
         *,
-        engine: Engine,
+        strategy: Strategy,
+        store: Store,
+        area: AreaRef,
         rank_bytes: int,
-        folder: Path,
         after: int,
-        drop: Callable[[Sequence[Path]], None],
+        drop: Callable[[Sequence[Files]], None],
     ) -> None:
         self._group = group
         self._activity = activity
         self._do = do
-        self._engine = engine
+        self._strategy = strategy
+        self._engine = strategy.engine
+        self._store = store
+        self._area = area
         self._rank_bytes = rank_bytes
         self._number, self._neighbour_number = after + BESIDE_WORK, after + OF_NEIGHBOUR
-        self._neighbour_folder = folder / partial_name(self._neighbour_number)
         self._drop = drop
         self._content = 0
         self._bursts = 0
@@ -74,14 +81,18 @@ class SavesBeside:
             self._tell("neighbour", None, "One rank cannot be two jobs; two are needed.")
         else:
             self._beside_neighbour()
-        paths = [path for checkpoint in kept for path in self._do.paths(checkpoint)]
-        self._beside_reads(paths, min(max(self._group.share(usual_seconds), _LEAST_SECONDS), _MOST_SECONDS))
+        self._beside_reads(
+            [self._do.files(checkpoint) for checkpoint in kept],
+            min(max(self._group.share(usual_seconds), _LEAST_SECONDS), _MOST_SECONDS),
+        )
+        self._strategy.release()
         self._engine.release()
 
     def _beside_neighbour(self) -> None:
         """Let the first half of the ranks save, alone and while the other half saves in bursts, in turns."""
         ranks = math.ceil(self._group.size / 2)
         is_job = self._group.rank < ranks
+        self._neighbour = self._do.new_ref(self._neighbour_number, "neighbour")
         saves: dict[bool, list[Operation]] = {False: [], True: []}
         for number, beside in enumerate(_ALONE_OR_BESIDE, start=1):
             at, bursts = self._do.one("neighbour", "save", number), beside and not is_job
@@ -93,7 +104,7 @@ class SavesBeside:
         with self._do.stage("remove", self._do.all("remove", "neighbour")):
             gathered = self._group.gather((self._bursts, self._bursts * self._rank_bytes))
             if self._group.rank == 0:
-                self._neighbour_folder.rmdir()
+                self._store.finish_delete(self._neighbour)
         if self._group.rank == 0:
             found = BesideNeighbour(
                 ranks=ranks,
@@ -110,24 +121,25 @@ class SavesBeside:
         """Save this rank's files, rest for as long as that took, and again, until it is over."""
         while not over.is_set():
             began = time.perf_counter()
-            make_folder(self._neighbour_folder)
-            self._engine.save(self._neighbour_folder, Clock(activity=self._activity))
-            self._do.unlink(self._neighbour_number, is_partial=True)
+            clock = Clock(activity=self._activity)
+            draft = self._store.begin(self._neighbour, clock)
+            self._engine.save(draft, clock)
+            draft.abort()
             self._bursts += 1
             if not over.wait(time.perf_counter() - began):
                 self._engine.fill(self._next())
 
-    def _beside_reads(self, paths: Sequence[Path], seconds: float) -> None:
+    def _beside_reads(self, files: Sequence[Files], seconds: float) -> None:
         """Read samples on every host, alone and while all ranks save, in turns of ``seconds`` at least."""
-        self._drop(paths)
+        self._drop(files)
         p99: dict[bool, list[float]] = {False: [], True: []}
         counts: dict[bool, list[int]] = {False: [], True: []}
         saves: list[float] = []
-        is_direct = True
+        way = ""
         for number, beside in enumerate(_ALONE_OR_BESIDE, start=1):
             at = self._do.one("mixed", "save" if beside else "read", number)
             with self._do.stage("content", at.at("content")), self._activity.in_phase("start of the reader"):
-                reader = _Reader(paths, seed=number) if self._group.leads_host else None
+                reader = _Reader(self._area, files, seed=number) if self._group.leads_host else None
             self._group.wait()
             if reader:
                 reader.begin()
@@ -139,18 +151,16 @@ class SavesBeside:
             taken: list[float] = []
             if reader:
                 with self._activity.in_phase("read of samples"):
-                    reads, is_direct = reader.end()
+                    reads, way = reader.end()
                 taken = [took for at, took in reads if any(start <= at <= end for start, end in spans)]
             every = sorted(took for of_rank in self._group.gather(taken) for took in of_rank)
             if every:
                 p99[beside].append(every[math.ceil(0.99 * len(every)) - 1])
             counts[beside].append(len(every))
         if self._group.rank == 0:
-            way = (
-                "around the client's page cache" if is_direct else "through the client's page cache, advised to drop it"
-            )
+            count = sum(len(of.names) for of in files)
             found = BesideReads(
-                reads=f"{READERS} readers a host, {READ_BYTES >> 10} KiB at random places of {len(paths)} files, "
+                reads=f"{READERS} readers a host, {READ_BYTES >> 10} KiB at random places of {count} files, "
                 f"{PAUSE_SECONDS * 1000:g} ms between two reads of a reader, {way}",
                 alone_p99_seconds=tuple(p99[False]),
                 beside_p99_seconds=tuple(p99[True]),
@@ -187,9 +197,9 @@ class SavesBeside:
     ) -> Operation | None:
         """Save a checkpoint that is none of the subject's own, and delete it."""
         operation = self._do.save(
-            self._engine,
+            self._strategy,
             self._number,
-            counted=False,
+            role="beside work",
             meanwhile=meanwhile,
             at=at,
             content=self._next(),
@@ -197,8 +207,8 @@ class SavesBeside:
         )
         with self._do.stage("remove", at.at("remove")):
             if takes_part:
-                self._do.unlink(self._number)
-            self._do.remove_folders([self._number], also_own=False)
+                self._do.delete_own(self._number)
+            self._do.finish_delete([self._number])
         return operation
 
     def _tell(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
@@ -213,7 +223,7 @@ class SavesBeside:
 class _Reader:
     """A process that reads samples on this host."""
 
-    def __init__(self, paths: Sequence[Path], seed: int) -> None:
+    def __init__(self, area: AreaRef, files: Sequence[Files], seed: int) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest_ckpt.ranks.scenarios.samples"],
             cwd=PACKAGE_HOME,
@@ -221,19 +231,20 @@ class _Reader:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._say(json.dumps({"paths": [str(path) for path in paths], "seed": seed}))
+        asked = {"area": to_plain(area), "files": [to_plain(of) for of in files], "seed": seed}
+        self._say(json.dumps(asked))
         self._hear()
 
     def begin(self) -> None:
         """Let it read."""
         self._say("")
 
-    def end(self) -> tuple[list[tuple[float, float]], bool]:
-        """Stop it; return when each read began and how long it took, and whether it went around the page cache."""
+    def end(self) -> tuple[list[tuple[float, float]], str]:
+        """Stop it; return when each read began and how long it took, and how reads passed the page cache."""
         self._say("")
         heard = self._hear()
         self._process.communicate()
-        return heard["reads"], heard["direct"]
+        return heard["reads"], heard["way"]
 
     def _say(self, line: str) -> None:
         assert self._process.stdin

@@ -15,12 +15,11 @@ from pytest_ckpt.sizing.reading import Reading, joined, shifted, split, storm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from pytest_ckpt.ranks.engines.protocol import Loader
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.ranks.process.host_cache import HostCache
+    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
 LOADS_OF_A_PATTERN = 3
@@ -39,7 +38,7 @@ class LoadPatterns:
     layout: Layout
     options: EngineOptions
     loader: Callable[[RankLayout, EngineOptions], Loader]
-    drop: Callable[[Sequence[Path]], None]
+    drop: Callable[[Sequence[Files]], None]
 
     def measure(self, checkpoint: int) -> None:
         """Load the checkpoint in every pattern, `LOADS_OF_A_PATTERN` times, cold each time."""
@@ -54,7 +53,7 @@ class LoadPatterns:
         mine = reading.of(self.group.rank)
         options = [replace(self.options, part=piece.part, parts=piece.parts) for piece in mine]
         makers = [partial(self.loader, piece.shard, of) for piece, of in zip(mine, options, strict=True)]
-        files = [file for piece in mine for file in piece.shard.files]
+        names = [file.name for piece in mine for file in piece.shard.files]
         operations: list[Operation] = []
         checked, fault_count = 0, 0
         faults: list[Fault] = []
@@ -62,9 +61,9 @@ class LoadPatterns:
         with self.do.stage("content", self.do.all("content", reading.name)):
             loader = ShardsInTurn(makers)
         for number in range(1, LOADS_OF_A_PATTERN + 1):
-            self.drop(self.do.paths(checkpoint, files))
+            self.drop([self.do.files(checkpoint, names)])
             loaded = self.do.load(
-                loader, self.cache, number, checkpoint, counted=False, scenario=reading.name, files=files
+                loader, self.cache, number, checkpoint, counted=False, scenario=reading.name, names=names
             )
             checked, fault_count = checked + loaded.bytes_checked, fault_count + loaded.fault_count
             faults += loaded.faults

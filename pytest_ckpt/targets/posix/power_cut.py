@@ -27,7 +27,7 @@ _NO_LOG_FLUSH = struct.pack("I", 2)
 _BLKFLSBUF = 0x1261
 _LOOP_DEVICE = re.compile(r"/dev/loop\d+")
 # Shown in the table of mounts, refused by mount(8).
-_ONLY_SHOWN = frozenset(["seclabel"])
+_ONLY_SHOWN = frozenset(["seclabel", "shutdown"])
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
@@ -101,15 +101,16 @@ def _shut_down(point: Path) -> None:
 
 
 def _is_shut_down(point: Path) -> bool:
-    folder = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        folder = os.open(point, os.O_RDONLY | os.O_DIRECTORY)  # XFS refuses here, ext4 below
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:
         if error.errno == errno.EIO:
             return True
         raise
-    finally:
-        os.close(folder)
     return False
 
 

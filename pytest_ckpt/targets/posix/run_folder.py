@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_bytes
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 PREFIX = "pytest-ckpt-"
+OPENER = "pytest_ckpt.targets.posix.store:open_store"
 MOST_TO_FILL_BYTES = 64 << 30
 _OWNER = "OWNER.json"
 _CANARY = re.compile(r"canary-\d+")  # ranks.residency makes them
@@ -37,6 +39,12 @@ class Leftover:
     path: Path
     run_id: str
     host: str
+
+
+def area_of(folder: Path, run_id: str = "", identity: Collection[int] = ()) -> AreaRef:
+    """Return the reference of a folder as an area."""
+    words = tuple(str(number) for number in identity)
+    return AreaRef(scheme="", location=str(folder), run_id=run_id, opener=OPENER, identity=words)
 
 
 def check_target(target: Path) -> None:

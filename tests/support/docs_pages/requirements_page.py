@@ -5,16 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pytest_ckpt.analysis.steadiness import MOST_ROUNDS
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.facts.checks import CHECKS, Check
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, Requirement
-from pytest_ckpt.judging.endurance import MOST_NEAR_FULL_LOSS
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.gates import BUILT_IN
-from pytest_ckpt.judging.interference import MOST_MIXED_SAVE
-from pytest_ckpt.judging.proof import MOST_RESIDENT
-from pytest_ckpt.judging.restore_patterns import MOST_STORM_SKEW
-from pytest_ckpt.judging.variability import MOST_TAIL
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.limits import cluster_limits
 from pytest_ckpt.sizing.reliability import parse_failure_model
 from pytest_ckpt.support.units import format_seconds
@@ -26,42 +21,6 @@ GATES = {name: built_in(name) for name in BUILT_IN}
 
 _OF_16000 = cluster_limits(16_000, failures=parse_failure_model("llama3"))
 _SAVE, _LOAD = format_seconds(_OF_16000.save_limit_seconds), format_seconds(_OF_16000.load_limit_seconds)
-# (units as reports write them, the figure, its limit); {most} is the catalogue's, which a table of gates may set.
-FIGURES: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "SAVE": (("s",), "the slowest save", f"the save limit of the cluster ({_SAVE} for 16,000 accelerators)"),
-    "LOAD": (("s",), "the slowest load", f"the load limit of the cluster ({_LOAD} for 16,000 accelerators)"),
-    "INTEGRITY": (("faults", "bytes"), "faults found; bytes compared, where some were not", "no fault, every byte"),
-    "COLD": (("fraction",), "the largest share that was resident before a load", f"{MOST_RESIDENT:g}"),
-    "DURABLE-CALLS": (("files", "folders", "commits"), "fsynced files; what was left out, where something was", "all"),
-    "STRAGGLER": (
-        ("slowest / median", "p99 / p50"),
-        "the ranks' times for a byte, in the most uneven operation",
-        f"{{most:g}}; the 99th percentile of 100 ranks and more {MOST_TAIL:g}",
-    ),
-    "REPEAT": (("fraction",), "the larger coefficient of variation", "{most:g}"),
-    "RETENTION": (("with / without deletion",), "the time of a save with a deletion beside it", "{most:g}"),
-    "DATA": (("unique / constant",), "the larger ratio of median times", "{most:g}"),
-    "STORM": (
-        ("s", "slowest / median"),
-        "the slowest load; the ranks' times for a byte, where these were uneven",
-        f"{{most:g}} x the load limit; {MOST_STORM_SKEW:g} for the slowest rank",
-    ),
-    "SHIFTED": (("s",), "the slowest load", "the load limit of the cluster"),
-    "RESHAPED": (("s",), "the slowest load", "the load limit of the cluster"),
-    "NEIGHBOUR": (("beside / alone",), "the median time of a save", "{most:g}"),
-    "MIXED": (
-        ("during saves / alone", "s"),
-        "the 99th percentile of reading a sample; the slowest save, where that was late",
-        f"{{most:g}}; {MOST_MIXED_SAVE:g} x the save limit",
-    ),
-    "ENDURE": (("fraction",), "how much of the first quarter's rate the last quarter lost", "{most:g}"),
-    "STEADY": (("rounds",), "the save that completed the first steady window of five", f"{MOST_ROUNDS}"),
-    "NEARFULL": (
-        ("fraction",),
-        "how much of the rate was lost",
-        ", ".join(f"{loss:g} at {level:.0%}" for level, loss in MOST_NEAR_FULL_LOSS.items()),
-    ),
-}
 SUITES = {
     "performance": ("Speed and its proofs", "Part of every run. Each is judged on every checkpoint of the plan."),
     "contention": (
@@ -127,10 +86,9 @@ def _described(requirement: Requirement) -> list[str]:
             limit = "" if check.limit is None else f"{check.limit:g} {check.unit}"
             lines.append(f"| {check.subject} | {check.needs} | {limit} |")
         return [*lines, "", f"- Source: {requirement.source}."]
-    units, figure, limit = FIGURES[requirement.id]
     most = "" if requirement.most is None else "; a table of gates may set another"
-    lines.append(f"- Measured: {figure}, in {' or '.join(f'`{unit}`' for unit in units)}")
-    lines.append(f"- Limit: {limit.format(most=requirement.most)}{most}")
+    lines.append(f"- Measured: {requirement.figure}, in {' or '.join(f'`{unit}`' for unit in requirement.units)}")
+    lines.append(f"- Limit: {requirement.limit.format(most=requirement.most, save=_SAVE, load=_LOAD)}{most}")
     return [*lines, f"- Source: {requirement.source}."]
 
 

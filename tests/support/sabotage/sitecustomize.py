@@ -43,25 +43,23 @@ def _patch_engine(plan: dict[str, str]) -> None:
                     _hold(plan)
                 super()._write(file, out)
 
-            def load(self, folder, step, clock):
+            def load(self, committed, step, clock):
                 self._linger()
-                return super().load(folder, step, clock)
+                return super().load(committed, step, clock)
 
             def _linger(self):
                 if plan["way"] == "slow" and re.search(plan["where"], str(self._activity.operation)):
                     time.sleep(1.0)
 
-            def save(self, folder, clock):
+            def save(self, draft, clock):
                 self._linger()
                 if plan["way"] != "forget":
-                    super().save(folder, clock)
+                    super().save(draft, clock)
                     return
                 for file in self._files:
-                    clock.files += 1
-                    with (folder / file.name).open("xb") as out:
-                        import torch  # noqa: PLC0415 - its engine has imported it
-
-                        torch.save(self._state[file.name], out)
+                    out = draft.create(file.name, None)
+                    self._write(file, out)
+                    out.abort()
 
         of_torch.TorchEngine = Misbehaving
         return find(reference)

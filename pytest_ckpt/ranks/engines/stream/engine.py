@@ -7,9 +7,6 @@ same buffers, a window at a time, and between windows, when the clocks of all ra
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,32 +24,17 @@ from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.content.generator import Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
+    from pytest_ckpt.targets.protocol import Committed, Draft, Sink, Source
 
 _WINDOW_BYTES = 32 << 20
 _BLOCK_BYTES = 4096
 _MOST_FAULTS = 20
-
-# What file systems answer to a direct open, or to a direct request that is not aligned as they want it.
-_NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP)
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-
-
-@dataclass(slots=True)
-class _Open:
-    """A file that is open: direct, or not since the target refused it."""
-
-    descriptor: int
-    path: Path
-    direct: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +59,12 @@ class StreamEngine:
         self._content = content
         self._activity = activity
         self._options = options
-        self._request_bytes = options.request_bytes
-        self._buffers = Buffers(max(_WINDOW_BYTES // options.request_bytes, 1), options.request_bytes)
-        # Every request in flight has a buffer of its own.
-        self._depth = min(options.depth, len(self._buffers.slots))
         self._crew = Crew()
-        self._flights = threading.Semaphore(self._depth)
-        self._windows = self._cut_windows()
-        self._open: dict[int, _Open] = {}
+        self._use(options.request_bytes)
+        self._open: dict[int, Source] = {}
         self._sizes: dict[int, int] = {}
         self._loaded: list[tuple[_Request, int]] = []
-        self._refused = ""
+        self._way = ""
 
     def facts(self) -> dict[str, str]:
         """Return how requests are made and which memory they use."""
@@ -97,7 +74,7 @@ class StreamEngine:
             "requests": f"{self._request_bytes >> 10} KiB, {self._depth} in flight for each rank",
             "bytes in flight": f"{format_bytes(self._request_bytes * self._depth)} for each rank",
             "buffers": f"{len(slots) * self._request_bytes >> 20} MiB a rank, {huge:.0%} in huge pages",
-            "direct": f"no: {self._refused}" if self._refused else "O_DIRECT, around the client's page cache",
+            "direct": self._way,
             "save": "content is made while it is written, on the clock",
             "load": f"in windows of {_WINDOW_BYTES >> 20} MiB a rank; between windows all clocks stop and every byte "
             "is compared; in each window the slowest rank counts",
@@ -108,38 +85,30 @@ class StreamEngine:
         for image in self._images:
             image.become(checkpoint)
 
-    def save(self, folder: Path, clock: Clock) -> None:
-        """Write the files one after the other, each followed by its fsync."""
+    def save(self, draft: Draft, clock: Clock) -> None:
+        """Write the files one after the other, each made durable before the next."""
         for file, image in zip(self._files, self._images, strict=True):
-            clock.files += 1
-            with clock.phase("open", file.name):
-                out = self._open_file(folder / file.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            sink = draft.create(file.name, image.bytes)
             try:
-                with clock.phase("open", file.name):
-                    _allocate(out.descriptor, image.bytes)
                 with clock.phase("write", file.name):
                     # One thread more than requests in flight: it makes the next bytes meanwhile.
-                    self._in_flight(self._cut_file(0, image), _Writer(self, image, out), self._depth + 1)
-                    # A direct request is a whole number of blocks.
-                    os.ftruncate(out.descriptor, image.bytes)
-                with clock.phase("fsync", file.name):
-                    os.fsync(out.descriptor)
-                    clock.files_synced += 1
-            finally:
-                with clock.phase("close", file.name):
-                    os.close(out.descriptor)
+                    self._in_flight(self._cut_sink(image, sink), _Writer(self, image, sink), self._depth + 1)
+            except BaseException:
+                sink.abort()
+                raise
+            sink.finish()
+            self._way = sink.way
 
     def load_steps(self) -> int:
         """One step a window."""
         return len(self._windows)
 
-    def load(self, folder: Path, step: int, clock: Clock) -> int:
+    def load(self, committed: Committed, step: int, clock: Clock) -> int:
         """Read the requests of one window; a rank with fewer windows has nothing to do in the last ones."""
         window = self._windows[step] if step < len(self._windows) else ()
         for number in sorted({r.file for r in window} - set(self._open)):
-            with clock.phase("open", self._files[number].name):
-                self._open[number] = self._open_file(folder / self._files[number].name, os.O_RDONLY)
-                self._sizes[number] = os.fstat(self._open[number].descriptor).st_size
+            self._open[number] = committed.source(self._files[number].name)
+            self._sizes[number] = self._open[number].size
         self._loaded = []
         if not window:
             return 0
@@ -147,8 +116,7 @@ class StreamEngine:
             self._in_flight(window, self._read, self._depth)
         loaded = sum(self._tensor_bytes(request, count) for request, count in self._loaded)
         for number in self._ended(step):
-            with clock.phase("close", self._files[number].name):
-                os.close(self._open.pop(number).descriptor)
+            self._close(number)
         return loaded
 
     def verify(self, checkpoint: int) -> Check:
@@ -191,9 +159,31 @@ class StreamEngine:
     def release(self) -> None:
         """Close what is open and let the threads end; the buffers stay, they are touched."""
         self._crew.dismiss()
-        for opened in self._open.values():
-            os.close(opened.descriptor)
-        self._open, self._loaded = {}, []
+        for number in list(self._open):
+            self._close(number)
+        self._loaded = []
+
+    def _use(self, request_bytes: int) -> None:
+        """Make buffers for requests of this size, and cut the loads into windows of them."""
+        self._request_bytes = request_bytes
+        self._buffers = Buffers(max(_WINDOW_BYTES // request_bytes, 1), request_bytes)
+        # Every request in flight has a buffer of its own.
+        self._depth = min(self._options.depth, len(self._buffers.slots))
+        self._flights = threading.Semaphore(self._depth)
+        self._windows = self._cut_windows()
+
+    def _close(self, number: int) -> None:
+        source = self._open.pop(number)
+        source.close()
+        self._way = source.way
+
+    def _cut_sink(self, image: FileImage, sink: Sink) -> list[_Request]:
+        """Cut a file into requests that a sink takes: whole parts, where it has such, of whole blocks."""
+        step = sink.part_bytes or self._request_bytes
+        if step > self._request_bytes:
+            self._use(step)
+        stop = -(-image.bytes // sink.alignment) * sink.alignment
+        return [_Request(0, offset, min(step, stop - offset)) for offset in range(0, stop, step)]
 
     def _cut_file(self, number: int, image: FileImage) -> list[_Request]:
         step = self._request_bytes
@@ -234,70 +224,16 @@ class StreamEngine:
 
         self._crew.work(work, min(most, len(self._buffers.slots), len(requests)))
 
-    def write(self, image: FileImage, out: _Open, request: _Request, slot: int) -> None:
+    def write(self, image: FileImage, sink: Sink, request: _Request, slot: int) -> None:
         """Make the bytes of one request in a buffer and write them."""
         data = self._buffers.slots[slot][: request.bytes]
         image.make(data, request.offset)
         with self._flights:
-            written = self._transfer(out, os.pwrite, data, request.offset, len(data))
-        if written < len(data):
-            raise OSError(errno.EIO, "the target takes no more bytes and says no error")
+            sink.write_at(request.offset, data)
 
     def _read(self, request: _Request, number: int, _thread: int) -> None:
         data = self._buffers.slots[number][: request.bytes]
-        source = self._open[request.file]
-        # The last request of a file asks for whole blocks and gets what the file has.
-        end = min(self._images[request.file].bytes, self._sizes[request.file])
-        wanted = max(0, min(request.bytes, end - request.offset))
-        count = self._transfer(source, lambda fd, part, at: os.preadv(fd, [part], at), data, request.offset, wanted)
-        self._loaded.append((request, count))
-
-    def _transfer(
-        self, file: _Open, call: Callable[[int, memoryview, int], int], data: Bytes, offset: int, wanted: int
-    ) -> int:
-        """Go on until ``wanted`` bytes are written or read, or the file ends.
-
-        Leave the direct way where the target refuses it.
-        """
-        view, done = memoryview(data.data), 0
-        while done < wanted:
-            # Another thread's request may leave the direct way while this one is refused.
-            was_direct = file.direct
-            try:
-                step = call(file.descriptor, view[done:], offset + done)
-            except OSError as error:
-                if error.errno not in _NOT_DIRECT or not was_direct:
-                    raise
-                self._leave_direct(file, f"the target refuses a direct request: {error.strerror}")
-                continue
-            if not step:
-                break
-            done += step
-            self._activity.bytes_done += step
-            if done % _BLOCK_BYTES and file.direct and done < wanted:
-                # The rest is no longer aligned.
-                self._leave_direct(file, "the target ended a direct request inside a block")
-        return done
-
-    def _open_file(self, path: Path, flags: int) -> _Open:
-        if not self._refused:
-            try:
-                return _Open(os.open(path, flags | os.O_DIRECT, 0o600), path, direct=True)
-            except OSError as error:
-                if error.errno not in _NOT_DIRECT:
-                    raise
-                self._refused = f"the target refuses O_DIRECT: {error.strerror}"
-                # Some file systems have made the file before they refuse.
-                flags &= ~os.O_EXCL
-        return _Open(os.open(path, flags, 0o600), path, direct=False)
-
-    def _leave_direct(self, file: _Open, why: str) -> None:
-        import fcntl  # noqa: PLC0415 - rare
-
-        self._refused = why
-        flags = fcntl.fcntl(file.descriptor, fcntl.F_GETFL)
-        fcntl.fcntl(file.descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
-        file.direct = False
+        self._loaded.append((request, self._open[request.file].read_into(request.offset, data)))
 
     def _tensor_bytes(self, request: _Request, count: int) -> int:
         image = self._images[request.file]
@@ -310,18 +246,10 @@ class _Writer:
 
     engine: StreamEngine
     image: FileImage
-    out: _Open
+    sink: Sink
 
     def __call__(self, request: _Request, _number: int, thread: int) -> None:
-        self.engine.write(self.image, self.out, request, thread)
-
-
-def _allocate(descriptor: int, size: int) -> None:
-    """Take the file's space at once, so that requests side by side need not wait for each other to extend it."""
-    if _libc.fallocate(descriptor, 0, 0, size) != 0:
-        number = ctypes.get_errno()
-        if number not in (*_NOT_DIRECT, errno.ENOSYS):
-            raise OSError(number, os.strerror(number))
+        self.engine.write(self.image, self.sink, request, thread)
 
 
 def _blocks(count: int) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -14,8 +12,6 @@ from pytest_ckpt.ranks.engines.protocol import Check, Clock, LocalFault
 from pytest_ckpt.ranks.process.job import EngineOptions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -23,50 +19,28 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor
+    from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Sink
 
 _MOST_FAULTS = 20
-# Large enough to cost nothing, small enough that a slow target is seen to make progress.
-_PIECE_BYTES = 64 << 20
 
 
-class CountedFile(io.FileIO):
-    """A file that counts its bytes as they pass, and goes on after a short read or write (2 GiB in one call)."""
+class _Out:
+    """What torch.save writes to: torch turns what its file raises into errors of its own, at times without cause."""
 
-    def __init__(self, path: Path, mode: str, activity: Activity) -> None:
-        super().__init__(path, mode)
-        self._activity = activity
-        # torch turns what its file raises into errors of its own, at times without the cause.
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
         self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
         """Write all of ``data``."""
-        view = memoryview(data).cast("B")
-        done = 0
-        while done < len(view):
-            try:
-                step = super().write(view[done : done + _PIECE_BYTES]) or 0
-            except OSError as error:
-                self.error = error
-                raise
-            done += step
-            self._activity.bytes_done += step
-        return done
+        try:
+            return self._sink.write(data)
+        except OSError as error:
+            self.error = error
+            raise
 
-    def readinto(self, buffer: Any) -> int:
-        """Read until ``buffer`` is full or the file ends."""
-        view = memoryview(buffer).cast("B")
-        done = 0
-        while done < len(view):
-            try:
-                step = super().readinto(view[done : done + _PIECE_BYTES]) or 0
-            except OSError as error:
-                self.error = error
-                raise
-            if not step:
-                break
-            done += step
-            self._activity.bytes_done += step
-        return done
+    def flush(self) -> None:
+        """Nothing is held back."""
 
 
 class TorchEngine:
@@ -104,42 +78,35 @@ class TorchEngine:
             place = Place(checkpoint=checkpoint, rank=self._rank, tensor=number)
             self._content.fill(_bytes(self._state[file.name][tensor.name]), place)
 
-    def save(self, folder: Path, clock: Clock) -> None:
-        """Write the files one after the other, each followed by its fsync."""
+    def save(self, draft: Draft, clock: Clock) -> None:
+        """Write the files one after the other, each made durable before the next."""
         for file in self._files:
-            clock.files += 1
-            with clock.phase("open", file.name):
-                out = CountedFile(folder / file.name, "xb", self._activity)
+            sink = draft.create(file.name, None)
             try:
                 with clock.phase("write", file.name):
-                    self._write(file, out)
-                self._sizes[file.name] = out.tell()
-                with clock.phase("fsync", file.name):
-                    os.fsync(out.fileno())
-                    clock.files_synced += 1
-            finally:
-                # Some file systems report a failed write only here.
-                with clock.phase("close", file.name):
-                    out.close()
+                    self._write(file, sink)
+            except BaseException:
+                sink.abort()
+                raise
+            self._sizes[file.name] = sink.finish().bytes
 
     def load_steps(self) -> int:
         """Everything is loaded before anything is compared."""
         return 1
 
-    def load(self, folder: Path, step: int, clock: Clock) -> int:
+    def load(self, committed: Committed, step: int, clock: Clock) -> int:
         """Load the files one after the other; one that torch cannot read becomes a fault, not an error."""
         self._state, self._loaded = {}, {}
         loaded_bytes = 0
         for file in self._files:
-            with clock.phase("open", file.name):
-                source = CountedFile(folder / file.name, "rb", self._activity)
-            with source:
+            source = committed.file(file.name)
+            try:
                 with clock.phase("read", file.name):
                     self._loaded[file.name] = self._read(file, source)
                 if isinstance(loaded := self._loaded[file.name], dict):
                     loaded_bytes += sum(tensor.nbytes for tensor in loaded.values())
-                with clock.phase("close", file.name):
-                    source.close()
+            finally:
+                source.close()
         return loaded_bytes
 
     def verify(self, checkpoint: int) -> Check:
@@ -173,18 +140,19 @@ class TorchEngine:
         """Let go of the state and of what was loaded."""
         self._state, self._loaded = {}, {}
 
-    def _write(self, file: ShardFile, out: CountedFile) -> None:
+    def _write(self, file: ShardFile, sink: Sink) -> None:
+        out: Any = _Out(sink)
         try:
             torch.save(self._state[file.name], out)
         except Exception as error:
             raise out.error or error from None
 
-    def _read(self, file: ShardFile, source: CountedFile) -> dict[str, torch.Tensor] | LocalFault:
-        size = os.fstat(source.fileno()).st_size
+    def _read(self, file: ShardFile, source: ReadableFile) -> dict[str, torch.Tensor] | LocalFault:
+        size, readable = source.size, cast("Any", source)
         try:
             if self._options.parts > 1:
                 return self._read_part(file, source)
-            loaded = torch.load(source, map_location="cpu", weights_only=True)
+            loaded = torch.load(readable, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged pickle ends in almost any of them
             # An OSError that no read met is a seek to where a broken container sent torch.
             if source.error:
@@ -201,9 +169,9 @@ class TorchEngine:
             return LocalFault(kind="foreign", file=file.name, tensor="", offset=0, bytes=size, detail=problem)
         return loaded  # type: ignore[no-any-return]
 
-    def _read_part(self, file: ShardFile, source: CountedFile) -> dict[str, torch.Tensor] | LocalFault:
+    def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, torch.Tensor] | LocalFault:
         """Read this reader's part of every tensor; where they stand is asked of torch's own reader of the container."""
-        container = torch._C.PyTorchFileReader(source)
+        container = torch._C.PyTorchFileReader(cast("Any", source))
         # Records are numbered in the order in which the tensors were saved.
         offset_of = container.get_record_offset  # type: ignore[attr-defined]
         places = [offset_of(f"data/{number}") for number in range(len(file.tensors))]

@@ -1,0 +1,61 @@
+"""What a requirement is, and its text: the docstring of its test. Pure, but for reading the suites."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.verdict import Severity
+from pytest_ckpt.judging.decision import Decision
+from pytest_ckpt.support import resources
+
+# What a requirement of speed judges; with a limit of its own as the keyword ``most``, where a table may set it.
+Judge = Callable[..., Decision]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requirement:
+    """One requirement. ``source`` says where its limit comes from; its text is the docstring of its test.
+
+    ``judge`` takes (measurement, limits); those on a target's behaviour have none and are judged by observations.
+    ``units`` are those that it reports, ``figure`` says what it measures and ``limit`` what bounds that, for the
+    documentation; ``{most}`` in it is the row's own. ``most`` is a limit that a gate table may set. ``is_asked`` says
+    whether a run with these settings measures what it needs; others are no part of the run. ``plugin`` names the plugin
+    that asks for it, and ``words`` is then its text; ours have neither.
+    """
+
+    id: str
+    title: str
+    severity: Severity
+    source: str
+    judge: Judge | None = None
+    units: tuple[str, ...] = ()
+    figure: str = ""
+    limit: str = ""
+    suite: str = "performance"
+    most: float | None = None
+    is_asked: Callable[[Settings], bool] = lambda _settings: True
+    plugin: str = ""
+    words: str = ""
+
+    @property
+    def text(self) -> str:
+        """The requirement as the certificate prints it, for the buyer."""
+        return self.words or _texts()[self.id]
+
+
+@functools.cache
+def _texts() -> dict[str, str]:
+    """Read the docstrings of the tests that carry ``@pytest.mark.requirement(id)``, without importing them."""
+    texts = {}
+    for path in sorted(resources.folder("suites").glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                for mark in node.decorator_list:
+                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.requirement":
+                        texts[ast.literal_eval(mark.args[0])] = inspect.cleandoc(ast.get_docstring(node) or "")
+    return texts

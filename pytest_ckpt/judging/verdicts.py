@@ -1,0 +1,61 @@
+"""From one requirement and the facts on one subject to a verdict. Pure."""
+
+from __future__ import annotations
+
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.verdict import Severity, Verdict
+from pytest_ckpt.judging.behaviour import judge_observation
+from pytest_ckpt.judging.decision import Decision
+from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.sizing.limits import ClusterLimits
+
+
+def severity_of(requirement: Requirement, subject: str, gates: Gates) -> Severity:
+    """Return how a requirement counts for a subject in a run that is judged by these gates."""
+    kind = gates.kind(requirement.id, subject, requirement.severity)
+    return "required" if kind in ("required", "where given") else "advisory"
+
+
+def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLimits, gates: Gates) -> Verdict:
+    """Judge one requirement of speed on one measurement."""
+    assert requirement.judge is not None
+    subject = str(measurement.subject)
+    bounds = {} if requirement.most is None else {"most": gates.limit(requirement.id, subject, requirement.most)}
+    decision = requirement.judge(measurement, limits, **bounds)
+    failure = measurement.failure
+    if failure and failure.kind == "hook" and decision.outcome == "met":
+        # Nobody knows what the hook did or left undone; what failed all the same has failed.
+        decision = Decision(outcome="not run", because=f"It was met, but {describe_failure(failure)}")
+    return _verdict(requirement, subject, decision, gates)
+
+
+def decide_observed(requirement: Requirement, observation: Observation, gates: Gates) -> Verdict:
+    """Judge one requirement on a target's behaviour on what one check saw."""
+    subject = observation.subject
+    default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
+    decision = judge_observation(observation, gates.limit(requirement.id, subject, default))
+    return _verdict(requirement, subject, decision, gates)
+
+
+def not_run(requirement: Requirement, subject: str, because: str, gates: Gates) -> Verdict:
+    """Return the verdict of a requirement that could not be judged."""
+    return _verdict(requirement, subject, Decision(outcome="not run", because=because), gates)
+
+
+def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: Gates) -> Verdict:
+    return Verdict(
+        id=requirement.id,
+        subject=subject,
+        severity=severity_of(requirement, subject, gates),
+        outcome=decision.outcome,
+        measured=decision.measured,
+        limit=decision.limit,
+        unit=decision.unit,
+        margin=decision.margin,
+        because=decision.because,
+        detail="\n".join(decision.detail),
+    )

@@ -1,0 +1,68 @@
+"""The subject's own saves, of which only the newest stay, and one more while the oldest is deleted."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.measurement import Operation, Retention
+from pytest_ckpt.ranks.process.job import BESIDE_DELETION
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.strategies.protocol import Strategy
+
+
+class SavesRetained:
+    """Saves and deletes. ``kept`` are the checkpoints that are on the target, ``saves`` on rank 0 what came of each.
+
+    ``retain`` is how many of the newest stay; 0: all.
+    """
+
+    def __init__(self, do: Operations, *, retain: int) -> None:
+        self._do = do
+        self._retain = retain
+        self._deletes: list[float] = []
+        self.kept: list[int] = []
+        self.saves: list[Operation] = []
+
+    @property
+    def usual_seconds(self) -> float:
+        """The median of the saves; rank 0 knows it."""
+        return statistics.median([o.seconds for o in self.saves] or [0.0])
+
+    def save_all(self, strategy: Strategy, count: int) -> Retention | None:
+        """Save checkpoints 1 to ``count``; on rank 0 return what deleting cost, where checkpoints were deleted."""
+        for checkpoint in range(1, count + 1):
+            operation = self._do.save(strategy, checkpoint)
+            self.kept.append(checkpoint)
+            if operation:
+                self.saves.append(operation)
+            if self._retain and len(self.kept) > self._retain:
+                self._deletes.append(self._do.delete(self.kept.pop(0)))
+        if self._retain and len(self.kept) == self._retain:
+            return self._save_while_deleting(strategy, count + BESIDE_DELETION)
+        return None
+
+    def delete_all(self, *, of_subject: bool) -> None:
+        """Delete what is kept, and with ``of_subject`` all that the subject needed."""
+        with self._do.stage("remove", self._do.all("remove")):
+            for checkpoint in self.kept:
+                self._do.delete_own(checkpoint)
+            self._do.finish_delete(self.kept, of_all=of_subject)
+        self.kept = []
+
+    def _save_while_deleting(self, strategy: Strategy, checkpoint: int) -> Retention | None:
+        """Save once more, while the oldest checkpoint is deleted: what does deleting cost in the middle of a save?"""
+        do, oldest = self._do, self.kept.pop(0)
+        operation = do.save(strategy, checkpoint, role="beside deletion", meanwhile=lambda _over: do.delete_own(oldest))
+        self.kept.append(checkpoint)
+        do.finish_delete([oldest])
+        if not operation:
+            return None
+        return Retention(
+            kept=self._retain,
+            delete_seconds=tuple(self._deletes),
+            save_seconds=self.usual_seconds,
+            save_while_deleting_seconds=operation.seconds,
+        )

@@ -1,0 +1,87 @@
+"""What a strategy of saving is: when the job may go on, when it may change its state, and who commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast
+
+from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry, SaveTiming
+from pytest_ckpt.facts.targets import CheckpointRef
+from pytest_ckpt.support.references import load
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.engines.protocol import Clock, Engine
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.targets.protocol import Store
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """A save that this rank has ended: when what was reached, this rank's files, and what made them durable.
+
+    ``durability`` is None on a rank that took no part, ``commit`` on all ranks but 0.
+    """
+
+    timing: SaveTiming
+    entries: tuple[Entry, ...] = ()
+    durability: DurabilityProof | None = None
+    commit: CommitProof | None = None
+
+
+class Pending(Protocol):
+    """A save that may still go on."""
+
+    def poll(self) -> Saved | None:
+        """Return what came of it; None while it goes on. Raises what the save met."""
+
+    def wait(self) -> Saved:
+        """Wait for its end and return what came of it. Raises what the save met."""
+
+
+class Strategy(Protocol):
+    """Saves what its ``engine`` holds; made by all ranks together, before their first save."""
+
+    engine: Engine
+
+    def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
+        """Save a checkpoint, called by all ranks together; return when the job may go on.
+
+        A rank that does not take part writes nothing and waits with the others.
+        """
+
+    def may_change_state(self, pending: Pending) -> bool:
+        """Return whether the job may change what is being saved."""
+
+    def release(self) -> None:
+        """Wait for what still goes on, and let go of threads and copies."""
+
+
+class MakeStrategy(Protocol):
+    """Makes a strategy, on all ranks together."""
+
+    def __call__(self, *, engine: Engine, store: Store, group: Group, activity: Activity) -> Strategy:
+        """Return it; no byte is written yet."""
+
+
+def strategy_of(reference: str) -> MakeStrategy:
+    """Return what makes the strategy that ``module:name`` refers to; it is imported only now."""
+    return cast("MakeStrategy", load(reference))
+
+
+def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) -> Saved:
+    """Write this rank's files of a checkpoint and make them durable; an engine may have committed, too."""
+    draft = store.begin(ref, clock)
+    commit = engine.save(draft, clock)
+    entries, durability = draft.seal()
+    timing = SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases)
+    return Saved(timing=timing, entries=tuple(entries), durability=durability, commit=commit)
+
+
+def all_have_written(group: Group, store: Store, entries: Sequence[Entry]) -> list[Entry]:
+    """Wait until all ranks have written; return the entries of all on rank 0, where the store asks for them."""
+    if store.wants_entries:
+        return [entry for of_rank in group.gather(tuple(entries)) for entry in of_rank]
+    group.wait()
+    return []

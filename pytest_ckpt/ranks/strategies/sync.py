@@ -1,0 +1,73 @@
+"""Strategy ``sync``: everybody stops until all bytes are durable and rank 0 has committed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.proofs import SaveTiming
+from pytest_ckpt.facts.targets import CheckpointRef
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.strategies.protocol import Pending, Saved, all_have_written, write_files
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.targets.protocol import Store
+
+
+class SyncStrategy:
+    """Holds nothing of its own: every save is over when it returns."""
+
+    def __init__(self, *, engine: Engine, store: Store, group: Group, activity: Activity) -> None:
+        self.engine = engine
+        self._store, self._group, self._activity = store, group, activity
+
+    def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
+        """Write, wait for all ranks, commit on rank 0."""
+        clock = Clock(activity=self._activity)
+        saved = Saved(timing=SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases))
+        start = time.perf_counter()
+        if takes_part:
+            saved = write_files(self.engine, self._store, ref, clock)
+        stored = time.perf_counter() - start
+        entries = all_have_written(self._group, self._store, saved.entries)
+        commit_start = time.perf_counter()
+        commit = saved.commit
+        if self._group.rank == 0 and commit is None:
+            commit = self._store.commit(ref, entries, clock)
+        end = time.perf_counter()
+        clock.phases["commit"] = end - commit_start
+        timing = replace(
+            saved.timing,
+            returned=end - start,
+            staged=end - start,
+            stored=stored,
+            committed=end - start if self._group.rank == 0 else None,
+            stored_bytes=sum(entry.bytes for entry in saved.entries),
+        )
+        return Done(replace(saved, timing=timing, commit=commit))
+
+    def may_change_state(self, pending: Pending) -> bool:
+        """Return True: nothing goes on."""
+        return pending.poll() is not None
+
+    def release(self) -> None:
+        """Nothing goes on."""
+
+
+class Done:
+    """A save that is over."""
+
+    def __init__(self, saved: Saved) -> None:
+        self._saved = saved
+
+    def poll(self) -> Saved:
+        """Return what came of it."""
+        return self._saved
+
+    def wait(self) -> Saved:
+        """Return what came of it."""
+        return self._saved

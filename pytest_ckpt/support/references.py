@@ -1,0 +1,12 @@
+"""Code by its name: ``module:function``, imported only in the process that uses it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def load(reference: str) -> Any:
+    """Return what ``module:name`` names. Raises ImportError or AttributeError when there is nothing of that name."""
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)

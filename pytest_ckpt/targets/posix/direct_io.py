@@ -1,0 +1,87 @@
+"""Requests around the client's page cache, and through it where a target refuses that."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ckpt.targets.protocol import Buffer, Phases
+
+BLOCK_BYTES = 4096
+
+# What file systems answer to a direct open, or to a direct request that is not aligned as they want it.
+NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP)
+
+
+@dataclass(slots=True)
+class DirectWay:
+    """Whether a target takes direct requests. What it ``refused`` once is not tried again with other files."""
+
+    refused: str = ""
+
+    @property
+    def words(self) -> str:
+        """The way of requests, for the report."""
+        return f"no: {self.refused}" if self.refused else "O_DIRECT, around the client's page cache"
+
+
+class DirectFile:
+    """A file that is open: direct, or not since the target refused it."""
+
+    def __init__(self, path: Path, flags: int, way: DirectWay, phases: Phases) -> None:
+        self._way = way
+        self._phases = phases
+        self.direct = not way.refused
+        if self.direct:
+            try:
+                self.descriptor = os.open(path, flags | os.O_DIRECT, 0o600)
+                return
+            except OSError as error:
+                if error.errno not in NOT_DIRECT:
+                    raise
+                way.refused = f"the target refuses O_DIRECT: {error.strerror}"
+                self.direct = False
+                # Some file systems have made the file before they refuse.
+                flags &= ~os.O_EXCL
+        self.descriptor = os.open(path, flags, 0o600)
+
+    @property
+    def way(self) -> str:
+        """How requests pass the client's page cache."""
+        return self._way.words
+
+    def transfer(self, call: Callable[[int, memoryview, int], int], data: Buffer, offset: int, wanted: int) -> int:
+        """Go on until ``wanted`` bytes are written or read, or the file ends; return how many were.
+
+        Leave the direct way where the target refuses it.
+        """
+        view, done = memoryview(data).cast("B"), 0
+        while done < wanted:
+            # Another thread's request may leave the direct way while this one is refused.
+            was_direct = self.direct
+            try:
+                step = call(self.descriptor, view[done:], offset + done)
+            except OSError as error:
+                if error.errno not in NOT_DIRECT or not was_direct:
+                    raise
+                self._leave_direct(f"the target refuses a direct request: {error.strerror}")
+                continue
+            if not step:
+                break
+            done += step
+            self._phases.moved(step)
+            if done % BLOCK_BYTES and self.direct and done < wanted:
+                # The rest is no longer aligned.
+                self._leave_direct("the target ended a direct request inside a block")
+        return done
+
+    def _leave_direct(self, why: str) -> None:
+        import fcntl  # noqa: PLC0415 - rare
+
+        self._way.refused = why
+        flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(self.descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+        self.direct = False

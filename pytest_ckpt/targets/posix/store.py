@@ -1,0 +1,167 @@
+"""A run's area on a mounted file system, attached.
+
+A subject has a folder, a checkpoint a folder in it, which has another name until rank 0 renames it: that commits. What
+is durable before that: every file, by its fsync, and on every rank the folder; then the subject's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Literal, cast
+
+from pytest_ckpt.facts.proofs import CommitProof, Entry
+from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
+from pytest_ckpt.sizing.near_full import Volume
+from pytest_ckpt.targets.posix.ballast import PosixBallast
+from pytest_ckpt.targets.posix.direct_io import DirectWay
+from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, sync_folder, unlink
+from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
+from pytest_ckpt.targets.posix.page_cache import drop_all
+from pytest_ckpt.targets.posix.source import PosixCommitted
+from pytest_ckpt.targets.posix.volume import volume_of
+from pytest_ckpt.targets.protocol import Phases, Resident
+
+CAPABILITIES: frozenset[Capability] = frozenset(
+    {"paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount"}
+)
+
+
+def open_store(area: AreaRef) -> PosixStore:
+    """Attach to an area."""
+    return PosixStore(Path(area.location))
+
+
+class PosixStore:
+    """The folder of a run."""
+
+    capabilities = CAPABILITIES
+    wants_entries = False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._way = DirectWay()
+
+    def is_reachable(self) -> bool:
+        """Return whether the folder is there for this process."""
+        return self._folder.is_dir()
+
+    def prepare(self, subject: str) -> None:
+        """Make the subject's folder, which another rank may have made."""
+        make_folder(self._folder / subject)
+
+    def begin(self, ref: CheckpointRef, phases: Phases) -> PosixDraft:
+        """Make the checkpoint's folder under its first name, which another rank may have made."""
+
+        def publish(entries: Sequence[Entry]) -> CommitProof:
+            return self.commit(ref, entries, phases)
+
+        return PosixDraft(self._partial(ref), self._way, phases, publish)
+
+    def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
+        """Rename the checkpoint's folder and make its name durable; which files are in it is not asked."""
+        final = self._final(ref)
+        with phases.phase("commit", final.name):
+            self._partial(ref).rename(final)
+            sync_folder(final.parent)
+        return CommitProof(method="rename", folders_attempted=1, folders_returned=1)
+
+    def is_committed(self, ref: CheckpointRef) -> bool:
+        """Return whether the folder has its final name, and none the first."""
+        return self._final(ref).is_dir() and not self._partial(ref).exists()
+
+    def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
+        """Write a file beside its place, make it durable, and move it there in one step."""
+        place, made = self._folder / name, self._folder / f".{name}.{os.getpid()}"
+        with made.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            if when == "always":
+                made.replace(place)
+            else:
+                place.hardlink_to(made)
+                made.unlink()
+        except FileExistsError:
+            made.unlink()
+            return False
+        sync_folder(self._folder)
+        return True
+
+    def committed(self, subject: str) -> Sequence[int]:
+        """Return the numbers of the subject's folders with a final name."""
+        names = (entry.name for entry in (self._folder / subject).iterdir())
+        return sorted(number for number in map(checkpoint_number, names) if number is not None)
+
+    def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
+        """Return the folder under its final name; whether it is there shows when a file of it is opened."""
+        return PosixCommitted(self._final(ref), self._way, phases)
+
+    def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
+        """Remove this rank's files, through no symbolic link."""
+        try:
+            unlink(self._final(ref), names)
+        except FileNotFoundError:
+            if self._final(ref).exists():
+                raise
+            unlink(self._partial(ref), names)
+
+    def finish_delete(self, ref: CheckpointRef) -> None:
+        """Remove the empty folder."""
+        try:
+            self._final(ref).rmdir()
+        except FileNotFoundError:
+            self._partial(ref).rmdir()
+
+    def clear(self, subject: str) -> None:
+        """Remove the subject's empty folder."""
+        (self._folder / subject).rmdir()
+
+    def find_gauge(self, subject: str) -> str | None:
+        """Find a call that tells the truth about the page cache, by a file that is written and read."""
+        from pytest_ckpt.targets.posix.residency import find_gauge  # noqa: PLC0415 - needs numpy
+
+        return find_gauge(self._folder / subject)
+
+    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
+        """Count the pages of files that this host's page cache holds."""
+        from pytest_ckpt.targets.posix.residency import Gauge, resident_bytes  # noqa: PLC0415 - needs numpy
+
+        counts = [resident_bytes(self._final(ref) / name, cast("Gauge", gauge)) for name in names]
+        return Resident(resident_bytes=sum(c[0] for c in counts), bytes=sum(c[1] for c in counts))
+
+    def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
+        """Advise the page cache to drop files."""
+        from pytest_ckpt.targets.posix.residency import evict  # noqa: PLC0415 - needs numpy
+
+        evict(self._final(ref) / name for name in names)
+        return "posix_fadvise(DONTNEED) on every file after its fsync"
+
+    def drop_cache(self) -> str | None:
+        """Empty this host's page cache."""
+        return drop_all()
+
+    def close(self) -> None:
+        """Nothing is kept open between calls."""
+
+    def volume(self, subject: str) -> Volume:
+        """Return the volume that the subject's folder is on."""
+        return volume_of(self._folder / subject)
+
+    def create_ballast(self, subject: str, name: str) -> PosixBallast:
+        """Begin a file in the subject's folder."""
+        return PosixBallast(self._folder / subject / name)
+
+    def delete_ballast(self, subject: str, name: str) -> None:
+        """Remove it."""
+        with contextlib.suppress(FileNotFoundError):
+            (self._folder / subject / name).unlink()
+
+    def _final(self, ref: CheckpointRef) -> Path:
+        return self._folder / ref.subject / checkpoint_name(ref.number)
+
+    def _partial(self, ref: CheckpointRef) -> Path:
+        return self._folder / ref.subject / partial_name(ref.number)

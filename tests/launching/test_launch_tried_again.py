@@ -1,0 +1,64 @@
+"""A launcher that fails before any rank has reported is tried again, and it is said; one that fails later is not."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.front_door import TINY, FrontDoor
+
+
+@pytest.fixture
+def launcher(door: FrontDoor) -> str:
+    """A launcher that does what the file ``plan`` says, a word a launch: start the ranks, or fail instead."""
+    program = door.home / "launch"
+    # Not by its first line: that cannot name a Python whose path holds a space.
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(program))}.py "$@"\n')
+    program.chmod(0o755)
+    program.with_suffix(".py").write_text(
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "mpiexec = os.path.join(os.path.dirname(sys.executable), 'mpiexec')\n"
+        "if sys.argv[1:] == ['--version']:\n    os.execv(mpiexec, [mpiexec, '--version'])\n"
+        "plan = Path(__file__).with_name('plan')\n"
+        "word, _, rest = plan.read_text().partition(' ')\n"
+        "plan.write_text(rest)\n"
+        "if word == 'fail':\n"
+        "    print('no daemon answers', file=sys.stderr)\n    raise SystemExit(213)\n"
+        "os.execv(mpiexec, [mpiexec, *sys.argv[1:]])\n"
+    )
+    return f"--ckpt-launcher={shlex.quote(str(program))}"
+
+
+def tries(report: Path, launch: str) -> tuple[int, int]:
+    ended = json.loads((report / "launches" / launch / "exit.json").read_text())
+    return ended["exit_code"], ended["tries"]
+
+
+def test_a_launch_that_did_not_start_is_tried_again_and_that_is_said(door: FrontDoor, launcher: str) -> None:
+    (door.home / "plan").write_text("fail start fail fail start")
+    run = door.run(*TINY, "--ckpt-engine=stream", launcher)
+    assert run.code == 0, run.text
+    assert set(run.outcomes().values()) == {"met"}
+    assert (tries(run.report, "probe"), tries(run.report, "1")) == ((0, 2), (0, 3))
+    assert run.launches == ["1"]
+    assert run.text.count("The launcher ended before any rank started (exit code 213: no daemon answers)") == 2
+    assert (run.report / "launches/1/launcher.log").read_text().count("trying again") == 2
+
+
+def test_a_launcher_that_never_starts_anything_fails_the_launch_after_three_tries(
+    door: FrontDoor, launcher: str
+) -> None:
+    (door.home / "plan").write_text("start fail fail fail start")
+    run = door.run(*TINY, "--ckpt-engine=stream", launcher)
+    assert run.code == 8, run.text
+    assert set(run.outcomes().values()) == {"not run"}
+    failure = run.measurement()["failure"]
+    assert (failure["kind"], failure["rank"]) == ("launch", None)
+    assert failure["message"] == "exit code 213: no daemon answers (tried 3 times)"
+    assert tries(run.report, "1") == (213, 3)
+    assert (door.home / "plan").read_text() == "start"

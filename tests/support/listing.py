@@ -1,0 +1,26 @@
+"""A plugin that writes what the collected tests hold to the file named by ``CKPT_TESTS_HOLD``: markers, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "CKPT_TESTS_HOLD"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Write {test: {kind of thing: names}}."""
+    held = {item.nodeid: _held(item) for item in session.items}
+    Path(os.environ[VARIABLE]).write_text(json.dumps(held))
+
+
+def _held(item: pytest.Item) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for marker in item.iter_markers("covers"):
+        for kind, names in marker.kwargs.items():
+            found.setdefault(kind, []).extend(names)
+    return found

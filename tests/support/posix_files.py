@@ -1,0 +1,26 @@
+"""Saves into and loads from a folder through the store's own classes, for tests of engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_ckpt.facts.proofs import CommitProof
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.targets.posix.direct_io import DirectWay
+from pytest_ckpt.targets.posix.draft import PosixDraft
+from pytest_ckpt.targets.posix.source import PosixCommitted
+
+
+def clock_of(activity: Activity | None = None) -> Clock:
+    return Clock(activity=activity or Activity())
+
+
+def draft_in(folder: Path, clock: Clock | None = None, way: DirectWay | None = None) -> PosixDraft:
+    """Return a draft whose files go into the folder."""
+    return PosixDraft(folder, way or DirectWay(), clock or clock_of(), lambda _: CommitProof(method="rename"))
+
+
+def committed_in(folder: Path, clock: Clock | None = None, way: DirectWay | None = None) -> PosixCommitted:
+    """Return the folder as a committed checkpoint."""
+    return PosixCommitted(folder, way or DirectWay(), clock or clock_of())

@@ -1,0 +1,46 @@
+"""Plain ``pytest`` leaves out what takes long, and nothing else: it has a test for each row of these tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pytest_ckpt.cli.main import COMMANDS
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from tests.support import CHECKOUT
+from tests.support.listing import VARIABLE
+from tests.support.matrix import KINDS
+
+ALL_OF = {"requirements": set(REQUIREMENTS), "commands": set(COMMANDS), "faults": set(KINDS)}
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory):
+    """{test of the fast set: what it is marked to hold}."""
+    file = tmp_path_factory.mktemp("held") / "held.json"
+    words = ["--collect-only", "-q", "-p", "tests.support.listing", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=CHECKOUT,
+        env={**os.environ, VARIABLE: str(file)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    return json.loads(file.read_text())
+
+
+@pytest.mark.parametrize("kind", ALL_OF)
+def test_the_fast_set_has_a_test_for_each(held, kind):
+    found = {name for holds in held.values() for name in holds.get(kind, ())}
+    assert found - ALL_OF[kind] == set(), "marked to be covered, and there is no such thing"
+    assert ALL_OF[kind] - found == set(), "no test of the fast set is marked to cover it"
+
+
+def test_the_fast_set_goes_through_the_front_door(held):
+    assert any(test.startswith("tests/front_door/test_run_that_meets.py::") for test in held)
