@@ -156,6 +156,8 @@ class Plugins(LaunchHooks):
         found = []
         for plugin, said in self._ask(hook):
             with _checks(plugin, hook):
+                if isinstance(said, EngineSpec):
+                    raise ValueError(f"engine {said.name} was returned alone, and a list of engines is expected")
                 found += [read_spec(one, f"plugin {plugin.label}") for one in _listed(said, "engines")]
         return found
 

@@ -46,7 +46,7 @@ class DumpEngine:
 
     def load(self, committed, step, clock):
         for name in self._names:
-            source = committed.file(name)
+            source = committed.source(name)
             self._loaded[name] = bytearray(source.size)
             with clock.phase("read", name):
                 source.read_into(0, self._loaded[name])
