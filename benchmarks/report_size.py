@@ -135,7 +135,7 @@ def main() -> None:
         "ckpt_engine": "stream",
     }
     settings = resolve(said, {})
-    plan = plan_run(settings, file_system="nfs", is_local=False)
+    plan = plan_run(settings, None)
     assert not plan.checkpoints[0].not_run, plan.checkpoints[0].not_run
     rows = [one_run(settings, plan, asked.operations, seed, pdf=asked.pdf) for seed in range(asked.runs)]
     print(f"{asked.ranks} ranks, {2 * asked.operations} operations, made up; median of {asked.runs} runs")

@@ -1,7 +1,8 @@
 """What plugins of vendors give and get: the one door to the records that their hooks speak of. Pure.
 
 `EngineSpec`, `ExtraRequirement` and `Section` are what a plugin makes; `Decision` is what its judges return;
-`Measurement` with its `Operation`, `ClusterLimits` and `Settings` are what it is shown.
+`Measurement` with its `Operation`, `ClusterLimits` and `Settings` are what it is shown. `TargetSpec` is a kind of
+target that it brings; its code follows the protocols of `pytest_ckpt.targets.protocol`.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from typing import Any, get_args
 from pytest_ckpt.facts.engines import EngineSpec, MemoryRule
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.targets import AreaRef, Capacity, CheckpointRef, TargetFacts, TargetSpec
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging.decision import Decision
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.limits import ClusterLimits
 
 __all__ = [
-    "ClusterLimits", "Decision", "EngineSpec", "ExtraRequirement", "Measurement", "MemoryRule", "Operation",
-    "PluginFacts", "Section", "Settings", "in_words", "read_facts", "read_requirement", "read_section",
+    "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "Decision", "EngineSpec", "ExtraRequirement",
+    "Measurement", "MemoryRule", "Operation", "PluginFacts", "Section", "Settings", "TargetFacts", "TargetSpec",
+    "in_words", "read_facts", "read_requirement", "read_section",
 ]  # fmt: skip
 
 _ID = re.compile(r"[A-Z][A-Z0-9-]*")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -134,6 +135,60 @@ def test_judging_needs_neither_ranks_nor_targets_nor_checks():
             assert not {room_of(other) for other in own(imported(tree, path))} & {"conformance", "ranks", "targets"}
 
 
+# What opens, makes, changes or asks about a file by its name; of a path or of os, shutil, tempfile, io or mmap.
+BY_NAME = {
+    "open", "mkdir", "makedirs", "rmdir", "unlink", "remove", "rename", "replace", "stat", "lstat", "statvfs",
+    "scandir", "iterdir", "listdir", "glob", "rglob", "exists", "is_dir", "is_file", "read_bytes", "write_bytes",
+    "write_text", "read_text", "truncate", "symlink_to", "hardlink_to", "touch", "rmtree", "mkdtemp", "fsync",
+    "fallocate", "posix_fadvise", "pwrite", "preadv", "FileIO",
+}  # fmt: skip
+# Methods of that name that are no file's: a store's, a text's, and those of records.
+NOT_FILES = {("open", "store"), ("open", "self._store"), ("replace", "dataclasses"), ("replace", "name")}
+
+
+def calls_by_name(tree):
+    """Yield (the call, what it is called on, its first argument) of everything that may touch a file by its name."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Attribute) and node.func.attr in BY_NAME:
+            yield node.func.attr, ast.unparse(node.func.value), ast.unparse(node.args[0]) if node.args else ""
+        elif isinstance(node.func, ast.Name) and node.func.id in {"open", "FileIO"}:
+            yield node.func.id, "", ast.unparse(node.args[0]) if node.args else ""
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.parts[0] == "ranks"], ids=str)
+def test_ranks_touch_no_file_but_those_of_the_kernel(path):
+    """What is on the target is reached through a store; a rank reads its own host in /proc and /sys."""
+    touched = [
+        (call, on, argument)
+        for call, on, argument in calls_by_name(MODULES[path])
+        if (call, on) not in NOT_FILES and not re.search(r"Path\('/(proc|sys)/|Path\((limit|used)\)", on)
+    ]
+    assert not touched, f"{path} names files: {touched}"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.parts[0] not in {"targets", "conformance"}], ids=str)
+def test_no_module_builds_a_path_of_the_target(path):
+    """The place of an area is joined with names, and given to Path, in the target's own room alone."""
+    built = [
+        ast.unparse(node)
+        for node in ast.walk(MODULES[path])
+        if (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and is_place(node.left))
+        or (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"Path", "join", "open"}
+            and any(is_place(argument) for argument in node.args))
+    ]  # fmt: skip
+    assert not built, f"{path} builds paths of the target: {built}"
+    names = {name for name in imported(MODULES[path], path) if name.startswith("pytest_ckpt.targets.")}
+    if path.parts[0] == "ranks":
+        assert names <= {"pytest_ckpt.targets.protocol"}, "ranks know targets by their protocol alone"
+
+
+def is_place(node):
+    """Whether an expression is where an area or a target is."""
+    return any(isinstance(part, ast.Attribute) and part.attr == "location" for part in ast.walk(node))
+
+
 def test_nothing_but_the_faces_knows_the_suites():
     for path, tree in MODULES.items():
         assert not any(name.startswith(("suites", "pytest_ckpt.suites")) for name in imported(tree, path)), path
@@ -147,5 +202,5 @@ def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
         if path not in seen:
             seen.add(path)
             left.extend(own(imported(MODULES[path], path, at_import_time=True)))
-    allowed = {"plugin/session_hooks", "plugin/stash", "facts/options"}
+    allowed = {"plugin/session_hooks", "plugin/stash", "facts/options", "facts/engines"}
     assert {p.with_suffix("").as_posix() for p in seen} <= allowed

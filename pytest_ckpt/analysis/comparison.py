@@ -10,7 +10,7 @@ from pytest_ckpt.analysis.statistics import FEWEST, ratio_of_medians
 
 SCHEMA = "pytest-ckpt/diff/1"
 # What differs between any two runs and says nothing about them.
-_PASSING = frozenset({"free_bytes", "memory_available_bytes", "ranks"})
+_PASSING = frozenset({"capacity.free_bytes", "capacity.used_bytes", "memory_available_bytes", "ranks"})
 _KINDS = ("save", "load")
 
 
@@ -58,7 +58,8 @@ def _numbers(table: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
-    found = {f"target {n}": v for n, v in (environment.get("target") or {}).items() if n not in _PASSING}
+    target = dict(_flat(environment.get("target") or {}))
+    found = {f"target {n}": v for n, v in target.items() if n not in _PASSING}
     found["launcher"] = environment.get("launcher")
     for host in environment.get("hosts") or ():
         found |= {f"{host['host']} {n}": v for n, v in host.items() if n not in _PASSING and n != "host"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.engines import find_engines
@@ -29,15 +28,15 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
 
     settings = resolve(said_of(asked), {}, engines=find_engines())
-    file_system, is_local = None, None
+    target = None
     if settings.target:
         from pytest_ckpt.config.gate_files import settle  # noqa: PLC0415
-        from pytest_ckpt.targets.posix.mounts import mount_of  # noqa: PLC0415
+        from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
+        from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of  # noqa: PLC0415
 
-        mount = mount_of(Path(settings.target).expanduser().absolute())
-        file_system, is_local = mount.file_system, mount.is_local
-        settings, _ = settle(settings, file_system, is_local=is_local)
-    plan = plan_run(settings, file_system=file_system, is_local=is_local)
+        target = make_target(spec_of(settings.target, known_targets()), settings.target).describe()
+        settings, _ = settle(settings, target.gate_kind, offered(REQUIREMENTS, target.capabilities))
+    plan = plan_run(settings, target)
     if asked.json:
         print(json.dumps(plan.to_plain(ranks=asked.ranks), indent=None if asked.ranks else 1))
     else:

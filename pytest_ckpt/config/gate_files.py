@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
-from pytest_ckpt.judging.gates import BUILT_IN, Gates, gates_for, read_gates
+from pytest_ckpt.judging.gates import BUILT_IN, Gates, read_gates
 from pytest_ckpt.judging.grading import chosen_suites
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, read_waivers
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def settle(
-    settings: Settings, file_system: str, *, is_local: bool, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+    settings: Settings, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[Settings, Gates]:
-    """Return the gates of a run on a file system, and its settings with the suites that they choose for ``auto``."""
-    gates = load_gates(settings.gates, file_system, is_local=is_local, catalogue=catalogue)
+    """Return the gates of a run on such a target, and its settings with the suites that they choose for ``auto``."""
+    gates = load_gates(settings.gates, gate_kind, catalogue)
     return dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue)), gates
 
 
@@ -47,15 +47,14 @@ def built_in(name: str) -> Gates:
     return read_gates((resources.folder("templates") / "gates" / f"{name}.toml").read_text(), known_names())
 
 
-def load_gates(
-    word: str, file_system: str, *, is_local: bool, catalogue: Mapping[str, Requirement] = REQUIREMENTS
-) -> Gates:
+def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> Gates:
     """Return the table that ``--ckpt-gates`` names: auto, one that ships, or a file. Raises UsageError.
 
-    A file may name the requirements of plugins too; ``catalogue`` has them.
+    ``auto`` is the table of the target's ``gate_kind``. A file may name the requirements of plugins too; ``catalogue``
+    has them.
     """
     if word == "auto":
-        return built_in(gates_for(file_system, is_local=is_local))
+        return built_in(gate_kind)
     if word in BUILT_IN:
         return built_in(word)
     path = Path(word).expanduser()

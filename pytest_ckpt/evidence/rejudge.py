@@ -21,8 +21,9 @@ from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import extended, recorded
+from pytest_ckpt.judging.catalogue import extended, offered, recorded
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import (
     EXIT_INCOMPLETE,
@@ -108,18 +109,16 @@ def _judge(
     folder: Path, report: Mapping[str, Any], command_line: Mapping[str, str | None], *, as_recorded: bool
 ) -> dict[str, Any]:
     extras = recorded(report.get("catalogue") or ())
-    catalogue = extended(extras)
     settings = _settings(report, command_line)
-    target = report["environment"]["target"]
+    target = _fitting(TargetFacts, report["environment"]["target"])
+    catalogue = offered(extended(extras), target.capabilities)
     said = command_line.get("ckpt_gates")
-    gates = (
-        load_gates(said, target["file_system"], is_local=target["local"], catalogue=catalogue)
-        if said
-        else _fitting(Gates, report["gates"])
-    )
+    gates = load_gates(said, target.gate_kind, catalogue) if said else _fitting(Gates, report["gates"])
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
-    plan = plan_run(settings, file_system=target["file_system"], is_local=target["local"])
+    plan = plan_run(settings, target)
     measurements = read_measurements(folder, plan)
+    if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
+        raise _not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
     observations = _read_observations(folder)
     facts = _Facts(
         plan=plan,

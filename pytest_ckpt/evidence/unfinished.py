@@ -12,7 +12,9 @@ from typing import Any
 
 from pytest_ckpt.evidence.cross_check import SESSION
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST
+from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import ALL_MET, EXIT_INCOMPLETE, known_subjects
@@ -35,7 +37,7 @@ def begun_report(session: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises LookupError or TypeError for a file that no run writes.
     """
-    folders = [session["target_folder"], *filter(None, [session["small_folder"]])]
+    areas = [from_plain(AreaRef, area) for area in (session["area"], session["small"]) if area]
     return {
         "run": {
             "id": session["run_id"],
@@ -54,10 +56,12 @@ def begun_report(session: Mapping[str, Any]) -> dict[str, Any]:
         "environment": session["environment"],
         "system": session["system"],
         "stages": {},
-        "left_behind": [
-            f"{f}; when the run's processes are gone, remove it: rm -r -- {shlex.quote(f)}" for f in folders
-        ],
+        "left_behind": [f"{area.location}; when the run's processes are gone, remove it{_how(area)}" for area in areas],
     }
+
+
+def _how(area: AreaRef) -> str:
+    return "" if area.scheme else f": rm -r -- {shlex.quote(area.location)}"
 
 
 def decidable(

@@ -13,7 +13,7 @@ Record = TypeVar("Record")
 
 
 def to_plain(record: Any) -> Any:
-    """Turn records, tuples and mappings into plain JSON types (subclasses of str, int and float become the base).
+    """Turn records, tuples, sets and mappings into plain JSON types (subclasses of str, int, float become these).
 
     A record whose class has ``from_text`` becomes its text.
     """
@@ -25,6 +25,8 @@ def to_plain(record: Any) -> Any:
         return {str(key): to_plain(value) for key, value in record.items()}
     if isinstance(record, list | tuple):
         return [to_plain(value) for value in record]
+    if isinstance(record, frozenset):
+        return sorted(to_plain(value) for value in record)
     if record is None or isinstance(record, bool):
         return record
     if isinstance(record, int):
@@ -57,6 +59,8 @@ def _value(hint: Any, value: Any) -> Any:
         return _value(next(a for a in args if a is not types.NoneType), value)
     if origin is tuple:
         return tuple(_value(args[0], item) for item in value)
+    if origin is frozenset:
+        return frozenset(_value(args[0], item) for item in value)
     if hasattr(hint, "from_text"):
         return hint.from_text(value)
     if dataclasses.is_dataclass(hint):
@@ -88,6 +92,9 @@ def _misfits(hint: Any, value: Any, place: str) -> Iterator[str]:
     elif origin is tuple and isinstance(value, tuple):
         for number, item in enumerate(value):
             yield from _misfits(args[0], item, f"{place}[{number}]")
+    elif origin is frozenset and isinstance(value, frozenset):
+        for item in value:
+            yield from _misfits(args[0], item, place)
     elif origin is dict and isinstance(value, dict):
         for name, item in value.items():
             yield from _misfits(args[1], item, f"{place}.{name}")

@@ -95,7 +95,7 @@ class HostFacts:
     kernel: str
     os: str
     python: str
-    target_is_folder: bool
+    target_is_reached: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

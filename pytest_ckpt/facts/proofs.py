@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+Observer = Literal["store", "counted calls", "declared by the library", "unseen"]
+CommitMethod = Literal["rename", "marker", "copy", "engine"]
 FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign", "short", "unreadable"]
 
 
@@ -25,7 +27,8 @@ class CacheFacts:
 
     ``gauge`` is the call that counted resident pages; empty when a file that had just been read showed no
     resident page with any gauge, so that residency cannot be known. ``resident_fraction`` is the largest over the
-    loads, None when it could not be measured.
+    loads, None when it could not be measured. ``is_declared_cold`` says that nothing was counted since the target
+    declares that its clients keep no cache of what they read.
     """
 
     required: bool
@@ -35,6 +38,7 @@ class CacheFacts:
     gauge: str
     resident_fraction: float | None
     detail: str = ""
+    is_declared_cold: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +68,10 @@ class Integrity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durability:
-    """Calls that were made and returned without error, counted over all ranks and saves."""
+    """Calls that were made and returned without error, counted over all ranks and saves.
+
+    ``observed`` is the weakest of what their proofs rest on, ``commit_methods`` are the ways of their commits.
+    """
 
     files: int
     files_synced: int
@@ -72,6 +79,8 @@ class Durability:
     directories_synced: int
     saves: int
     commits: int
+    observed: Observer = "store"
+    commit_methods: tuple[CommitMethod, ...] = ("rename",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,14 +105,14 @@ class DurabilityProof:
     files_returned: int
     folders_attempted: int
     folders_returned: int
-    observed: Literal["store", "counted calls", "declared by the library", "unseen"] = "store"
+    observed: Observer = "store"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitProof:
     """How a checkpoint was committed, with its durable calls, counted before they were made and as they returned."""
 
-    method: Literal["rename", "marker", "copy", "engine"]
+    method: CommitMethod
     folders_attempted: int = 0
     folders_returned: int = 0
 

@@ -14,6 +14,11 @@ Capability = Literal[
     "volume",  # used and free space are known, and may be filled
     "second mount",  # another mount of the same storage on this host is a client of its own
 ]
+MOUNTED: frozenset[Capability] = frozenset(
+    ("paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount")
+)
+"""What a mounted file system is taken to offer; whether it keeps its promises is what the checks of it find out."""
+
 Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance"]
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
@@ -52,9 +57,10 @@ class AreaRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """Space of a target in bytes; what is kept for root is not free."""
+    """Space of a target in bytes, as df shows it: what is kept for root is neither used nor free."""
 
     total_bytes: int
+    used_bytes: int
     free_bytes: int
 
 
@@ -63,36 +69,50 @@ class TargetFacts:
     """What a target is, as its check found it before a run.
 
     ``kind`` is its file system or protocol; ``gate_kind`` names the table of gates that ``auto`` stands for;
-    ``is_local`` says that only this host can write to it; ``capacity`` is None where space has no known end.
-    ``source``, ``mount_point`` and ``options`` are empty where there is no mount.
+    ``is_local`` says that only this host can write to it, None that nobody knows; ``capacity`` is None where space has
+    no known end. Without "page cache" in ``capabilities`` the target declares that its clients keep no cache of what
+    they read. ``source``, ``mount_point`` and ``options`` are empty where there is no mount. ``plugin`` is who brought
+    a target that is none of ours: nothing is certified with it.
     """
 
     location: str
     kind: str
     gate_kind: str
-    is_local: bool
+    is_local: bool | None
     capacity: Capacity | None
     capabilities: frozenset[Capability]
     source: str = ""
     mount_point: str = ""
     options: str = ""
+    plugin: str = ""
+
+    @property
+    def description(self) -> str:
+        """What it is in a sentence: "a nfs4 file system"."""
+        return f"a {self.kind} file system" if "paths" in self.capabilities else f"a target of the kind {self.kind}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetSpec:
     """A kind of target: one row. ``scheme`` is what stands before ``://``; empty for a path.
 
-    ``make`` is ``module:function``, a function of the location that returns a Target, imported in the controller only.
+    ``make`` is ``module:function``, a function of the location (what stands behind ``://``) that returns a Target,
+    imported in the controller only. ``plugin`` is who brought it, empty for ours.
     """
 
     scheme: str
     help: str
     make: str
+    plugin: str = ""
 
 
 TARGETS: dict[str, TargetSpec] = {
     spec.scheme: spec
     for spec in (
-        TargetSpec(scheme="", help="a folder on a mounted file system", make="pytest_ckpt.targets.posix:target"),
+        TargetSpec(
+            scheme="",
+            help="a folder on a mounted file system",
+            make="pytest_ckpt.targets.posix.target:target",
+        ),
     )
 }

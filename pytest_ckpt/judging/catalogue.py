@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pytest_ckpt.analysis import steadiness
 from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.judging import (
     endurance,
     interference,
@@ -212,9 +213,17 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             source="our proposal: at 80 % full at least 90 %, at 90 % at least 80 % of the rate on the empty volume",
             suite="endurance",
             is_asked=lambda settings: settings.asks_endurance,
+            needs=frozenset(("volume",)),
         ),
         *(
-            Requirement(id=b.id, title=b.title, severity=b.severity, source=b.source, suite="conformance")
+            Requirement(
+                id=b.id,
+                title=b.title,
+                severity=b.severity,
+                source=b.source,
+                suite="conformance",
+                needs=frozenset(("paths",)),
+            )
             for b in BEHAVIOURS
         ),
     )
@@ -224,6 +233,11 @@ REQUIREMENTS: Mapping[str, Requirement] = {
 def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
     """Return the catalogue of a run with the requirements of plugins; none can take the place of one of ours."""
     return {**REQUIREMENTS, **{r.id: r for r in extras if r.id not in REQUIREMENTS}}
+
+
+def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capability]) -> Mapping[str, Requirement]:
+    """Return what can be asked of a target: what it cannot do is neither failed nor "not run" there."""
+    return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 
 def row(requirement: Requirement) -> dict[str, Any]:

@@ -18,14 +18,6 @@ GateKind = Literal["required", "advisory", "where given", "off"]
 """``where given``: required in a run that was given what it needs (a second client, a power cut), else left out."""
 
 BUILT_IN = ("posix-shared", "posix-local", "gateway", "speed-only")
-
-# File systems in user space that stand before an object store: they take files, and keep to fewer promises.
-_GATEWAYS = frozenset(
-    [
-        *("blobfuse", "blobfuse2", "gcsfuse", "geesefs", "goofys", "juicefs", "mount-s3", "mountpoint-s3"),
-        *("ossfs", "rclone", "s3backer", "s3fs", "s3ql", "tigrisfs"),
-    ]
-)
 _STRENGTH: Mapping[str, int] = {"off": 0, "advisory": 1, "where given": 2, "required": 3}
 _KEYS = ("gate", "limit")
 
@@ -66,15 +58,6 @@ class Gates:
     def limit(self, requirement: str, subject: str, default: float | None) -> float | None:
         """Return the limit of a requirement for a subject."""
         return self.limits.get(f"{requirement}.{subject}", self.limits.get(requirement, default))
-
-
-def gates_for(file_system: str, *, is_local: bool) -> str:
-    """Return the name of the table that fits a file system."""
-    if is_local:
-        return "posix-local"
-    if file_system.removeprefix("fuse.").lower() in _GATEWAYS:
-        return "gateway"
-    return "posix-shared"
 
 
 def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], Gates] | None = None) -> Gates:

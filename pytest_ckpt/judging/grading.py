@@ -116,9 +116,13 @@ def judge_run(
 def chosen_suites(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[str, ...]:
-    """Return the suites of a run: those that were named, or those in which the gates require something."""
+    """Return the suites of a run: those that were named, or those in which the gates require something.
+
+    A suite of which nothing can be asked of the target is none of the run's.
+    """
     if settings.suites != ("auto",):
-        return settings.suites
+        there = {r.suite for r in catalogue.values()}
+        return tuple(suite for suite in settings.suites if suite in there)
     asked = asked_requirements(settings, gates, catalogue)
     wanted = {r.suite for r in asked if _gates_something(r, settings, gates)}
     return tuple(suite for suite in SUITES if suite in wanted)
@@ -239,7 +243,7 @@ def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> 
         f"Part of what load {o.index} of {m.subject} read again was in a page cache (--ckpt-retain)."
         for m in measurements
         for o in m.of_kind("load")
-        if o.resident_bytes != 0
+        if o.resident_bytes != 0 and not (m.cache and m.cache.is_declared_cold)
     ][:1]
 
 

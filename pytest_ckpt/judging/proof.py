@@ -57,6 +57,8 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
 def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     """No load found its data in a client's page cache."""
     cache = measurement.cache
+    if cache is not None and cache.is_declared_cold:
+        return _cold_as_declared(measurement)
     loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
     if cache is not None and not cache.gauge:
         return Decision(outcome="not run", because=f"Coldness cannot be proven: {cache.detail}.")
@@ -88,14 +90,29 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     return measured_as("met", fraction, MOST_RESIDENT, "fraction", because, detail)
 
 
+def _cold_as_declared(measurement: Measurement) -> Decision:
+    """The target's word stands for what cannot be counted: its clients keep no cache."""
+    if len(measurement.of_kind("load")) < measurement.operations_planned:
+        return undecided(measurement, "load")
+    because = "The target declares that its clients keep no cache of what they read; nothing was counted."
+    return measured_as("met", 0.0, MOST_RESIDENT, "fraction", because, ())
+
+
 def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Decision:
-    """Every file and folder of every save was fsynced, the calls returned, and the checkpoint was committed."""
+    """Every file and folder of every save became durable, as whoever saw it says, and the checkpoint was committed."""
     durability = measurement.durability
     if durability is None:
         return undecided(measurement, "save")
+    if durability.observed in ("declared by the library", "unseen"):
+        because = "Nobody saw that files became durable" + (
+            ": only the library that wrote them says so." if durability.observed != "unseen" else "."
+        )
+        return Decision(outcome="not run", because=because)
+    # Without folders a name is as durable as what it names.
+    has_folders = "rename" in durability.commit_methods or durability.directories > 0
     counts = (
         ("files", durability.files_synced, durability.files),
-        ("folders", durability.directories_synced, durability.directories),
+        *((("folders", durability.directories_synced, durability.directories),) if has_folders else ()),
         ("commits", durability.commits, durability.saves),
     )
     detail = tuple(f"{format_count(done)} of {format_count(of)} {name}" for name, done, of in counts)
@@ -111,9 +128,14 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
         measured=float(durability.files_synced),
         limit=float(durability.files),
         unit="files",
-        because=f"fsync returned for all {format_count(durability.files)} files and "
-        f"{format_count(durability.directories)} folders, and {format_count(durability.commits)} checkpoints were "
-        "committed by rename.",
+        because=(
+            f"fsync returned for all {format_count(durability.files)} files and "
+            f"{format_count(durability.directories)} folders"
+            if has_folders
+            else f"The store acknowledged all {format_count(durability.files)} files"
+        )
+        + f", and {format_count(durability.commits)} checkpoints were committed by "
+        f"{' and '.join(durability.commit_methods)}.",
         detail=detail,
     )
 

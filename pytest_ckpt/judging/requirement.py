@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging.decision import Decision
 from pytest_ckpt.support import resources
@@ -24,8 +25,9 @@ class Requirement:
     ``judge`` takes (measurement, limits); those on a target's behaviour have none and are judged by observations.
     ``units`` are those that it reports, ``figure`` says what it measures and ``limit`` what bounds that, for the
     documentation; ``{most}`` in it is the row's own. ``most`` is a limit that a gate table may set. ``is_asked`` says
-    whether a run with these settings measures what it needs; others are no part of the run. ``plugin`` names the plugin
-    that asks for it, and ``words`` is then its text; ours have neither.
+    whether a run with these settings measures what it needs, ``needs`` is what a target must be able to for it; others
+    are no part of the run. ``plugin`` names the plugin that asks for it, and ``words`` is then its text; ours have
+    neither.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Requirement:
     suite: str = "performance"
     most: float | None = None
     is_asked: Callable[[Settings], bool] = lambda _settings: True
+    needs: frozenset[Capability] = frozenset()
     plugin: str = ""
     words: str = ""
 

@@ -7,29 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.targets import AreaRef, TargetFacts, TargetSpec
 from pytest_ckpt.support.redaction import Redactor
+from pytest_ckpt.targets.schemes import make_target
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.launching.launcher import Launcher
     from pytest_ckpt.launching.second_client import SecondClient
     from pytest_ckpt.sizing.plan import Plan
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnFolder:
-    """A folder that the run made on the target. ``identity`` is its (device, inode); empty: it was never made."""
-
-    path: Path
-    identity: tuple[int, ...] = ()
+    from pytest_ckpt.targets.protocol import Names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchContext:
     """The run as its launches see it.
 
-    ``folder`` keeps the evidence. ``target`` is the run's own folder on the target, ``small`` its folder on a volume
-    that it may fill; None where there is none.
+    ``folder`` keeps the evidence. ``spec`` is the kind of the target and ``target`` what its check found; ``area`` is
+    the run's own on it, and ``small`` the one on a volume that it may fill. None: it was not made.
     """
 
     run_id: str
@@ -37,12 +32,25 @@ class LaunchContext:
     settings: Settings
     plan: Plan
     folder: Path
-    target: OwnFolder
+    spec: TargetSpec
+    target: TargetFacts
     launcher: Launcher
+    area: AreaRef | None = None
     second_client: SecondClient | None = None
-    small: OwnFolder | None = None
+    small: AreaRef | None = None
 
     @property
     def redactor(self) -> Redactor:
         """What hides the secrets of options and environment in everything that is written."""
         return Redactor.of(os.environ, (o.value for o in self.settings.origins))
+
+    @property
+    def own_area(self) -> AreaRef:
+        """The run's area; only a run that is opened has one."""
+        assert self.area is not None
+        return self.area
+
+    def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
+        """Remove from the target what the run made; return what was left, one sentence each."""
+        target = make_target(self.spec, self.settings.target or "")
+        return target.clean(self.own_area, names, deadline_seconds, keep_area=keep_area)

@@ -20,13 +20,11 @@ from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
-from pytest_ckpt.ranks.process.job import EXTRA_CHECKPOINTS, EngineOptions, Job, Task
+from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.support.processes import end_marked
-from pytest_ckpt.targets.posix.cleanup import remove_in_time
-from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
-from pytest_ckpt.targets.posix.run_folder import area_of
+from pytest_ckpt.targets.protocol import Names
 
 HOOKS_LOG = "hooks.log"
 """In the folder of a launch: what the author of a plugin needs to know of a hook that failed."""
@@ -74,8 +72,7 @@ class Measurements:
         """End and remove what a launch before left that did not come to its end: its space and names are needed."""
         if self._launches() and not end_marked(self._context.run_id):
             stale = planned if self._context.settings.keep else self._context.plan.runnable
-            seconds, target = self._context.settings.deadline_seconds, self._context.target
-            remove_in_time(target.path, target.identity, file_names(stale), seconds, keep_folder=True)
+            self._context.clean(made_names(stale), self._context.settings.deadline_seconds, keep_area=True)
 
     def _measure(self, planned: Sequence[PlannedCheckpoint]) -> None:
         launch_name = f"launches/{self._launches() + 1}"
@@ -87,7 +84,7 @@ class Measurements:
         job = Job(
             options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth),
             processes=planned[0].layout.processes,
-            area=area_of(self._context.target.path, self._context.run_id, self._context.target.identity),
+            area=self._context.own_area,
             deadline_seconds=settings.deadline_seconds,
             tasks=tuple(Task.of(c, settings, self._context.seed) for c in planned),
         )
@@ -165,19 +162,12 @@ def read_measurement(file: Path) -> Measurement:
     return from_plain(Measurement, json.loads(file.read_text()))
 
 
-def file_names(checkpoints: Collection[PlannedCheckpoint]) -> set[str]:
-    """Return the path, below the run's folder on the target, of every file that ranks may make."""
-    ballast = {
-        f"{c.subject.slug}/{ballast_name(level, rank)}"
-        for c in checkpoints
-        for level in LEVELS
-        for rank in range(c.layout.processes)
-    }
-    return ballast | {
-        f"{c.subject.slug}/{folder(index)}/{file.name}"
-        for c in checkpoints
-        for index in range(1, c.operations + EXTRA_CHECKPOINTS + 1)
-        for folder in (partial_name, checkpoint_name)
-        for rank in c.layout.ranks()
-        for file in rank.files
-    }
+def made_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
+    """Return what ranks may make in the run's area."""
+    files: dict[str, frozenset[str]] = {}
+    beside: dict[str, frozenset[str]] = {}
+    for planned in checkpoints:
+        slug, ranks = planned.subject.slug, planned.layout.ranks()
+        files[slug] = frozenset(file.name for rank in ranks for file in rank.files)
+        beside[slug] = frozenset(ballast_name(level, rank.rank) for level in LEVELS for rank in ranks)
+    return Names(files=files, beside=beside)

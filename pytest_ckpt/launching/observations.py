@@ -8,6 +8,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.conformance.posix.check_folder import make_check_folder
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching.check_runs import run_check
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.checks import Check
     from pytest_ckpt.launching.launch_context import LaunchContext
-
-CHECKS_FOLDER = "checks"
-"""Below the run's folder on the target; all that is in it was made by checks."""
 
 
 class Observations:
@@ -41,21 +39,18 @@ class Observations:
 
     def _make(self, check: Check, file: Path) -> None:
         context, settings = self._context, self._context.settings
-        target = context.target.path
-        small = context.small.path if context.small and check.needs == "small folder" else None
         second = context.second_client if check.needs == "second client" else None
-        within = f"{target.name}/{CHECKS_FOLDER}"
         witness, logs = context.folder / "witness", context.folder / "launches" / "checks"
-        for folder in (witness, logs, file.parent):
-            folder.mkdir(parents=True, exist_ok=True)
-        for base in filter(None, (target, small)):
-            (base / CHECKS_FOLDER).mkdir(exist_ok=True)
+        for evidence in (witness, logs, file.parent):
+            evidence.mkdir(parents=True, exist_ok=True)
+        folder, within = make_check_folder(context.own_area)
+        small, _ = make_check_folder(context.small) if context.small and check.needs == "small folder" else (None, "")
         seen = run_check(
             check,
-            folder=target.parent,
+            folder=folder,
             second_folder=second.folder if second else None,
             second_command=second.command if second else (),
-            small_folder=small.parent if small else None,
+            small_folder=small,
             power_cut=shlex.split(settings.power_cut or "") if check.needs == "power cut" else (),
             power_cuts=settings.power_cuts,
             witness=witness,

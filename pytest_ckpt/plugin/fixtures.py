@@ -27,6 +27,7 @@ from pytest_ckpt.plugin.stash import PLUGINS, RUN
 from pytest_ckpt.plugin.verdict_collector import CARRIED
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.run.crash import keep_traceback
+from pytest_ckpt.targets.posix.run_folder import folder_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -96,8 +97,11 @@ def ckpt_limits(pytestconfig: pytest.Config) -> ClusterLimits:
 
 @pytest.fixture(scope="session")
 def ckpt_target(pytestconfig: pytest.Config) -> Path:
-    """The run's own folder on the target."""
-    return pytestconfig.stash[RUN].target.path
+    """The run's own folder on the target; a target that has none refuses the test."""
+    run = pytestconfig.stash[RUN]
+    if "paths" not in run.target.capabilities:
+        pytest.fail(f"{run.target.location} has no folders: it is {run.target.description}", pytrace=False)
+    return folder_of(run.own_area)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_ckpt.vendors import EngineSpec, ExtraRequirement, Measurement, Section, Settings
+    from pytest_ckpt.vendors import EngineSpec, ExtraRequirement, Measurement, Section, Settings, TargetSpec
 
 
 @pytest.hookspec(firstresult=True)
@@ -158,6 +158,20 @@ def pytest_ckpt_engines(config: pytest.Config) -> Sequence[EngineSpec]:  # type:
                     memory=MemoryRule(process_bytes=200_000_000, state_share=1.0),
                 )
             ]
+    """
+
+
+def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type: ignore[empty-body]
+    """Return kinds of targets beside a path: each has a scheme, and --ckpt-target=scheme://… then chooses it.
+
+    Asked once, when the run begins. Nothing is certified on a target of a plugin: its run is a rehearsal. What
+    `pytest-ckpt plan` and `doctor` are to know too is an entry point of the group ``pytest_ckpt.targets`` instead,
+    whose object is a TargetSpec. Example::
+
+        from pytest_ckpt.vendors import TargetSpec
+
+        def pytest_ckpt_targets(config):
+            return [TargetSpec(scheme="acme", help="an ACME array without a mount", make="acme.targets:target")]
     """
 
 

@@ -20,6 +20,7 @@ from pytest_ckpt.run.crash import EXIT_CRASHED, Crash
 from pytest_ckpt.run.open import open_run, preview_run
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.schemes import known_targets
 
 if TYPE_CHECKING:
     from pytest_ckpt.judging.requirement import Requirement
@@ -54,12 +55,13 @@ def _lead(config: pytest.Config, plugins: Plugins, said: dict[str, str | None], 
     settings = resolve(said, ini, hooked=plugins.settings(resolve(said, ini, engines=engines)), engines=engines)
     extras = plugins.requirements(settings)
     _choose_tests(config, plugins.suites(settings))
+    targets = known_targets(plugins.targets())
     if any(getattr(config.option, name, False) for name in _LISTING):
-        config.stash[RUN] = preview_run(settings, command, extras)
+        config.stash[RUN] = preview_run(settings, command, extras, targets)
         return
     _end_on_sigterm(config)
     try:
-        config.stash[OPEN_RUN] = run = open_run(settings, command, extras, plugins.told(settings))
+        config.stash[OPEN_RUN] = run = open_run(settings, command, extras, plugins.told(settings), targets)
     except Crash as crash:
         pytest.exit(str(crash), EXIT_CRASHED)
     config.stash[RUN] = run.context

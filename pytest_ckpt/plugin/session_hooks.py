@@ -135,10 +135,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _requirement(mark: pytest.Mark, run: RunContext, test: str, config: pytest.Config) -> str:
-    """Return the requirement that a mark names; one that the run does not know is refused."""
+    """Return the requirement that a mark names; empty for one that cannot be asked of the target.
+
+    One that nobody knows is refused.
+    """
+    from pytest_ckpt.judging.catalogue import REQUIREMENTS  # noqa: PLC0415
+
     said = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
-    if isinstance(said, str) and said in run.catalogue:
-        return said
+    if isinstance(said, str) and (said in run.catalogue or said in REQUIREMENTS):
+        return said if said in run.catalogue else ""
     from pytest_ckpt.support.errors import nearest  # noqa: PLC0415
 
     config.stash[REFUSED].append(
@@ -166,7 +171,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     from pytest_ckpt.report.header import header_lines  # noqa: PLC0415
 
     notices = config.stash[OPEN_RUN].notices if OPEN_RUN in config.stash else ()
-    return header_lines(run.plan, run.settings, run.gates, run.environment, notices, run.catalogue)
+    return header_lines(run.plan, run.settings, run.gates, run.target, run.environment, notices, run.catalogue)
 
 
 @pytest.hookimpl(wrapper=True)

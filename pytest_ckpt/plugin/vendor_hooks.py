@@ -22,12 +22,14 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.targets import TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.plugin import hookspecs
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.redaction import HIDDEN, is_telling
+from pytest_ckpt.targets.schemes import add_target
 from pytest_ckpt.vendors import PluginFacts, in_words, read_facts, read_requirement, read_section
 
 PREFIX = "pytest_ckpt_"
@@ -160,6 +162,17 @@ class Plugins(LaunchHooks):
                     raise ValueError(f"engine {said.name} was returned alone, and a list of engines is expected")
                 found += [read_spec(one, f"plugin {plugin.label}") for one in _listed(said, "engines")]
         return found
+
+    def targets(self) -> dict[str, TargetSpec]:
+        """Return the kinds of targets that plugins bring, by scheme. Raises UsageError."""
+        hook = "pytest_ckpt_targets"
+        known: dict[str, TargetSpec] = {}
+        for plugin, said in self._ask(hook):
+            with _checks(plugin, hook):
+                rows = _listed(said, "targets")
+            for one in rows:
+                add_target(known, one, f"plugin {plugin.label}")
+        return known
 
     def suites(self, settings: Settings) -> list[str]:
         """Return the folders and files of tests that plugins want to be run. Raises UsageError."""

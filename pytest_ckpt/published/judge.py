@@ -11,6 +11,7 @@ from pytest_ckpt import __version__
 from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import (
     EXIT_FAILED,
@@ -56,7 +57,7 @@ def find_results(folder: Path, command_line: Mapping[str, str | None]) -> tuple[
     overlooked: list[Message] = []
     places = find_runs(folder, overlooked.append)
     if places:
-        plan_run(resolve(command_line, {}), file_system=None, is_local=None)
+        plan_run(resolve(command_line, {}), None)
     return places, overlooked
 
 
@@ -150,7 +151,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
         "ckpt_operations": str(min(operations, _MOST_OPERATIONS)),
     }
     settings = resolve(command_line, said, ini_source="the published result")
-    plan = plan_run(settings, file_system=None, is_local=None)
+    plan = plan_run(settings, None)
     gates = _gates(settings.gates)
     verdicts = []
     for requirement in asked_requirements(settings, gates):
@@ -183,7 +184,14 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
         observations=[],
         environment={
             "hosts": [{"host": name, "ranks": []} for name in measurement.hosts],
-            "target": {"path": next(filter(None, folders), ""), "file_system": None, "local": None},
+            "target": TargetFacts(
+                location=next(filter(None, folders), ""),
+                kind="",
+                gate_kind="",
+                is_local=None,
+                capacity=None,
+                capabilities=MOUNTED,
+            ),
             "versions": {},
             "launcher": "",
         },
@@ -207,7 +215,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
 def _gates(word: str) -> Gates:
     """Return the table that was asked for; else speed and its proofs, for nothing else can be in the files."""
     if word != "auto":
-        return load_gates(word, "", is_local=False)
+        return load_gates(word, "")
     return replace(
         built_in("speed-only"),
         name="published result",

@@ -105,7 +105,14 @@ class MeasurementLoop:
         do.tell(
             MeasurementDone(
                 subject=task.subject,
-                cache=cache_facts(task.drop_caches, found.drops, readings, gauges, found.worst_resident),
+                cache=cache_facts(
+                    task.drop_caches,
+                    found.drops,
+                    readings,
+                    gauges,
+                    found.worst_resident,
+                    is_declared_cold=cache.is_declared_cold,
+                ),
                 ranks=tuple(ranks),
                 engine_facts=facts,
                 retention=found.retention,

@@ -6,11 +6,11 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pytest_ckpt.facts.events import OperationDone, OperationStarted
 from pytest_ckpt.facts.measurement import Operation
-from pytest_ckpt.facts.proofs import Durability, Fault
+from pytest_ckpt.facts.proofs import Durability, Fault, Observer
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.targets import CheckpointRef, Role
 from pytest_ckpt.ranks.engines.protocol import Check, Clock, Loader
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store
 
 _MOST_FAULTS_OF_RANK = 20
+_FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,18 +207,21 @@ class Operations:
 
     def durability(self) -> Durability | None:
         """Add up, on rank 0, the durable calls of all counted saves."""
-        gathered = self._group.gather([_durable_calls(saved) for saved in self._saved])
+        gathered = self._group.gather([(s.durability, s.commit) for s in self._saved])
         if self._group.rank != 0:
             return None
-        counts = [counts for of_rank in gathered for counts in of_rank]
-        files, files_synced, directories, directories_synced = (sum(column) for column in zip(*counts, strict=True))
+        pairs = [pair for of_rank in gathered for pair in of_rank]
+        own = [durability for durability, _ in pairs if durability]
+        commits = [commit for _, commit in pairs if commit]
         return Durability(
-            files=files,
-            files_synced=files_synced,
-            directories=directories,
-            directories_synced=directories_synced,
+            files=sum(d.files_attempted for d in own),
+            files_synced=sum(d.files_returned for d in own),
+            directories=sum(d.folders_attempted for d in (*own, *commits)),
+            directories_synced=sum(d.folders_returned for d in (*own, *commits)),
             saves=len(self._saved),
             commits=self._commits,
+            observed=max((d.observed for d in own), key=_FROM_STRONG_TO_WEAK.index, default="unseen"),
+            commit_methods=tuple(dict.fromkeys(c.method for c in commits)),
         )
 
     @contextmanager
@@ -304,14 +308,3 @@ class _Beside(threading.Thread):
         self.join()
         if self._error:
             raise self._error
-
-
-def _durable_calls(saved: Saved) -> tuple[int, int, int, int]:
-    """Return a save's files and folders that had to become durable, and those that did: files, then folders."""
-    own, commit = saved.durability, saved.commit
-    return (
-        own.files_attempted if own else 0,
-        own.files_returned if own else 0,
-        (own.folders_attempted if own else 0) + (commit.folders_attempted if commit else 0),
-        (own.folders_returned if own else 0) + (commit.folders_returned if commit else 0),
-    )

@@ -10,9 +10,10 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.plan import Plan
 
@@ -21,17 +22,17 @@ def header_lines(
     plan: Plan,
     settings: Settings,
     gates: Gates,
+    target: TargetFacts,
     environment: Mapping[str, Any],
     notices: Sequence[str],
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
 ) -> list[str]:
     """Return the lines for pytest's header."""
-    target, limits = environment["target"], plan.limits
+    limits = plan.limits
     hosts = environment["hosts"]
     needed = f"{format_bytes(plan.space_bytes)} needed" if settings.measures else "no checkpoint is written"
     lines = [
-        f"ckpt target: {target['path']} ({target['file_system']} on {target['mount_point']}, "
-        f"{format_bytes(target['free_bytes'])} free, {needed})",
+        f"ckpt target: {target.location} ({', '.join((*_described(target), needed))})",
         f"ckpt cluster: {format_count(limits.accelerators)} accelerators, "
         f"{limits.failures_per_day:.3g} failures a day ({limits.failures.spec}), overhead "
         f"{format_percent(limits.overhead)}: a save within {format_seconds(limits.save_limit_seconds)}, a load within "
@@ -59,3 +60,12 @@ def header_lines(
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment)]
     lines.append(f"ckpt grade possible: {possible_grade(plan, settings, gates, catalogue)}")
     return lines + [f"ckpt note: {notice}" for notice in notices]
+
+
+def _described(target: TargetFacts) -> Iterator[str]:
+    """Say what a target is, and its free space."""
+    yield f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
+    if target.plugin:
+        yield f"brought by {target.plugin}"
+    if target.capacity:
+        yield f"{format_bytes(target.capacity.free_bytes)} free"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import shutil
 import time
@@ -10,16 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
+from pytest_ckpt.conformance.posix.check_folder import CHECKS_FOLDER
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.judging.grading import judge_run, make_document
-from pytest_ckpt.launching.measurements import file_names, read_measurement
-from pytest_ckpt.launching.observations import CHECKS_FOLDER, read_observation
+from pytest_ckpt.launching.measurements import made_names, read_measurement
+from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import end_marked
-from pytest_ckpt.targets.posix.cleanup import remove_in_time
+from pytest_ckpt.targets.posix.target import PosixTarget
+from pytest_ckpt.targets.protocol import Names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -153,16 +156,17 @@ def _keep(context: RunContext, document: dict[str, Any]) -> str:
 
 def _clean(context: RunContext) -> list[str]:
     """End the processes of the run and remove its folders on the target; return what was left, a sentence each."""
-    target = context.target
+    area = context.own_area
     if stuck := end_marked(context.run_id):
         pids = ", ".join(map(str, stuck))
-        return [f"{target.path} stays: processes {pids} are blocked in the kernel and may still write to it"]
+        return [f"{area.location} stays: processes {pids} are blocked in the kernel and may still write to it"]
     if context.settings.keep:
-        return [f"{target.path} stays, as --ckpt-keep asked for"]
-    names = {*file_names(context.plan.runnable), f"{CHECKS_FOLDER}/"}
-    left = remove_in_time(target.path, target.identity, names, _REMOVE_SECONDS)
-    if small := context.small:
-        left += remove_in_time(small.path, small.identity, {f"{CHECKS_FOLDER}/"}, _REMOVE_SECONDS)
+        return [f"{area.location} stays, as --ckpt-keep asked for"]
+    names = dataclasses.replace(made_names(context.plan.runnable), folders=frozenset((CHECKS_FOLDER,)))
+    left = context.clean(names, _REMOVE_SECONDS)
+    if context.small:
+        small = PosixTarget(context.settings.full_target or "", "--ckpt-full-target")
+        left += small.clean(context.small, Names(folders=frozenset((CHECKS_FOLDER,))), _REMOVE_SECONDS)
     return left
 
 

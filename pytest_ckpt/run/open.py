@@ -7,7 +7,6 @@ import datetime
 import json
 import os
 import secrets
-import shlex
 import shutil
 import tempfile
 import time
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.system_description import read_system
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.targets import TARGETS, AreaRef, TargetSpec
 from pytest_ckpt.judging.catalogue import extended
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.launching.launch_context import OwnFolder
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
@@ -28,11 +27,11 @@ from pytest_ckpt.run.crash import Crash, keep_traceback
 from pytest_ckpt.run.environment import versions
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
-from pytest_ckpt.targets.posix.cleanup import remove_in_time
-from pytest_ckpt.targets.posix.run_folder import RunFolder, leftovers
+from pytest_ckpt.targets.protocol import Names, Target
+from pytest_ckpt.targets.schemes import split
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_ckpt.evidence.signing import Signer
     from pytest_ckpt.facts.settings import Settings
@@ -60,15 +59,17 @@ def open_run(
     command: Sequence[str],
     extras: Sequence[Requirement] = (),
     plugins: Sequence[dict[str, Any]] = (),
+    targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> OpenRun:
-    """Check everything, then make the run folder and the folder on the target. Raises UsageError and Crash.
+    """Check everything, then make the run folder and the run's area on the target. Raises UsageError and Crash.
 
-    ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told. Whatever ends this
-    early, Ctrl-C too: nothing that was made is left but the file of a crash.
+    ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told, ``targets`` are the
+    kinds of targets that are known. Whatever ends this early, Ctrl-C too: nothing that was made is left but the file of
+    a crash.
     """
     folder = Path(settings.report).expanduser().absolute()
     try:
-        return _open(settings, command, extras, plugins, folder)
+        return _open(settings, command, extras, plugins, targets, folder)
     except UsageError:
         raise
     except Exception as error:
@@ -82,6 +83,7 @@ def _open(
     command: Sequence[str],
     extras: Sequence[Requirement],
     plugins: Sequence[dict[str, Any]],
+    targets: Mapping[str, TargetSpec],
     folder: Path,
 ) -> OpenRun:
     began = time.monotonic()
@@ -91,32 +93,19 @@ def _open(
     notices = []
     with contextlib.ExitStack() as scratch, contextlib.ExitStack() as undo:
         probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
-        checked = preflight.check(settings, run_id, probe=probe, catalogue=extended(extras))
-        target = _create(checked.target, run_id, undo)
-        second = find_second_client(settings, checked.target, target.path, checked.launcher)
-        small = (
-            _create(Path(settings.full_target).expanduser().absolute(), run_id, undo) if settings.full_target else None
-        )
+        checked = preflight.check(settings, run_id, probe=probe, catalogue=extended(extras), targets=targets)
+        area = _create(checked.target, run_id, undo)
+        second = find_second_client(settings, checked.facts, area, checked.launcher)
+        small = _create(checked.small, run_id, undo) if checked.small else None
         if aside := _make_report_folder(settings, folder, undo):
             notices.append(f"the report of an earlier run is now {aside}")
-        for leftover in leftovers(checked.target):
-            notices.append(
-                f"left on the target by run {leftover.run_id} of {leftover.host}; if that run has ended, remove it: "
-                f"rm -r -- {shlex.quote(str(leftover.path))}"
-            )
+        for leftover in checked.target.leftovers():
+            remedy = f"; if that run has ended, remove it: {leftover.command}" if leftover.command else ""
+            notices.append(f"left on the target by {leftover.why}{remedy or f': {leftover.what}'}")
         if probe.exists():
             shutil.copytree(probe, folder / "launches" / "probe")
         context = _context(
-            settings,
-            command,
-            checked,
-            run_id,
-            extras,
-            target=target,
-            small=small,
-            second=second,
-            plugins=plugins,
-            system=system,
+            settings, command, checked, run_id, area=area, small=small, second=second, plugins=plugins, system=system
         )
         hide = context.redactor.plain
         write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
@@ -131,21 +120,24 @@ def _open(
     )
 
 
-def preview_run(settings: Settings, command: Sequence[str], extras: Sequence[Requirement] = ()) -> RunContext:
+def preview_run(
+    settings: Settings,
+    command: Sequence[str],
+    extras: Sequence[Requirement] = (),
+    targets: Mapping[str, TargetSpec] = TARGETS,
+) -> RunContext:
     """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
     run_id = _new_id()
     _check_evidence(settings)
-    checked = preflight.check(settings, run_id, catalogue=extended(extras))
-    target = OwnFolder(path=RunFolder(checked.target, run_id).path)
-    return _context(settings, command, checked, run_id, extras, target=target)
+    checked = preflight.check(settings, run_id, catalogue=extended(extras), targets=targets)
+    return _context(settings, command, checked, run_id)
 
 
-def _create(target: Path, run_id: str, undo: contextlib.ExitStack) -> OwnFolder:
-    """Make the run's folder on a target; ``undo`` removes it again."""
-    folder = RunFolder(target, run_id)
-    undo.callback(lambda: remove_in_time(folder.path, folder.identity, (), _REMOVE_SECONDS))
-    folder.create()
-    return OwnFolder(path=folder.path, identity=folder.identity)
+def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
+    """Make the run's area on a target; ``undo`` removes it again."""
+    area = target.create_area(run_id)
+    undo.callback(lambda: target.clean(area, Names(), _REMOVE_SECONDS))
+    return area
 
 
 def _make_report_folder(settings: Settings, folder: Path, undo: contextlib.ExitStack) -> Path | None:
@@ -167,10 +159,9 @@ def _context(
     command: Sequence[str],
     checked: preflight.Preflight,
     run_id: str,
-    extras: Sequence[Requirement],
     *,
-    target: OwnFolder,
-    small: OwnFolder | None = None,
+    area: AreaRef | None = None,
+    small: AreaRef | None = None,
     second: SecondClient | None = None,
     plugins: Sequence[dict[str, Any]] = (),
     system: dict[str, Any] | None = None,
@@ -181,7 +172,9 @@ def _context(
         settings=checked.settings,
         plan=checked.plan,
         folder=Path(settings.report).expanduser().absolute(),
-        target=target,
+        spec=checked.spec,
+        target=checked.facts,
+        area=area,
         launcher=checked.launcher,
         second_client=second,
         small=small,
@@ -191,14 +184,14 @@ def _context(
         waivers=checked.waivers,
         environment={
             "hosts": [to_plain(host) for host in checked.hosts],
-            "target": checked.target_facts,
+            "target": to_plain(checked.facts),
             "versions": versions(),
             "launcher": checked.launcher.version,
             **({"second_client": second.description} if second else {}),
             **({"plugins": list(plugins)} if plugins else {}),
         },
         system=system,
-        catalogue=extended(extras),
+        catalogue=checked.catalogue,
     )
 
 
@@ -213,7 +206,7 @@ def _check_evidence(settings: Settings) -> Signer | None:
         from pytest_ckpt.evidence.signing import read_private_key  # noqa: PLC0415 - cryptography only when needed
 
         signer = read_private_key(Path(settings.sign), option="--ckpt-sign")
-    if settings.history and settings.target:
+    if settings.history and settings.target and not split(settings.target)[0]:
         from pytest_ckpt.evidence.history import check_place  # noqa: PLC0415
 
         check_place(Path(settings.history), Path(settings.target), Path(settings.report))

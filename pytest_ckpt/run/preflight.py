@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.facts.targets import TARGETS, Capability, TargetFacts, TargetSpec
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.grading import known_subjects
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
-from pytest_ckpt.launching.second_client import check_second_mount
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run.crash import CRASH_FILE
-from pytest_ckpt.run.environment import target_facts
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
-from pytest_ckpt.targets.posix.mounts import mount_of
-from pytest_ckpt.targets.posix.run_folder import area_of, check_small_folder, check_target
-from pytest_ckpt.targets.posix.volume import volume_of
+from pytest_ckpt.targets.posix.run_folder import place_on_this_host
+from pytest_ckpt.targets.posix.second_mount import check_second_mount
+from pytest_ckpt.targets.posix.target import PosixTarget
+from pytest_ckpt.targets.protocol import Target
+from pytest_ckpt.targets.schemes import make_target, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
@@ -46,16 +48,23 @@ _OURS = ("session.json", "report.json", CRASH_FILE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preflight:
-    """What was found to be in order. ``settings`` are the run's, with the suites that the gates choose."""
+    """What was found to be in order.
+
+    ``settings`` are the run's, with the suites that the gates choose; ``catalogue`` is what can be asked of the target;
+    ``small`` is the target that checks may fill, None where there is none.
+    """
 
     settings: Settings
     gates: Gates
     waivers: tuple[Waiver, ...]
-    target: Path
+    catalogue: Mapping[str, Requirement]
+    spec: TargetSpec
+    target: Target
+    small: Target | None
+    facts: TargetFacts
     plan: Plan
     launcher: Launcher
     hosts: tuple[HostFacts, ...]
-    target_facts: dict[str, Any]
 
 
 def check(
@@ -64,11 +73,12 @@ def check(
     *,
     probe: Path | None = None,
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
+    targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> Preflight:
     """Check settings, target, space, launcher, hosts and memory; raise UsageError at the first that is wrong.
 
     With ``probe`` the ranks are started once, without torch, to see their hosts; the evidence of that launch is put
-    into the folder that it names.
+    into the folder that it names. ``targets`` are the known kinds of targets by scheme.
     """
     if not settings.target:
         raise UsageError(
@@ -76,45 +86,74 @@ def check(
         )
     for engine in settings.engines:
         check_installed(engine)
-    target = Path(settings.target).expanduser().absolute()
-    check_target(target)
-    check_report_place(Path(settings.report), target)
+    spec = spec_of(settings.target, targets)
+    target = make_target(spec, settings.target)
+    facts = dataclasses.replace(target.check(), plugin=spec.plugin)
+    check_capabilities(settings, facts)
+    check_report_place(Path(settings.report), facts)
     if settings.second_mount:
-        check_second_mount(Path(settings.second_mount).expanduser().absolute(), target)
+        check_second_mount(settings.second_mount, facts.location)
+    small = None
     if settings.full_target:
-        check_small_folder(Path(settings.full_target).expanduser().absolute())
-    mount = mount_of(target.resolve())
-    settings, gates = settle(settings, mount.file_system, is_local=mount.is_local, catalogue=catalogue)
-    plan = plan_run(settings, file_system=mount.file_system, is_local=mount.is_local)
-    waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
-    if mount.is_local and len({h.name for h in settings.hosts}) > 1:
+        small = PosixTarget(settings.full_target, "--ckpt-full-target")
+        small.check_may_be_filled()
+    catalogue = offered(catalogue, facts.capabilities)
+    named = settings.suites
+    settings, gates = settle(settings, facts.gate_kind, catalogue)
+    if not settings.suites and named != ("auto",):
         raise UsageError(
-            f"--ckpt-target {target} is on {mount.file_system}, which only this host can see, and several hosts are "
+            f"Nothing of the suite {', '.join(named)} can be asked of --ckpt-target {facts.location}: it is "
+            f"{facts.description}.",
+            "Choose another suite: --ckpt-suite=performance, for example.",
+        )
+    plan = plan_run(settings, facts)
+    waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
+    if facts.is_local and len({h.name for h in settings.hosts}) > 1:
+        raise UsageError(
+            f"--ckpt-target {facts.location} is on {facts.kind}, which only this host can see, and several hosts are "
             "named.",
             "Name a folder on shared storage, or one host.",
         )
-    facts = target_facts(target, mount)
-    check_endurance(settings, plan, volume_of(target))
-    if settings.measures:
-        check_space(plan, settings, facts["free_bytes"])
+    check_endurance(settings, plan, facts)
+    if settings.measures and facts.capacity:
+        check_space(plan, settings, facts.capacity.free_bytes)
     launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     hosts: tuple[HostFacts, ...] = ()
     if probe and plan.runnable and settings.measures:
-        hosts = _see_hosts(settings, plan, launcher, run_id, target, probe)
+        hosts = _see_hosts(settings, plan, launcher, run_id, target, facts, probe)
         check_memory(plan, hosts)
     return Preflight(
         settings=settings,
         gates=gates,
         waivers=waivers,
+        catalogue=catalogue,
+        spec=spec,
         target=target,
+        small=small,
+        facts=facts,
         plan=plan,
         launcher=launcher,
         hosts=hosts,
-        target_facts=facts,
     )
 
 
-def check_endurance(settings: Settings, plan: Plan, volume: Volume) -> None:
+def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
+    """Refuse options for what the target cannot do."""
+    needs: tuple[tuple[str, object, Capability], ...] = (
+        ("--ckpt-second-mount", settings.second_mount, "second mount"),
+        ("--ckpt-power-cut", settings.power_cut, "paths"),
+        ("--ckpt-full-target", settings.full_target, "paths"),
+        ("--ckpt-near-full", settings.near_full, "volume"),
+    )
+    for option, said, capability in needs:
+        if said and capability not in facts.capabilities:
+            raise UsageError(
+                f"{option} is for file systems, and --ckpt-target {facts.location} is {facts.description}.",
+                f"Leave out {option}.",
+            )
+
+
+def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
     """Refuse options of a suite that is not run, and to fill a volume that others use or that is too small for it."""
     for option, said in (("--ckpt-duration", settings.duration_seconds), ("--ckpt-near-full", settings.near_full)):
         if said and not settings.asks_endurance:
@@ -122,8 +161,9 @@ def check_endurance(settings: Settings, plan: Plan, volume: Volume) -> None:
                 f"{option} belongs to the suite endurance, which is not chosen.",
                 f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, 'endurance'))}.",
             )
-    if not settings.near_full:
+    if not settings.near_full or not facts.capacity:
         return
+    volume = Volume(used_bytes=facts.capacity.used_bytes, free_bytes=facts.capacity.free_bytes)
     for planned in plan.runnable:
         if reason := why_not(volume, planned.checkpoint_bytes):
             raise UsageError(
@@ -132,12 +172,13 @@ def check_endurance(settings: Settings, plan: Plan, volume: Volume) -> None:
             )
 
 
-def check_report_place(report: Path, target: Path) -> None:
+def check_report_place(report: Path, facts: TargetFacts) -> None:
     """Refuse a report folder on the target, where it would be measured, or around it."""
-    place, folder = report.expanduser().resolve(), target.resolve()
-    if place == folder or folder in place.parents or place in folder.parents:
+    place = report.expanduser().resolve()
+    folder = place_on_this_host(facts)
+    if folder and (place == folder or folder in place.parents or place in folder.parents):
         raise UsageError(
-            f"--ckpt-report {report} and --ckpt-target {target} lie in each other.",
+            f"--ckpt-report {report} and --ckpt-target {facts.location} lie in each other.",
             "Name a report folder elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example.",
         )
     if place.exists() and not place.is_dir():
@@ -198,7 +239,7 @@ def check_memory(plan: Plan, hosts: tuple[HostFacts, ...]) -> None:
 
 
 def _see_hosts(
-    settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Path, folder: Path
+    settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Target, facts: TargetFacts, folder: Path
 ) -> tuple[HostFacts, ...]:
     processes = max(c.layout.processes for c in plan.runnable)
     hosts: list[HostFacts] = []
@@ -207,7 +248,7 @@ def _see_hosts(
         if isinstance(event, HostsSeen):
             hosts.extend(event.hosts)
 
-    job = Job(processes=processes, area=area_of(target), deadline_seconds=settings.deadline_seconds, tasks=())
+    job = Job(processes=processes, area=target.place(), deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, run_id, folder, redactor).run(job, heard)
     if failure or not hosts:
@@ -217,12 +258,16 @@ def _see_hosts(
             f"MPI cannot start {processes} ranks: {says}",
             f"Try it by hand: {command} </dev/null - or name another launcher with --ckpt-launcher.",
         )
-    blind = [h.host for h in hosts if not h.target_is_folder]
-    if blind:
-        raise UsageError(
-            f"--ckpt-target {target} is no folder on {', '.join(blind)}.", "Mount the storage on every host alike."
-        )
+    if problem := unreached(hosts, facts):
+        raise UsageError(f"--ckpt-target {problem}.", "Mount the storage on every host alike.")
     return tuple(hosts)
+
+
+def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> str:
+    """Say on which hosts the target cannot be reached; empty when it can on all."""
+    blind = ", ".join(h.host for h in hosts if not h.target_is_reached)
+    problem = "is no folder" if "paths" in facts.capabilities else "cannot be reached"
+    return f"{facts.location} {problem} on {blind}" if blind else ""
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:

@@ -19,6 +19,7 @@ from pytest_ckpt.support.units import format_seconds
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.subject import Subject
+    from pytest_ckpt.facts.targets import TargetFacts
 
 SCHEMA = "pytest-ckpt/plan/1"
 
@@ -91,8 +92,8 @@ class Plan:
         }
 
 
-def plan_run(settings: Settings, *, file_system: str | None, is_local: bool | None) -> Plan:
-    """Plan a run. ``file_system`` and ``is_local`` describe the target; None where there is none yet.
+def plan_run(settings: Settings, target: TargetFacts | None) -> Plan:
+    """Plan a run on a target; None where there is none yet.
 
     Raises UsageError when the settings fit no layout or no limit can be derived.
     """
@@ -108,9 +109,7 @@ def plan_run(settings: Settings, *, file_system: str | None, is_local: bool | No
         restore_budget=settings.restore_budget,
         checkpoints_per_failure=settings.checkpoints_per_failure,
     )
-    checkpoints = tuple(
-        _plan_checkpoint(settings, name, limits, file_system=file_system, is_local=is_local) for name in settings.models
-    )
+    checkpoints = tuple(_plan_checkpoint(settings, name, limits, target) for name in settings.models)
     misfits = [_misfit(settings, name) for name in settings.models]
     if all(misfits):
         raise UsageError(
@@ -138,24 +137,27 @@ def _misfit(settings: Settings, name: str) -> str:
 
 
 def _plan_checkpoint(
-    settings: Settings, name: str, limits: ClusterLimits, *, file_system: str | None, is_local: bool | None
+    settings: Settings, name: str, limits: ClusterLimits, target: TargetFacts | None
 ) -> PlannedCheckpoint:
     model = MODELS[name]
     mode = settings.mode
     not_run = _misfit(settings, name)
     rehearsal = ""
+    shared = target if target and target.is_local is False else None
     if mode == "auto":
         mode = "full" if settings.processes >= model.processes else "subset"
-        if mode == "subset" and is_local is False and not not_run:
+        if mode == "subset" and shared and not not_run:
             not_run = (
                 f"{name} in full has {model.processes} ranks and {settings.processes} were asked for; its subset is "
-                f"for storage that is local to each client, and the target is a {file_system} file system. Give "
+                f"for storage that is local to each client, and the target is {shared.description}. Give "
                 "enough hosts with --ckpt-hosts, or --ckpt-mode=subset for a rehearsal"
             )
-    elif mode == "subset" and is_local is False:
-        rehearsal = f"{name} ran as the subset for client-local storage, and the target is a {file_system} file system"
+    elif mode == "subset" and shared:
+        rehearsal = f"{name} ran as the subset for client-local storage, and the target is {shared.description}"
     if mode == "open" and not_run:
         mode = "full"
+    if target and target.plugin:
+        rehearsal = f"The target is brought by {target.plugin}: nothing is certified on it"
     processes = settings.processes if mode == "open" else None
     shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
     ranks = shards.ranks()

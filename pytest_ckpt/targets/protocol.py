@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from pytest_ckpt.facts.failure import Phase
@@ -37,18 +37,20 @@ class Phases(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Names:
-    """What a run may have made in its area: checkpoints of these subjects with files of these names, and folders.
+    """What a run may have made in its area, of all ranks.
 
-    ``folders`` are names in which the run made everything.
+    ``files`` goes from subjects to the names of the files in their checkpoints, ``beside`` to those of the files that
+    stand beside their checkpoints. In ``folders`` the run made everything.
     """
 
-    files: Mapping[str, frozenset[str]]
+    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
     folders: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leftover:
-    """Something that stays on the target: what it is, why, and the command that removes it (empty: none is known)."""
+    """Something of an earlier run: what it is, which run left it, and the command that removes it (empty: none)."""
 
     what: str
     why: str
@@ -58,8 +60,14 @@ class Leftover:
 class Target(Protocol):
     """The storage under test, as the controller sees it; one kind a scheme (facts.targets.TARGETS)."""
 
+    def describe(self) -> TargetFacts:
+        """Return what can be said of it without touching it; its capacity is not known then."""
+
     def check(self) -> TargetFacts:
         """Return what it is; nothing is written. Raises UsageError when checkpoints cannot go there."""
+
+    def place(self) -> AreaRef:
+        """Return the target itself as a place: before a run has an area, its ranks ask whether they reach this."""
 
     def create_area(self, run_id: str) -> AreaRef:
         """Make the area of a run, which says whose it is. Raises UsageError, and then leaves nothing."""

@@ -60,7 +60,7 @@ def test_the_document_has_the_shape_that_scripts_rely_on(plan_json):
         "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds", "overhead",
         "restore_budget", "save_limit_seconds", "load_limit_seconds",
     }  # fmt: skip
-    assert [c["subject"] for c in document["checkpoints"]] == [f"{name}-full" for name in FULL]
+    assert [c["subject"] for c in document["checkpoints"]] == [f"{name}-full" for name in MODELS]
     for checkpoint in document["checkpoints"]:
         assert set(checkpoint) >= {
             "subject", "model", "mode", "processes", "scale", "bytes", "files", "save_bytes_per_second",
@@ -84,7 +84,7 @@ def test_the_limits_of_a_cluster_of_16000(plan_json):
 
 
 def test_sizes_files_and_rates_of_every_full_model(plan_json):
-    document = plan_json("--ckpt-processes=1024")
+    document = plan_json("--ckpt-processes=1024", f"--ckpt-model={','.join(FULL)}")
     limits = document["cluster"]
     for checkpoint in document["checkpoints"]:
         processes, size, files, published = FULL[checkpoint["model"]]

@@ -20,6 +20,7 @@ from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.mounts import mount_of
 from tests.support import CHECKOUT
+from tests.support.made_target import mounted as on
 
 USAGE = 4
 INSIDE_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID")
@@ -333,7 +334,7 @@ def test_too_little_space_names_the_options_that_fit(mounted):
 
 def planned(**said):
     asked = resolve({"ckpt_target": "/t", "ckpt_cluster": "16000", **said}, {})
-    return asked, plan_run(asked, file_system="ext4", is_local=True)
+    return asked, plan_run(asked, on("ext4"))
 
 
 def test_the_models_that_fit_the_space_are_offered():

@@ -19,6 +19,7 @@ from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError
 from tests.support.front_door import CHECKOUT, REQUIRED, SUBJECT, TINY, FrontDoor, opened_door
+from tests.support.made_target import mounted
 
 SMALLEST = (
     "--ckpt-model=llama3-8b",
@@ -178,7 +179,7 @@ def settled(**options: str) -> Any:
 
 def planned(**options: str) -> PlannedCheckpoint:
     settings = settled(cluster="16000", model="llama3-8b", **options)
-    (checkpoint,) = plan_run(settings, file_system="ext4", is_local=True).checkpoints
+    (checkpoint,) = plan_run(settings, mounted("ext4")).checkpoints
     return checkpoint
 
 
@@ -223,7 +224,7 @@ def test_pairs_that_are_none_are_refused(pairs: str) -> None:
 def test_the_grade_that_is_possible_follows_from_what_was_asked(options: dict[str, str], says: str) -> None:
     settings = settled(cluster="16000", model="llama3-8b", **options)
     speed = dataclasses.replace(built_in("speed-only"), certifies=True)
-    assert possible_grade(plan_run(settings, file_system="ext4", is_local=True), settings, speed).startswith(says)
+    assert possible_grade(plan_run(settings, mounted("ext4")), settings, speed).startswith(says)
 
 
 @pytest.mark.parametrize("engine", ["torch", "stream"])

@@ -17,13 +17,14 @@ from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.front_door import CHECKOUT, SMALLEST, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.machine import file_system_of, need
+from tests.support.made_target import mounted
 
 # No storage saves or loads at the pace of a cluster that fails every two seconds.
 HUGE = 100_000_000
 
 # What mounts of network file systems look like can be told from the table of mounts alone; this stands in for one.
 NO_FILE_SYSTEM_IS_LOCAL = """
-from pytest_ckpt.targets import mounts
+from pytest_ckpt.targets.posix import mounts
 
 mounts._LOCAL = frozenset()
 """
@@ -172,9 +173,9 @@ def test_a_layout_that_needs_more_ranks_is_not_run_on_shared_storage(door: Front
 
 def test_a_subset_on_a_network_file_system_is_planned_as_not_run() -> None:
     said = dict.fromkeys((o.ini_name for o in OPTIONS), None) | {"ckpt_cluster": "64", "ckpt_model": "llama3-70b"}
-    (planned,) = plan_run(resolve(said, {}), file_system="nfs4", is_local=False).checkpoints
+    (planned,) = plan_run(resolve(said, {}), mounted("nfs4")).checkpoints
     assert "the target is a nfs4 file system" in planned.not_run
-    (planned,) = plan_run(resolve(said, {}), file_system="ext4", is_local=True).checkpoints
+    (planned,) = plan_run(resolve(said, {}), mounted("ext4")).checkpoints
     assert not planned.not_run
 
 

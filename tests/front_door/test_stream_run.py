@@ -23,6 +23,7 @@ from pytest_ckpt.sizing.models import MODELS, layout
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from tests.support.front_door import CHECKOUT, HERE, REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door, processes_of
+from tests.support.made_target import mounted
 from tests.support.posix_files import clock_of, committed_in
 
 HOST = socket.gethostname()
@@ -303,9 +304,9 @@ def test_a_refused_option_ends_the_run_before_it_begins(door: FrontDoor, option:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_stream_run_is_planned_with_the_same_memory_for_every_model(model: str) -> None:
     settings = settled(cluster="16000", model=model, mode="subset", engine="stream")
-    (planned,) = plan_run(settings, file_system="ext4", is_local=True).checkpoints
+    (planned,) = plan_run(settings, mounted("ext4")).checkpoints
     assert planned.rank_memory_bytes == (RANK_BYTES,) * 8
     assert planned.state_bytes == (0,) * 8
     assert planned.host_memory_bytes == (8 * RANK_BYTES,)
-    by_torch = plan_run(settled(cluster="16000", model=model, mode="subset"), file_system="ext4", is_local=True)
+    by_torch = plan_run(settled(cluster="16000", model=model, mode="subset"), mounted("ext4"))
     assert by_torch.checkpoints[0].largest_rank_memory_bytes > planned.layout.largest_rank_bytes

@@ -15,19 +15,20 @@ from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.grading import judge_run, possible_grade
 from pytest_ckpt.sizing.plan import plan_run
+from tests.support.made_target import mounted
 
-REQUIRED = ["SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"]
 # All that a run is judged by unless it asks for more.
-ALL = [*REQUIRED, "STRAGGLER", "REPEAT"]
+ALL = [r.id for r in REQUIREMENTS.values() if r.suite == "performance" and r.is_asked(resolve({}, {}))]
+REQUIRED = [name for name in ALL if REQUIREMENTS[name].severity == "required"]
 SUBJECT = "llama3-8b-full"
 
 # Speed alone, and yet able to certify: how a target behaves is judged elsewhere.
 SPEED = dataclasses.replace(built_in("speed-only"), certifies=True)
 
 
-def run_of(*, local=True, kind="ext4", **said):
+def run_of(*, kind="ext4", **said):
     settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **said}, {})
-    return plan_run(settings, file_system=kind, is_local=local), settings, SPEED
+    return plan_run(settings, mounted(kind)), settings, SPEED
 
 
 def verdict(requirement, outcome, subject=SUBJECT):
@@ -112,7 +113,7 @@ def test_a_failed_advisory_requirement_is_in_the_verdicts():
 
 
 def test_a_model_that_cannot_run_as_asked_makes_the_run_incomplete_with_its_reason():
-    run = run_of(local=False, kind="nfs4", ckpt_model="llama3-8b,llama3-70b")
+    run = run_of(kind="nfs4", ckpt_model="llama3-8b,llama3-70b")
     judgement = judge_run(*run, book())
     assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
     (reason,) = judgement.reasons
@@ -122,7 +123,7 @@ def test_a_model_that_cannot_run_as_asked_makes_the_run_incomplete_with_its_reas
 
 
 def test_a_subset_on_shared_storage_is_a_rehearsal_where_it_was_asked_for():
-    run = run_of(local=False, kind="nfs4", ckpt_model="llama3-70b", ckpt_mode="subset")
+    run = run_of(kind="nfs4", ckpt_model="llama3-70b", ckpt_mode="subset")
     judgement = judge_run(*run, book("llama3-70b-subset"))
     assert (judgement.grade, judgement.exit_code) == ("rehearsal", 0)
     assert "nfs4" in judgement.reasons[-1]

@@ -14,6 +14,7 @@ from pytest_ckpt.judging.grading import asked_requirements, judge_run
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_measurement import GATES, LIMITS, at, measurement
+from tests.support.made_target import mounted
 
 
 def failed_in(operation, kind="error", errno="EIO"):
@@ -52,7 +53,7 @@ def test_a_failure_fails_the_requirement_whose_operation_it_ended(failure, done,
 
 def test_a_failure_after_everything_was_measured_keeps_a_run_from_being_certified():
     settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
-    plan = plan_run(settings, file_system="ext4", is_local=True)
+    plan = plan_run(settings, mounted("ext4"))
     ended_well = measurement()
     ended_badly = measurement(failure=failed_in(at(stage="remove")))
     speed = dataclasses.replace(built_in("speed-only"), certifies=True)

@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
-from pytest_ckpt.judging.gates import BUILT_IN, gates_for
+from pytest_ckpt.judging.gates import BUILT_IN
 from pytest_ckpt.judging.verdicts import severity_of
 from pytest_ckpt.support.errors import UsageError
+from tests.support.made_target import mounted
 
 
 def own(tmp_path, text, extends="posix-shared"):
     file = tmp_path / "own.toml"
     file.write_text(f'name = "ours"\nextends = "{extends}"\n{text}')
-    return load_gates(str(file), "nfs4", is_local=False)
+    return load_gates(str(file), "posix-shared")
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -29,18 +30,17 @@ def test_every_table_that_ships_can_be_read_and_says_what_it_is_for(name):
     assert gates.certifies == (name != "speed-only")
 
 
-@pytest.mark.parametrize(("kind", "local", "name"), [
-    ("ext4", True, "posix-local"),
-    ("xfs", True, "posix-local"),
-    ("nfs4", False, "posix-shared"),
-    ("lustre", False, "posix-shared"),
-    ("fuse.s3fs", False, "gateway"),
-    ("fuse.JuiceFS", False, "gateway"),
-    ("fuse.unheard-of", False, "posix-shared"),
+@pytest.mark.parametrize(("kind", "name"), [
+    ("ext4", "posix-local"),
+    ("xfs", "posix-local"),
+    ("nfs4", "posix-shared"),
+    ("lustre", "posix-shared"),
+    ("fuse.s3fs", "gateway"),
+    ("fuse.JuiceFS", "gateway"),
+    ("fuse.unheard-of", "posix-shared"),
 ])  # fmt: skip
-def test_the_file_system_chooses_the_table(kind, local, name):
-    assert gates_for(kind, is_local=local) == name
-    assert load_gates("auto", kind, is_local=local).name == name
+def test_the_file_system_chooses_the_table(kind, name):
+    assert load_gates("auto", mounted(kind).gate_kind).name == name
 
 
 def test_speed_alone_asks_nothing_of_behaviour():
@@ -145,5 +145,5 @@ def test_a_table_must_extend_one_that_ships(tmp_path):
 ])  # fmt: skip
 def test_a_table_that_is_not_there_is_a_usage_error(word, says):
     with pytest.raises(UsageError) as error:
-        load_gates(word, "ext4", is_local=True)
+        load_gates(word, "posix-local")
     assert says in str(error.value)

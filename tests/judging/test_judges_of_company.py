@@ -44,8 +44,8 @@ class TestBoth:
         assert len(REQUIREMENTS[requirement].text) > 200
 
     def test_it_is_required_of_shared_storage_and_reported_of_a_local_disk(self, requirement, name, of):
-        for file_system, is_local, severity in (("nfs4", False, "required"), ("ext4", True, "advisory")):
-            _, gates = settle(resolve({}, {}), file_system, is_local=is_local)
+        for kind, severity in (("posix-shared", "required"), ("posix-local", "advisory")):
+            _, gates = settle(resolve({}, {}), kind)
             assert severity_of(REQUIREMENTS[requirement], "llama3-8b-full", gates) == severity
 
     def test_what_was_not_measured_is_not_run(self, requirement, name, of):

@@ -42,8 +42,8 @@ def filled(*, empty=1.0, at_80=1.0, at_90=1.0, used=(0.0, 0.8, 0.9)):
 @pytest.mark.parametrize("requirement", ALL)
 class TestAll:
     def test_it_is_part_of_a_run_that_names_its_suite_and_of_no_other(self, requirement):
-        for file_system, is_local in (("ext4", True), ("nfs4", False)):
-            usual, _ = settle(resolve({}, {}), file_system, is_local=is_local)
+        for kind in ("posix-local", "posix-shared"):
+            usual, _ = settle(resolve({}, {}), kind)
             assert not REQUIREMENTS[requirement].is_asked(usual)
         assert REQUIREMENTS[requirement].is_asked(resolve({"ckpt_suite": "endurance"}, {}))
 

@@ -49,8 +49,8 @@ class TestAll:
 
     def test_it_is_required_of_shared_storage_and_reported_of_a_local_disk(self, requirement):
         settings = resolve({}, {})
-        for file_system, is_local, severity in (("nfs4", False, "required"), ("ext4", True, "advisory")):
-            chosen, gates = settle(settings, file_system, is_local=is_local)
+        for kind, severity in (("posix-shared", "required"), ("posix-local", "advisory")):
+            chosen, gates = settle(settings, kind)
             assert severity_of(REQUIREMENTS[requirement], "llama3-8b-full", gates) == severity
             assert ("contention" in chosen.suites) == (severity == "required")
 

@@ -6,6 +6,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import from_plain, misfits, to_plain
 from pytest_ckpt.ranks.process.job import Task
 from pytest_ckpt.sizing.plan import plan_run
+from tests.support.made_target import mounted
 
 
 def test_a_task_has_the_layout_of_the_plan_and_the_rest_of_the_settings():
@@ -20,7 +21,7 @@ def test_a_task_has_the_layout_of_the_plan_and_the_rest_of_the_settings():
         "ckpt_drop_caches": "never",
     }
     settings = resolve(said, {})
-    (planned,) = plan_run(settings, file_system="ext4", is_local=True).checkpoints
+    (planned,) = plan_run(settings, mounted("ext4")).checkpoints
     task = Task.of(planned, settings, seed=7)
     assert (task.subject, task.model, task.mode) == (planned.subject, "llama3-70b", "subset")
     assert (task.processes, task.scale, task.operations) == (8, 1 / 1000, 4)

@@ -26,6 +26,7 @@ from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.vendors import Decision
 from tests.support.front_door import REQUIRED, Run
+from tests.support.made_target import mounted
 
 PLUGIN = "the suite of ACME/conftest.py"
 NEEDED = f"Not judged again here: plugin {PLUGIN} is needed."
@@ -191,7 +192,7 @@ def test_nights_with_a_plugin_are_not_compared_with_nights_without(acme: Run) ->
 def judged(outcome: str, severity: str = "required") -> tuple:
     """Return the judgement of a whole run at full size in which a plugin's one requirement came out so."""
     settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
-    plan = plan_run(settings, file_system="ext4", is_local=True)
+    plan = plan_run(settings, mounted("ext4"))
     gates = dataclasses.replace(built_in("speed-only"), certifies=True)
     extra = Requirement(
         id="ACME", title="t", severity=severity, source="", judge=lambda m, _l: Decision(outcome=m, because="So."),

@@ -135,7 +135,7 @@ class Started:
     @property
     def run_folder(self) -> Path:
         """The run's own folder on the target."""
-        return Path(self.session["target_folder"])
+        return Path(self.session["area"]["location"])
 
     def until(self, condition: Callable[[], Found], what: str) -> Found:
         """Wait for something while the run goes on; fail with its output when it ends before that."""

@@ -6,6 +6,8 @@ import math
 import random
 from typing import Any
 
+from pytest_ckpt.facts.targets import MOUNTED
+
 Document = dict[str, Any]
 
 HOSTILE = """<script>alert("1")</script> 'é 日本' & {{ 7*7 }} ]]> \u202e\u0007 </style><img src=x onerror=alert(1)>"""
@@ -247,14 +249,20 @@ def document(
                 for h in sorted({h for m in measurements for h in m["hosts"]})
             ],
             "target": {
-                "path": f"/mnt/array one/ü{text}",
-                "file_system": "nfs4",
+                "location": f"/mnt/array one/ü{text}",
+                "kind": "nfs4",
+                "gate_kind": "posix-shared",
+                "is_local": False,
+                "capacity": {
+                    "total_bytes": 1_099_511_627_776_000,
+                    "used_bytes": 111_856_985_776_000,
+                    "free_bytes": 987_654_321_000_000,
+                },
+                "capabilities": sorted(MOUNTED),
                 "source": f"array:/export/ckpt{text}",
                 "mount_point": "/mnt/array one",
                 "options": f"rw,relatime,vers=4.2,rsize=1048576,wsize=1048576,hard,proto=tcp,nconnect=16{text}",
-                "total_bytes": 1_099_511_627_776_000,
-                "free_bytes": 987_654_321_000_000,
-                "local": False,
+                "plugin": "",
             },
             "versions": {
                 "pytest-ckpt": "0.1.0",
@@ -308,7 +316,7 @@ def empty() -> Document:
         "measurements": [],
         "certified_cluster": [{"subject": "llama3-8b-full", "save": None, "load": None, "overall": None}],
         "training": [],
-        "environment": {"hosts": [], "target": {}, "versions": {}, "launcher": ""},
+        "environment": {"hosts": [], "target": whole["environment"]["target"], "versions": {}, "launcher": ""},
         "settings": [],
         "disclosures": [],
         "stages": {},

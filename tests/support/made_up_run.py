@@ -28,8 +28,10 @@ from pytest_ckpt.judging.grading import asked_requirements, judge_run, make_docu
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
+from tests.support.made_target import mounted
 
 SUBJECT = "llama3-8b-open-2"
+MADE_UP = mounted("ext4")
 OPTIONS_OF_A_SMALL_RUN = {
     "ckpt_target": "/mnt/array",
     "ckpt_cluster": "64",
@@ -59,10 +61,10 @@ def make_run(
     """Write a run folder whose saves and loads take about so many seconds; return its report."""
     said = OPTIONS_OF_A_SMALL_RUN | (options or {})
     settings = resolve(said, {})
-    plan = plan_run(settings, file_system="ext4", is_local=True)
+    plan = plan_run(settings, MADE_UP)
     rng = random.Random(seed)
     measurements = [_measurement(rng, c, save, load, noise) for c in plan.checkpoints if not c.not_run]
-    gates = load_gates(settings.gates, "ext4", is_local=True)
+    gates = load_gates(settings.gates, MADE_UP.gate_kind)
     asked = [r for r in asked_requirements(settings, gates) if r.suite == "performance"]
     book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
     judgement = judge_run(plan, settings, gates, book, measurements)
@@ -90,11 +92,7 @@ def make_run(
                 {"host": "n1", "ranks": [0, 1], "cpu": "EPYC", "cores": 64, "memory_bytes": 1 << 40,
                  "kernel": "6.8.0", "os": "Linux", "python": "3.12.3"}
             ],
-            "target": {
-                "path": "/mnt/array", "file_system": "ext4", "source": "/dev/nvme0n1", "mount_point": "/mnt/array",
-                "options": "rw,relatime", "total_bytes": 1 << 50, "free_bytes": 1 << 49, "local": True,
-            }
-            | (target or {}),
+            "target": to_plain(MADE_UP) | (target or {}),
             "versions": {"python": "3.12.3", "pytest-ckpt": __version__, "torch": "2.13.0"} | (versions or {}),
             "launcher": "mpiexec (Open MPI) 5.0.8",
         },

@@ -25,6 +25,7 @@ from pytest_ckpt.facts.measurement import (
 )
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Integrity
+from pytest_ckpt.facts.targets import Capacity
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.grading import (
     asked_checks,
@@ -37,6 +38,7 @@ from pytest_ckpt.judging.grading import (
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
+from tests.support.made_target import mounted
 
 VENDOR = "Made-up figures"
 SYSTEM = {
@@ -129,9 +131,18 @@ def run(
     """
     is_local = file_system == "ext4"
     settings = resolve(said, {})
-    gates = load_gates(settings.gates, file_system, is_local=is_local)
+    target = mounted(
+        file_system,
+        said["ckpt_target"] or "",
+        source="/dev/made-up" if is_local else "array.example:/ckpt",
+        options="rw,relatime" if is_local else "rw,relatime,vers=4.2,hard,nconnect=16,nosharecache",
+        capacity=Capacity(
+            total_bytes=4_600_000_000_000_000, used_bytes=500_000_000_000_000, free_bytes=4_100_000_000_000_000
+        ),
+    )
+    gates = load_gates(settings.gates, target.gate_kind)
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates))
-    plan = plan_run(settings, file_system=file_system, is_local=is_local)
+    plan = plan_run(settings, target)
     rng = random.Random(seed)
     measurements = [_measurement(rng, c, seconds, slow_ranks, slower, settings) for c in plan.runnable]
     asked = asked_requirements(settings, gates)
@@ -171,16 +182,7 @@ def run(
                  "python": "3.12.3"}
                 for host in hosts
             ],
-            "target": {
-                "path": said["ckpt_target"],
-                "file_system": file_system,
-                "source": "/dev/made-up" if is_local else "array.example:/ckpt",
-                "mount_point": said["ckpt_target"],
-                "options": "rw,relatime" if is_local else "rw,relatime,vers=4.2,hard,nconnect=16,nosharecache",
-                "total_bytes": 4_600_000_000_000_000,
-                "free_bytes": 4_100_000_000_000_000,
-                "local": is_local,
-            },
+            "target": target,
             "versions": {"pytest-ckpt": "0.1.0", "python": "3.12.3", "torch": "2.13.0", "mpi4py": "4.1.1"},
             "launcher": "mpiexec (Open MPI) 5.0.11",
         },

@@ -16,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.launching.measurements import file_names
+from pytest_ckpt.launching.measurements import made_names
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.posix.run_folder import RunFolder, leftovers, process_began, remove
-from tests.support import CHECKOUT
+from pytest_ckpt.targets.posix import cleanup
+from pytest_ckpt.targets.posix import target as posix
+from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, process_began, remove
+from pytest_ckpt.targets.protocol import Names
 from tests.support.selection import examples
 
 NAMES = ("m/checkpoint-0001/a.pt", "m/checkpoint-0001/b.pt", "m/checkpoint-0002.partial/a.pt")
@@ -190,24 +192,47 @@ def walkable(file, known):
     return all(any(name.startswith(folder + "/") for name in known) for folder in above)
 
 
-def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit():
+def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit(target):
     said = {"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}
-    names = file_names(plan_run(resolve(said, {}), file_system=None, is_local=None).runnable)
+    names = made_names(plan_run(resolve(said, {}), None).runnable)
+    storage = posix.target(str(target))
+    area = storage.create_area("r1")
+    folder = Path(area.location) / "llama3-8b-full"
     files = [f"zero_pp_rank_{r}_mp_rank_0_{kind}_states.pt" for r in range(8) for kind in ("model", "optim")]
-    folders = [f"checkpoint-{index:04d}{end}" for index in (1, 2, 3) for end in ("", ".partial")]
-    assert names >= {f"llama3-8b-full/{folder}/{file}" for folder in folders for file in files}
-    assert not [name for name in names if not name.startswith("llama3-8b-full/") or ".." in name]
+    for checkpoint in ("checkpoint-0001", "checkpoint-0002.partial", "checkpoint-0003"):
+        (folder / checkpoint).mkdir(parents=True)
+        for file in files:
+            (folder / checkpoint / file).write_text("ours")
+    for stranger in ("checkpoint-0001/notes", "checkpoint-1/notes", "ballast-80-x"):
+        (folder / stranger).parent.mkdir(exist_ok=True)
+        (folder / stranger).write_text("theirs")
+    (folder / "ballast-80-00000").write_text("ours")
+    left = storage.clean(area, names, 60.0)
+    assert sorted(sentence.partition(" was not removed")[0] for sentence in left) == [
+        str(folder / name) for name in ("ballast-80-x", "checkpoint-0001/notes", "checkpoint-1")
+    ]
+    assert sorted(p.name for p in folder.rglob("*") if p.is_file()) == ["ballast-80-x", "notes", "notes"]
 
 
-def test_the_remover_works_as_a_process_of_its_own(run):
-    make(run, *NAMES, "notes.txt")
-    asked = json.dumps({"path": str(run.path), "identity": run.identity, "names": NAMES})
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest_ckpt.targets.posix.run_folder"],
-        cwd=CHECKOUT, input=asked, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert json.loads(done.stdout) == [f"{run.path / 'notes.txt'} was not removed: this run did not make it"]
-    assert not (run.path / "m").exists()
+def test_an_area_that_is_kept_for_another_launch_is_emptied_and_says_whose_it_is(target):
+    storage = posix.target(str(target))
+    area = storage.create_area("r1")
+    folder = Path(area.location)
+    (folder / "m" / "checkpoint-0001").mkdir(parents=True)
+    (folder / "checks" / "COMMIT.file-1").mkdir(parents=True)
+    names = Names(files={"m": frozenset(("a.pt",))}, folders=frozenset(("checks",)))
+    assert storage.clean(area, names, 60.0, keep_area=True) == []
+    assert [p.name for p in folder.iterdir()] == ["OWNER.json"]
+    assert storage.clean(area, names, 60.0) == []
+    assert not any(target.iterdir())
+
+
+def test_a_target_that_does_not_answer_holds_the_cleaner_only_until_the_deadline(run, monkeypatch):
+    monkeypatch.setattr(cleanup, "REMOVE", "tests.support.targets.hanging:hang")
+    names = Names(files={"m": frozenset(("a.pt", "b.pt"))})
+    assert cleanup.remove_in_time(run.path, run.identity, names, 0.5) == [
+        f"{run.path} stays: the target did not answer for 0.5 s"
+    ]
 
 
 def test_a_target_that_takes_no_folder_is_a_usage_error(target):
@@ -240,23 +265,23 @@ def ended_process():
 
 def test_a_run_whose_controller_lives_is_no_leftover(target):
     RunFolder(target, "alive").create()
-    assert leftovers(target) == []
+    assert find_leftovers(target) == []
 
 
 def test_a_run_whose_controller_has_ended_is_a_leftover(target):
     folder = owned(target, "dead", pid=int(ended_process()))
-    (found,) = leftovers(target)
+    (found,) = find_leftovers(target)
     assert (found.path, found.run_id, found.host) == (folder, "dead", socket.gethostname())
 
 
 def test_a_process_that_only_got_the_number_of_the_controller_does_not_keep_it_alive(target):
     owned(target, "dead", process_began=1.0)
-    assert [found.run_id for found in leftovers(target)] == ["dead"]
+    assert [found.run_id for found in find_leftovers(target)] == ["dead"]
 
 
 def test_a_run_of_another_host_is_told_too_since_nobody_here_can_know(target):
     owned(target, "far", host="elsewhere")
-    assert [(found.run_id, found.host) for found in leftovers(target)] == [("far", "elsewhere")]
+    assert [(found.run_id, found.host) for found in find_leftovers(target)] == [("far", "elsewhere")]
 
 
 def test_folders_of_others_are_no_leftovers(target, tmp_path):
@@ -265,17 +290,17 @@ def test_folders_of_others_are_no_leftovers(target, tmp_path):
     (target / "pytest-ckpt-file").write_text("")
     owned(tmp_path, "dead", process_began=1.0)
     (target / "pytest-ckpt-link").symlink_to(tmp_path / "pytest-ckpt-dead")
-    assert leftovers(target) == []
+    assert find_leftovers(target) == []
 
 
 @pytest.mark.parametrize("owner", ["", "[]", "{}", "7", '{"run": 1}', "\xff\xfe"])
 def test_an_owner_that_cannot_be_read_is_no_leftover_and_no_error(target, owner):
     folder = owned(target, "broken")
     (folder / "OWNER.json").write_bytes(owner.encode("latin-1"))
-    assert leftovers(target) == []
+    assert find_leftovers(target) == []
 
 
 @pytest.mark.parametrize("pid", ["x", -5, 10**30, 1.5, None, [1]])
 def test_an_owner_with_a_strange_process_is_no_error(target, pid):
     owned(target, "strange", pid=pid, process_began=None)
-    leftovers(target)
+    find_leftovers(target)

@@ -38,10 +38,12 @@ class HostCache:
         self._activity = activity
         self._store = store
         gauge: str | None = None
-        if group.leads_host:
+        if group.leads_host and "page cache" in store.capabilities:
             with activity.in_phase("residency gauge"):
                 gauge = store.find_gauge(subject)
         self.gauge: str | None = group.from_host_leader(gauge)
+        # Where the target declares that clients keep no cache, there is nothing to count or to drop.
+        self.is_declared_cold = "page cache" not in store.capabilities
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
         """Return (resident, all) bytes of files, or None where no gauge tells the truth."""
@@ -63,8 +65,8 @@ class HostCache:
         """
         if policy == "auto":
             way = self._group.from_host_leader(self._drop_all() if self._group.leads_host else None)
-            if way:
-                return str(way)
+            if way or self.is_declared_cold:
+                return str(way or "")
             with self._activity.in_phase("fadvise"):
                 ways = [self._store.evict(of.ref, of.names) for of in files]
             return "; ".join(dict.fromkeys(ways))
@@ -74,6 +76,8 @@ class HostCache:
         return f"command on every host: {policy}"
 
     def _drop_all(self) -> str | None:
+        if self.is_declared_cold:
+            return None
         with self._activity.in_phase("drop_caches"):
             return self._store.drop_cache()
 
@@ -96,12 +100,16 @@ def cache_facts(
     readings: Sequence[CacheReading],
     gauges: Sequence[str | None],
     worst: float | None,
+    *,
+    is_declared_cold: bool = False,
 ) -> CacheFacts:
     """Join what every host's ranks did and saw; ``worst`` is the largest resident fraction of a load."""
     required = any(r.asks for r in readings)
     blind = None in gauges
     detail = ""
-    if blind:
+    if is_declared_cold:
+        detail = "the target declares that its clients keep no cache of what they read"
+    elif blind:
         detail = (
             "neither cachestat(2) nor mincore(2) saw a file in the page cache that had just been read from the target, "
             "so whether data are cached on the client cannot be known"
@@ -114,4 +122,5 @@ def cache_facts(
         gauge="" if blind else ", ".join(dict.fromkeys(g for g in gauges if g)),
         resident_fraction=None if blind else worst,
         detail=detail,
+        is_declared_cold=is_declared_cold,
     )

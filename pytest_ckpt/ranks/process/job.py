@@ -84,7 +84,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What one launch does: its tasks in order, in ``area``; without tasks it only looks at its hosts."""
+    """What one launch does: its tasks in order, in ``area``; without tasks it only looks at its hosts, from there."""
 
     processes: int
     area: AreaRef

@@ -43,7 +43,7 @@ def host_facts(host: str, rank: int, area: AreaRef) -> HostFacts:
         kernel=f"{platform.system()} {platform.release()}",
         os=_os_name(),
         python=platform.python_version(),
-        target_is_folder=load(area.opener)(area).is_reachable(),
+        target_is_reached=load(area.opener)(area).is_reachable(),
     )
 
 

@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
+from pytest_ckpt.targets.posix.names import is_of_a_checkpoint
+from pytest_ckpt.targets.posix.run_folder import remove
+from pytest_ckpt.targets.protocol import Names
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+REMOVE = "pytest_ckpt.targets.posix.cleanup:remove_as_asked"
 
 
 def remove_in_time(
-    target: Path, identity: Sequence[int], names: Iterable[str], seconds: float, *, keep_folder: bool = False
+    folder: Path, identity: Sequence[int], names: Names, seconds: float, *, keep_folder: bool = False
 ) -> list[str]:
     """Remove a run's folder from another process, so that a target that does not answer cannot hold this one.
 
     Return what was left, one sentence each. With ``keep_folder`` only what is in it is removed.
     """
-    asked = json.dumps(
-        {"path": str(target), "identity": list(identity), "names": sorted(names), "keep_folder": keep_folder}
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ckpt.targets.posix.run_folder"],
-        cwd=PACKAGE_HOME,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    asked = {
+        "folder": str(folder),
+        "identity": list(identity),
+        "checkpoints": {subject: sorted(files) for subject, files in names.files.items()},
+        "beside": {subject: sorted(files) for subject, files in names.beside.items()},
+        "folders": sorted(names.folders),
+        "keep_folder": keep_folder,
+    }
     try:
-        said, _ = process.communicate(asked, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return [f"{target} stays: the target did not answer for {seconds:g} s"]
-    left: list[str] = json.loads(said) if process.returncode == 0 else [f"{target} was not removed"]
+        left: list[str] = call_in_time(REMOVE, asked, seconds)
+    except NoAnswerError:
+        return [f"{folder} stays: the target did not answer for {seconds:g} s"]
+    except RefusedError:
+        return [f"{folder} was not removed"]
     return left
+
+
+def remove_as_asked(asked: Mapping[str, Any]) -> list[str]:
+    """Do what `remove_in_time` asks, in its process."""
+    folder = Path(asked["folder"])
+    names = {f"{name}/" for name in asked["folders"]}
+    names |= {f"{subject}/{file}" for subject, files in asked["beside"].items() for file in files}
+    for subject, files in asked["checkpoints"].items():
+        names |= {f"{subject}/{checkpoint}/{file}" for checkpoint in _checkpoints(folder / subject) for file in files}
+        # An empty folder of a subject has no file that would name it.
+        names.add(f"{subject}/{_NO_FILE}")
+    return remove(folder, asked["identity"], names, keep_folder=asked["keep_folder"])
+
+
+_NO_FILE = "."
+
+
+def _checkpoints(folder: Path) -> Iterator[str]:
+    """Yield what the names of a subject's checkpoints are; nothing is followed or opened to find out."""
+    entries: Iterable[str] = ()
+    with contextlib.suppress(OSError):
+        entries = [entry.name for entry in folder.iterdir()]
+    yield from filter(is_of_a_checkpoint, entries)

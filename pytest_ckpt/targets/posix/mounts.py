@@ -35,6 +35,13 @@ _LOCAL = frozenset(
         "zfs",
     ]
 )
+# File systems in user space that stand before an object store: they take files, and keep to fewer promises.
+_GATEWAYS = frozenset(
+    [
+        *("blobfuse", "blobfuse2", "gcsfuse", "geesefs", "goofys", "juicefs", "mount-s3", "mountpoint-s3"),
+        *("ossfs", "rclone", "s3backer", "s3fs", "s3ql", "tigrisfs"),
+    ]
+)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -51,6 +58,14 @@ class Mount:
     def is_local(self) -> bool:
         """Whether only this host can write to it."""
         return self.file_system in _LOCAL
+
+    @property
+    def gate_kind(self) -> str:
+        """The name of the table of gates that fits it."""
+        if self.is_local:
+            return "posix-local"
+        is_gateway = self.file_system.removeprefix("fuse.").lower() in _GATEWAYS
+        return "gateway" if is_gateway else "posix-shared"
 
 
 def all_mounts(table: str | None = None) -> list[Mount]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_PARTIAL = ".partial"
 _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})")
 
 
@@ -14,7 +15,12 @@ def checkpoint_name(index: int) -> str:
 
 def partial_name(index: int) -> str:
     """Return the name that the folder has until the checkpoint is committed."""
-    return f"{checkpoint_name(index)}.partial"
+    return checkpoint_name(index) + _PARTIAL
+
+
+def is_of_a_checkpoint(name: str) -> bool:
+    """Return whether a folder of that name is one of a checkpoint's, committed or not."""
+    return checkpoint_number(name.removesuffix(_PARTIAL)) is not None
 
 
 def checkpoint_number(name: str) -> int | None:

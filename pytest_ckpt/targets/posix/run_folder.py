@@ -13,27 +13,24 @@ import re
 import shutil
 import socket
 import stat
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
-MOST_TO_FILL_BYTES = 64 << 30
 _OWNER = "OWNER.json"
 _CANARY = re.compile(r"canary-\d+")  # ranks.residency makes them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Leftover:
+class OldFolder:
     """A folder of an earlier run, whose controller is gone."""
 
     path: Path
@@ -41,44 +38,17 @@ class Leftover:
     host: str
 
 
-def area_of(folder: Path, run_id: str = "", identity: Collection[int] = ()) -> AreaRef:
-    """Return the reference of a folder as an area."""
-    words = tuple(str(number) for number in identity)
-    return AreaRef(scheme="", location=str(folder), run_id=run_id, opener=OPENER, identity=words)
+def place_on_this_host(facts: TargetFacts) -> Path | None:
+    """Return where a target lies, without symbolic links; None for one that has no paths."""
+    return Path(facts.location).resolve() if "paths" in facts.capabilities else None
 
 
-def check_target(target: Path) -> None:
-    """Raise UsageError when checkpoints cannot go to this folder. Nothing is written."""
-    if not target.exists():
-        raise UsageError(
-            f"--ckpt-target {target} does not exist.", "Mount the storage and name a folder on it that exists."
-        )
-    if not target.is_dir():
-        raise UsageError(f"--ckpt-target {target} is not a folder.", "Name a folder on the storage under test.")
-    if target.resolve() == Path("/"):
-        raise UsageError("--ckpt-target is the root folder.", "Name a folder on the storage under test.")
-    if os.statvfs(target).f_flag & os.ST_RDONLY:
-        raise UsageError(f"--ckpt-target {target} is mounted read-only.", "Mount it for writing: mount -o remount,rw …")
-    if not os.access(target, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"--ckpt-target {target} is not writable for user {os.geteuid()}.", "Run as another user, or chown it."
-        )
+def folder_of(area: AreaRef) -> Path:
+    """Return the folder that an area of this scheme is."""
+    return Path(area.location)
 
 
-def check_small_folder(folder: Path) -> None:
-    """Raise UsageError when a folder cannot be filled up for a moment. Nothing is written."""
-    name = f"--ckpt-full-target {folder}"
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"{name} is no folder that can be written to.", "Name a folder on a small volume or quota.")
-    seen = os.statvfs(folder)
-    if (free := seen.f_bavail * seen.f_frsize) > MOST_TO_FILL_BYTES:
-        raise UsageError(
-            f"{name} has {format_bytes(free)} free, and all of it would be written.",
-            f"Name a volume or quota with at most {format_bytes(MOST_TO_FILL_BYTES)} free.",
-        )
-
-
-def leftovers(target: Path) -> list[Leftover]:
+def find_leftovers(target: Path) -> list[OldFolder]:
     """Return the folders of earlier runs on the target whose controller no longer runs on this host."""
     found = []
     for entry in sorted(target.glob(PREFIX + "*")):
@@ -90,7 +60,7 @@ def leftovers(target: Path) -> list[Leftover]:
             continue
         if entry.is_symlink() or is_alive:
             continue
-        found.append(Leftover(path=entry, run_id=str(run_id), host=str(host)))
+        found.append(OldFolder(path=entry, run_id=str(run_id), host=str(host)))
     return found
 
 
@@ -158,7 +128,7 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
     if not keep_folder:
         with contextlib.suppress(OSError):
             path.rmdir()
-    return [f"{path / name} was not removed: {why}" for name, why in left]
+    return [f"{path / name} was not removed: {why}" for name, why in left if not (keep_folder and name == _OWNER)]
 
 
 def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
@@ -187,14 +157,3 @@ def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, s
         except OSError as error:
             left.append((path, error.strerror or str(error)))
     return left
-
-
-def main() -> None:
-    """Remove the folder that standard input names; print what was left."""
-    asked = json.load(sys.stdin)
-    left = remove(Path(asked["path"]), asked["identity"], asked["names"], keep_folder=asked.get("keep_folder", False))
-    print(json.dumps(left))
-
-
-if __name__ == "__main__":
-    main()

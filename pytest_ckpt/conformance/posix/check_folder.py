@@ -1,0 +1,18 @@
+"""Where the checks of one run work: a folder in the run's area, made for them alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.targets.posix.run_folder import folder_of
+
+CHECKS_FOLDER = "checks"
+"""Below the run's folder on the target; all that is in it was made by checks."""
+
+
+def make_check_folder(area: AreaRef) -> tuple[Path, str]:
+    """Make it; return (the folder that the user named, the way from there), as `run_check` takes them apart."""
+    folder = folder_of(area)
+    (folder / CHECKS_FOLDER).mkdir(exist_ok=True)
+    return folder.parent, f"{folder.name}/{CHECKS_FOLDER}"

@@ -1,0 +1,32 @@
+"""What `pytest-ckpt doctor` tries in a folder, in a process of its own: the gauge of residency, a direct request."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+# Of `direct`; that of the residency gauge is its own.
+_FILE = "pytest-ckpt-doctor-"
+
+
+def residency(folder: str) -> str | None:
+    """Return the call that counts cached pages there, None where none does."""
+    from pytest_ckpt.targets.posix.residency import find_gauge  # noqa: PLC0415 - numpy only when it is needed
+
+    return find_gauge(Path(folder))
+
+
+def direct(folder: str) -> None:
+    """Write a page past the page cache."""
+    file = Path(folder) / f"{_FILE}{os.getpid()}"
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
+        try:
+            with mmap.mmap(-1, mmap.PAGESIZE) as page:
+                page.write(b"\xa5" * mmap.PAGESIZE)
+                os.pwrite(descriptor, page, 0)
+        finally:
+            os.close(descriptor)
+    finally:
+        file.unlink(missing_ok=True)

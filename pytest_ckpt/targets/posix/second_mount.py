@@ -1,0 +1,68 @@
+"""Another mount of the target on this host: a client of its own, proven to show the same storage."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import time
+from pathlib import Path
+
+from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.posix.run_folder import PREFIX, folder_of
+
+# Attribute and name caches of network file systems last up to a minute.
+_PATIENCE_SECONDS = 75.0
+_POLL_SECONDS = 0.1
+
+
+def check_second_mount(second_mount: str, location: str) -> Path:
+    """Return a folder that can be a second client's view of the target. Nothing is written. Raises UsageError."""
+    mount, target = Path(second_mount).expanduser().absolute(), Path(location)
+    name = f"--ckpt-second-mount {mount}"
+    if not mount.is_dir():
+        raise UsageError(f"{name} is not a folder.", f"Name what the second mount calls the folder {target}.")
+    if mount.resolve() == target.resolve():
+        raise UsageError(f"{name} is the target itself.", "Mount the storage a second time, elsewhere.")
+    here, there = target.stat(), mount.stat()
+    if (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino):
+        raise UsageError(
+            f"{name} and the target are one mount to the kernel (same device and inode), with one cache.",
+            "Mount it so that nothing is shared: for NFS with the option nosharecache, and not by mount --bind.",
+        )
+    return mount
+
+
+def see_the_same(mount: Path, location: str, area: AreaRef) -> None:
+    """Write a random file in the run's area and find it through the other mount. Raises UsageError."""
+    name = f"same-{secrets.token_hex(8)}"
+    word = secrets.token_bytes(64)
+    run_folder = folder_of(area)
+    mine, theirs = run_folder / name, mount / run_folder.name / name
+    with mine.open("wb") as file:
+        file.write(word)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                if theirs.read_bytes() == word:
+                    return
+                seen = "other bytes in it"
+            except OSError as error:
+                seen = error.strerror or str(error)
+                # A folder that is not there at all is another storage; caches hide single files.
+                if not any(mount.glob(f"{PREFIX}*")) and time.monotonic() > end - _PATIENCE_SECONDS + 3:
+                    break
+            if time.monotonic() > end:
+                break
+            time.sleep(_POLL_SECONDS)
+    finally:
+        mine.unlink()
+    raise UsageError(
+        f"--ckpt-second-mount {mount} is not the same storage as {location}: a file written below the target "
+        f"was not found there ({seen}).",
+        f"Name the very folder that the first mount calls {shlex.quote(location)}.",
+    )

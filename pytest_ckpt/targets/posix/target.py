@@ -1,0 +1,124 @@
+"""A folder on a mounted file system as a target."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, TargetFacts
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.targets.posix.cleanup import remove_in_time
+from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of
+from pytest_ckpt.targets.protocol import Leftover, Names
+
+_REMOVE_SECONDS = 120.0
+MOST_TO_FILL_BYTES = 64 << 30
+
+
+def target(location: str) -> PosixTarget:
+    """Return the target of a path."""
+    return PosixTarget(location)
+
+
+class PosixTarget:
+    """A folder on a mounted file system. ``option`` is what named it."""
+
+    def __init__(self, location: str, option: str = "--ckpt-target") -> None:
+        self._path = Path(location).expanduser().absolute()
+        self._option = option
+
+    def describe(self) -> TargetFacts:
+        """Return on which mount the folder is, from the kernel's table of mounts alone."""
+        return self._facts(self._path, None)
+
+    def check(self) -> TargetFacts:
+        """Return mount and space of the folder; nothing is written. Raises UsageError when it cannot be used."""
+        path, name = self._path, f"{self._option} {self._path}"
+        if not path.exists():
+            raise UsageError(f"{name} does not exist.", "Mount the storage and name a folder on it that exists.")
+        if not path.is_dir():
+            raise UsageError(f"{name} is not a folder.", "Name a folder on the storage under test.")
+        if path.resolve() == Path("/"):
+            raise UsageError(f"{self._option} is the root folder.", "Name a folder on the storage under test.")
+        space = os.statvfs(path)
+        if space.f_flag & os.ST_RDONLY:
+            raise UsageError(f"{name} is mounted read-only.", "Mount it for writing: mount -o remount,rw …")
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise UsageError(f"{name} is not writable for user {os.geteuid()}.", "Run as another user, or chown it.")
+        capacity = Capacity(
+            total_bytes=space.f_blocks * space.f_frsize,
+            used_bytes=(space.f_blocks - space.f_bfree) * space.f_frsize,
+            free_bytes=space.f_bavail * space.f_frsize,
+        )
+        return self._facts(path.resolve(), capacity)
+
+    def _facts(self, resolved: Path, capacity: Capacity | None) -> TargetFacts:
+        mount = mount_of(resolved)
+        return TargetFacts(
+            location=str(self._path),
+            kind=mount.file_system,
+            gate_kind=mount.gate_kind,
+            is_local=mount.is_local,
+            capacity=capacity,
+            capabilities=MOUNTED,
+            source=mount.source,
+            mount_point=mount.mount_point,
+            options=mount.options,
+        )
+
+    def check_may_be_filled(self) -> None:
+        """Raise UsageError when the folder cannot be filled up for a moment. Nothing is written."""
+        path, name = self._path, f"{self._option} {self._path}"
+        if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+            raise UsageError(
+                f"{name} is no folder that can be written to.", "Name a folder on a small volume or quota."
+            )
+        space = os.statvfs(path)
+        if (free := space.f_bavail * space.f_frsize) > MOST_TO_FILL_BYTES:
+            raise UsageError(
+                f"{name} has {format_bytes(free)} free, and all of it would be written.",
+                f"Name a volume or quota with at most {format_bytes(MOST_TO_FILL_BYTES)} free.",
+            )
+
+    def place(self) -> AreaRef:
+        """Return the folder itself."""
+        return AreaRef(scheme="", location=str(self._path), run_id="", opener=OPENER)
+
+    def create_area(self, run_id: str) -> AreaRef:
+        """Make the run's folder, which says whose it is. Raises UsageError, and then leaves nothing."""
+        folder = RunFolder(self._path, run_id)
+        try:
+            folder.create()
+        except BaseException:
+            remove_in_time(folder.path, folder.identity, Names(), _REMOVE_SECONDS)
+            raise
+        return AreaRef(
+            scheme="",
+            location=str(folder.path),
+            run_id=run_id,
+            opener=OPENER,
+            identity=tuple(map(str, folder.identity)),
+        )
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """Return the folders of earlier runs whose controller no longer runs on this host."""
+        return [
+            Leftover(
+                what=str(f.path), why=f"run {f.run_id} of {f.host}", command=f"rm -r -- {shlex.quote(str(f.path))}"
+            )
+            for f in find_leftovers(self._path)
+        ]
+
+    def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
+        """Remove what a run made, in a process of its own; return what was left, one sentence each."""
+        return remove_in_time(
+            folder_of(area),
+            [int(number) for number in area.identity],
+            names,
+            deadline_seconds,
+            keep_folder=keep_area,
+        )

@@ -1,0 +1,101 @@
+"""From what --ckpt-target says to a target: a path, or ``scheme://`` with what the scheme makes of the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.targets import TARGETS, TargetFacts, TargetSpec
+from pytest_ckpt.support.errors import UsageError, nearest
+from pytest_ckpt.support.references import load
+from pytest_ckpt.targets.child import call_in_time
+from pytest_ckpt.targets.protocol import Target
+
+GROUP = "pytest_ckpt.targets"
+"""Entry points of this group are rows (TargetSpec) of installed packages."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+
+
+def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, TargetSpec]:
+    """Return all kinds of targets by scheme: ours, those of installed packages, and the ``rows`` of plugins.
+
+    Raises UsageError for a row that is none, and for two of the same scheme.
+    """
+    known = dict(TARGETS)
+    for point in importlib.metadata.entry_points(group=GROUP):
+        who = f"{point.dist.name} {point.dist.version}" if point.dist else point.name
+        try:
+            found = point.load()
+        except Exception as error:
+            raise UsageError(
+                f"The target '{point.name}' of {who} cannot be loaded: {type(error).__name__}: {error}.",
+                "Mend or uninstall the package.",
+            ) from error
+        add_target(known, found, who)
+    for scheme, row in (rows or {}).items():
+        if scheme in known and known[scheme] != row:
+            raise _taken(scheme, known[scheme], row.plugin)
+        known[scheme] = row
+    return known
+
+
+def add_target(known: dict[str, TargetSpec], found: object, plugin: str) -> None:
+    """Add the row of a plugin. Raises UsageError when it is none, or its scheme is taken."""
+    if not isinstance(found, TargetSpec) or not _SCHEME.fullmatch(f"{found.scheme}://"):
+        raise UsageError(
+            f"{plugin} brings {found!r:.80} as a target.", "Return a TargetSpec with a scheme, such as scheme='array'."
+        )
+    scheme = found.scheme.lower()
+    if scheme in known:
+        raise _taken(scheme, known[scheme], plugin)
+    known[scheme] = dataclasses.replace(found, scheme=scheme, plugin=plugin)
+
+
+def spec_of(text: str, known: Mapping[str, TargetSpec]) -> TargetSpec:
+    """Return the kind of target that a text of --ckpt-target names. Raises UsageError for an unknown scheme."""
+    scheme, _ = split(text)
+    if scheme not in known:
+        schemes = [f"{name}://" for name in known if name]
+        others = f", or {' or '.join(schemes)} with what stands behind it" if schemes else ""
+        raise UsageError(
+            f"--ckpt-target {text}: no target is known by '{scheme}://'{nearest(scheme, list(filter(None, known)))}.",
+            f"Known are {TARGETS[''].help} (--ckpt-target=/mnt/array){others}; others are brought by plugins.",
+        )
+    return known[scheme]
+
+
+def make_target(spec: TargetSpec, text: str) -> Target:
+    """Return the target that a text of --ckpt-target names."""
+    target: Target = load(spec.make)(split(text)[1])
+    return target
+
+
+def check_in_time(spec: TargetSpec, text: str, seconds: float) -> TargetFacts:
+    """Return what a target is, asked by another process. Raises NoAnswerError and RefusedError."""
+    asked = {"spec": to_plain(spec), "text": text}
+    return from_plain(TargetFacts, call_in_time("pytest_ckpt.targets.schemes:check_as_asked", asked, seconds))
+
+
+def check_as_asked(asked: Mapping[str, Any]) -> Any:
+    """Do what `check_in_time` asks, in its process."""
+    spec = from_plain(TargetSpec, asked["spec"])
+    return to_plain(dataclasses.replace(make_target(spec, asked["text"]).check(), plugin=spec.plugin))
+
+
+def split(text: str) -> tuple[str, str]:
+    """Return (scheme, what stands behind it) of a text of --ckpt-target; a path has the scheme ''."""
+    found = _SCHEME.fullmatch(text)
+    return (found[1].lower(), found[2]) if found else ("", text)
+
+
+def _taken(scheme: str, row: TargetSpec, plugin: str) -> UsageError:
+    owner = row.plugin or "pytest-ckpt"
+    return UsageError(
+        f"{plugin} brings a target with the scheme {scheme}://, which is that of {owner}.",
+        "Run without one of them, or give the target another scheme.",
+    )

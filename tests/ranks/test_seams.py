@@ -1,0 +1,115 @@
+"""A second strategy and a second kind of engine over a folder and over memory, by ranks that MPI has started."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.events import from_line
+from pytest_ckpt.launching.launcher import find_launcher
+from pytest_ckpt.launching.rank_watchdog import Watch
+from pytest_ckpt.support.processes import end_launch
+from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of
+from tests.support import CHECKOUT
+from tests.support.late_strategy import LANE
+from tests.support.own_files_engine import FILES
+from tests.support.targets.memory import memory_server
+from tests.support.targets.memory_store import SPEC
+
+RANKS = 2
+_SECONDS = 400
+
+
+@pytest.fixture(params=["a folder", "memory"])
+def storage(request, tmp_path) -> Iterator[object]:
+    rows = known_targets({"memory": SPEC})
+    if request.param == "a folder":
+        target = tmp_path / "target"
+        target.mkdir()
+        yield make_target(spec_of(str(target), rows), str(target))
+    else:
+        with memory_server() as name:
+            yield make_target(spec_of(f"memory://{name}", rows), f"memory://{name}")
+
+
+def start(area, tmp_path, **environment):
+    launcher = find_launcher(None, ())
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    return subprocess.Popen(
+        launcher.command(RANKS, "tests.support.seam_program"),
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=launcher.environment("seams", str(scratch)) | {"SEAM_AREA": json.dumps(to_plain(area)), **environment},
+        start_new_session=True,
+    )
+
+
+def test_a_save_that_returns_early_and_an_engine_that_commits_itself_come_back_whole(storage, tmp_path):
+    process = start(storage.create_area("seams"), tmp_path)
+    said, complaint = process.communicate(timeout=_SECONDS)
+    assert process.returncode == 0, complaint.decode()
+    (line,) = (line for line in said.decode().splitlines() if line.startswith("FOUND "))
+    found = json.loads(line.removeprefix("FOUND "))
+    assert set(found) == {"own sync", "own late", "stream sync", "stream late"}
+    for name, of in found.items():
+        assert (of["faults"], of["committed"]) == (0, [1, 2]), name
+        durability = of["durability"]
+        assert durability["files"] == durability["files_synced"] > 0
+        assert durability["directories"] == durability["directories_synced"]
+        assert (durability["saves"], durability["commits"]) == (2, 2)
+        for save in (o for o in of["operations"] if o["kind"] == "save"):
+            assert save["stored_seconds"] <= save["committed_seconds"] == save["seconds"]
+            # A save that blocks returns when it is committed, the other one long before.
+            is_late = save["returned_seconds"] < save["stored_seconds"]
+            assert is_late == name.endswith("late"), name
+        if name.startswith("own"):
+            assert of["files"] == [[FILES] * RANKS] * 2
+
+
+def test_the_watchdog_names_the_lane_that_hangs_and_not_the_one_that_waits_for_it(tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    rows = known_targets({})
+    area = make_target(spec_of(str(target), rows), str(target)).create_area("seams")
+    process = start(area, tmp_path, SEAM_HANG="yes")
+    try:
+        failure = watched(process)
+    finally:
+        end_launch(process, "seams")
+        process.stdout.close()
+        process.stderr.close()
+    assert (failure.kind, failure.rank, failure.lane, failure.phase) == ("hung", 1, LANE, "write")
+    assert str(failure.operation) == "hanging-test save 2"
+    assert failure.file.startswith("zero_pp_rank_1_")
+
+
+def watched(process):
+    """Follow the ranks as a launch does; return why they are hung."""
+    watch = Watch(RANKS, 3.0, socket.gethostname())
+    os.set_blocking(process.stderr.fileno(), False)
+    rest = b""
+    began = time.monotonic()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stderr, selectors.EVENT_READ)
+        while time.monotonic() - began < _SECONDS:
+            if selector.select(0.2):
+                *lines, rest = (rest + (process.stderr.read() or b"")).split(b"\n")
+                for line in lines:
+                    before, event = from_line(line.decode())
+                    assert "Traceback" not in before
+                    if event:
+                        watch.heard(event)
+            if hung := watch.hung():
+                return hung
+            assert process.poll() is None
+    raise AssertionError("nothing was found to hang")

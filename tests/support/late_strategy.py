@@ -1,0 +1,61 @@
+"""A strategy for tests that returns before its save is committed: the saves of a rank go on in a thread of its own."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.strategies.protocol import Saved, all_have_written, write_files
+
+LANE = "background"
+
+
+class LateStrategy:
+    def __init__(self, *, engine, store, group, activity) -> None:
+        self.engine = engine
+        self._store, self._activity, self._lane = store, activity, activity.lane(LANE)
+        self._group = group.duplicate(self._lane)
+        self._thread = ThreadPoolExecutor(1)
+
+    def save(self, ref, *, takes_part=True):
+        assert takes_part
+        start = time.perf_counter()
+        self._lane.begin(self._activity.operation)
+        pending = Late(self._thread.submit(self._save, ref, start))
+        pending.returned = time.perf_counter() - start
+        return pending
+
+    def _save(self, ref, start) -> Saved:
+        clock = Clock(activity=self._lane)
+        saved = write_files(self.engine, self._store, ref, clock)
+        stored = time.perf_counter() - start
+        entries = all_have_written(self._group, self._store, saved.entries)
+        commit = saved.commit
+        if self._group.rank == 0 and commit is None:
+            commit = self._store.commit(ref, entries, clock)
+        end = time.perf_counter() - start
+        self._lane.rest()
+        committed = end if self._group.rank == 0 else None
+        return replace(
+            saved, commit=commit, timing=replace(saved.timing, staged=end, stored=stored, committed=committed)
+        )
+
+    def may_change_state(self, pending) -> bool:
+        return pending.poll() is not None
+
+    def release(self) -> None:
+        self._thread.shutdown()
+
+
+class Late:
+    def __init__(self, work: Future[Saved]) -> None:
+        self._work, self.returned = work, 0.0
+
+    def poll(self) -> Saved | None:
+        return self.wait() if self._work.done() else None
+
+    def wait(self) -> Saved:
+        saved = self._work.result()
+        return replace(saved, timing=replace(saved.timing, returned=self.returned))

@@ -1,0 +1,31 @@
+"""What a target that nobody looked at might be."""
+
+from __future__ import annotations
+
+from pytest_ckpt.facts.targets import MOUNTED, Capacity, TargetFacts
+from pytest_ckpt.targets.posix.mounts import Mount
+
+_HALF_USED = Capacity(total_bytes=1 << 50, used_bytes=1 << 49, free_bytes=1 << 49)
+
+
+def mounted(
+    kind: str = "ext4",
+    location: str = "/mnt/array",
+    *,
+    source: str = "/dev/nvme0n1",
+    options: str = "rw,relatime",
+    capacity: Capacity = _HALF_USED,
+) -> TargetFacts:
+    """Return the facts of a folder on such a file system."""
+    mount = Mount(mount_point=location, file_system=kind, source=source, options=options)
+    return TargetFacts(
+        location=location,
+        kind=kind,
+        gate_kind=mount.gate_kind,
+        is_local=mount.is_local,
+        capacity=capacity,
+        capabilities=MOUNTED,
+        source=source,
+        mount_point=location,
+        options=options,
+    )

@@ -1,0 +1,118 @@
+"""Adds one thing of each kind to a copy of the tree, at the places that ARCHITECTURE.md names and at no others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewThing:
+    """What is added: (file, the line before which a text is inserted or "" for its end, the text)."""
+
+    insertions: tuple[tuple[str, str, str], ...]
+    pages: tuple[str, ...] = ()
+
+
+THINGS = {
+    "requirement": NewThing(
+        insertions=(
+            (
+                "pytest_ckpt/judging/speed.py",
+                "def _judge_time(",
+                '''def judge_total(measurement: Measurement, limits: ClusterLimits, *, most: float) -> Decision:
+    """All saves together within ``most`` times their limit."""
+    operations = measurement.of_kind("save")
+    if len(operations) < measurement.operations_planned:
+        return undecided(measurement, "save")
+    limit = most * limits.save_limit_seconds * len(operations) * measurement.bytes / measurement.full_bytes
+    seconds = sum(o.seconds for o in operations)
+    because = f"All saves together took {format_seconds(seconds)} of {format_seconds(limit)}."
+    return measured_as("met" if seconds <= limit else "failed", seconds, limit, "s", because, ())
+
+
+''',
+            ),
+            (
+                "pytest_ckpt/judging/catalogue.py",
+                "        *(\n            Requirement(",
+                """        Requirement(
+            id="TOTAL",
+            title="All saves together meet the budget",
+            severity="advisory",
+            most=1.25,
+            judge=speed.judge_total,
+            units=("s",),
+            figure="the time of all saves",
+            limit="{most:g} x the save limit, a save",
+            source="made up for a test",
+        ),
+""",
+            ),
+            (
+                "suites/test_performance.py",
+                "",
+                '''
+
+@pytest.mark.requirement("TOTAL")
+def test_all_saves_together_meet_the_budget(subject: str, judge: Judge) -> None:
+    """All saves of the run together take at most 1.25 times their limit.
+
+    Made up for a test. Advisory: no published limit exists.
+    """
+    judge(subject)
+''',
+            ),
+        ),
+        pages=("requirements_page",),
+    ),
+    "model": NewThing(
+        insertions=(
+            (
+                "pytest_ckpt/sizing/architectures.py",
+                '    )\n}\n"""The models',
+                """        Model(
+            name="toy-2b",
+            layers=16,
+            hidden=2048,
+            feed_forward=8192,
+            vocabulary=128256,
+            heads=32,
+            key_value_heads=8,
+            tensor_parallel=2,
+            pipeline_parallel=1,
+            zero_stage=3,
+            processes=8,
+        ),
+""",
+            ),
+        ),
+    ),
+    "option": NewThing(
+        insertions=(
+            (
+                "pytest_ckpt/facts/options.py",
+                ')  # fmt: skip\n"""Every option.',
+                """    Option(key="patience", group="advanced", metavar="DURATION", default="5s", parse="read_seconds",
+           example="7s", field="patience_seconds",
+           help="how long a test has patience"),
+""",
+            ),
+            ("pytest_ckpt/facts/settings.py", "    origins: tuple[Origin", "    patience_seconds: float\n"),
+        ),
+        pages=("options_page",),
+    ),
+}
+
+
+def add(kind: str, tree: Path) -> None:
+    """Insert what a thing needs into a tree; the pages that are made from tables are left to their makers."""
+    for name, before, text in THINGS[kind].insertions:
+        file = tree / name
+        found = file.read_text()
+        if before:
+            assert found.count(before) == 1, f"{name}: {before!r}"
+            found = found.replace(before, text + before)
+        else:
+            found += text
+        file.write_text(found)

@@ -1,0 +1,105 @@
+"""What two ranks do in tests of the seams: ``python -m`` this module, under mpiexec; rank 0 prints a line of JSON.
+
+The environment says the area (``SEAM_AREA``), and with ``SEAM_HANG`` that rank 1 stops in the write of its second
+save.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
+from pytest_ckpt.ranks.operations import Operations
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.process.host_cache import HostCache
+from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.ranks.process.mpi_group import MpiGroup
+from pytest_ckpt.ranks.strategies.sync import SyncStrategy
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.support.references import load
+from tests.support.late_strategy import LateStrategy
+from tests.support.own_files_engine import OwnFilesEngine
+
+LAYOUT = layout("llama3-8b", mode="open", processes=2, scale=1e-4)
+STRATEGIES = {"sync": SyncStrategy, "late": LateStrategy}
+SAVES = 2
+
+
+class HangingEngine(StreamEngine):
+    """Stops in the first write of its second save, as in a call that does not return."""
+
+    saves = 0
+
+    def save(self, draft, clock):
+        self.saves += 1
+        super().save(draft, clock)
+
+    def write(self, image, sink, request, slot):
+        if self.saves == SAVES:
+            threading.Event().wait()
+        super().write(image, sink, request, slot)
+
+
+def main():
+    activity = Activity()
+    group = MpiGroup(activity)
+    activity.introduce(group.rank)
+    activity.report_every(0.1)
+    area = from_plain(AreaRef, json.loads(os.environ["SEAM_AREA"]))
+    if os.environ.get("SEAM_HANG"):
+        kind = HangingEngine if group.rank == 1 else StreamEngine
+        engine = kind(LAYOUT.rank(group.rank), Content(7), activity, EngineOptions())
+        measure(area, group, activity, "late", engine, "hanging")
+        return
+    found = {}
+    for strategy in STRATEGIES:
+        own = OwnFilesEngine(rank=group.rank, content=Content(7), group=group.duplicate(activity.lane("engine")))
+        found[f"own {strategy}"] = measure(area, group, activity, strategy, own, f"own{strategy}")
+        stream = StreamEngine(LAYOUT.rank(group.rank), Content(7), activity, EngineOptions())
+        found[f"stream {strategy}"] = measure(area, group, activity, strategy, stream, f"stream{strategy}")
+    if group.rank == 0:
+        print("FOUND " + json.dumps(found), flush=True)
+    activity.stop()
+    group.leave()
+
+
+def measure(area, group, activity, strategy_name, engine, model):
+    """Save twice, load twice, delete; return what rank 0 knows of it."""
+    store = load(area.opener)(area)
+    subject = Subject(model=model, mode="test")
+    do = Operations(group, activity, subject, LAYOUT.rank(group.rank), store)
+    store.prepare(subject.slug)
+    group.wait()
+    strategy = STRATEGIES[strategy_name](engine=engine, store=store, group=group, activity=activity)
+    cache = HostCache(group, activity, store, subject.slug)
+    operations, faults, files = [], 0, []
+    for number in range(1, SAVES + 1):
+        operations.append(do.save(strategy, number))
+        loaded = do.load(engine, cache, number, number)
+        faults += loaded.fault_count
+        operations.append(loaded.operation)
+        files.append([len(names) for names in group.gather(do.files(number).names)])
+    committed = list(store.committed(subject.slug))
+    strategy.release()
+    engine.release()
+    durability = do.durability()
+    for number in range(1, SAVES + 1):
+        do.delete(number)
+    do.finish_delete([], of_all=True)
+    return {
+        "operations": to_plain(operations),
+        "faults": faults,
+        "files": files,
+        "committed": committed,
+        "durability": to_plain(durability),
+    }
+
+
+if __name__ == "__main__":
+    main()

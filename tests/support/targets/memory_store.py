@@ -1,0 +1,427 @@
+"""A target that is no folder, for tests: ``memory://NAME``, held by a server of its own (memory_server).
+
+Its parts have a fixed size; it refuses writes at free offsets, shows a checkpoint when it is committed, and declares
+that its clients keep no cache. It is attached through an AreaRef alone, by whatever process.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from multiprocessing.connection import Client, Connection
+from typing import Any, Literal
+
+from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, TargetFacts, TargetSpec
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
+from pytest_ckpt.targets.posix.run_folder import process_began
+from pytest_ckpt.targets.protocol import Buffer, Leftover, Names, Phases, Resident
+from tests.support.targets.memory_server import PART_BYTES, address
+
+SPEC = TargetSpec(
+    scheme="memory",
+    help="objects in the memory of a server, for tests",
+    make="tests.support.targets.memory_store:target",
+)
+OPENER = "tests.support.targets.memory_store:open_store"
+CAPABILITIES: frozenset[Capability] = frozenset()
+WAY = "by messages to a server: there is no cache on the client"
+
+
+class Wire:
+    """One connection for each thread of a process."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._of_thread = threading.local()
+        self._open: list[Connection] = []
+
+    def ask(self, word: str, *arguments: Any, **named: Any) -> Any:
+        """Return the server's answer. Raises what the server raises, OSError where there is none."""
+        connection: Connection | None = getattr(self._of_thread, "connection", None)
+        if connection is None:
+            connection = self._of_thread.connection = Client(address(self._name), "AF_UNIX")
+            self._open.append(connection)
+        connection.send((word, arguments, named))
+        answer = connection.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._open:
+            connection.close()
+        self._open, self._of_thread = [], threading.local()
+
+
+# --- the controller's side --------------------------------------------------------------------------------------------
+
+
+def target(location: str) -> MemoryTarget:
+    """Return the target of a name."""
+    return MemoryTarget(location)
+
+
+class MemoryTarget:
+    """What the server of a name holds."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._wire = Wire(name)
+
+    def describe(self) -> TargetFacts:
+        """Return what it is."""
+        return TargetFacts(
+            location=f"memory://{self._name}",
+            kind="memory",
+            gate_kind="speed-only",
+            is_local=True,
+            capacity=None,
+            capabilities=CAPABILITIES,
+        )
+
+    def check(self) -> TargetFacts:
+        """Return what it is, if its server answers."""
+        try:
+            self._wire.ask("ping")
+        except OSError as error:
+            raise UsageError(
+                f"--ckpt-target memory://{self._name}: no server answers: {error.strerror}.",
+                f"Start it: python -m tests.support.targets.memory_server {self._name}",
+            ) from None
+        return self.describe()
+
+    def place(self) -> AreaRef:
+        """Return the server itself."""
+        return AreaRef(scheme="memory", location=self._name, run_id="", opener=OPENER)
+
+    def create_area(self, run_id: str) -> AreaRef:
+        """Make the area of a run."""
+        owner = {"host": socket.gethostname(), "pid": os.getpid(), "began": process_began(os.getpid())}
+        try:
+            identity = self._wire.ask("create_area", run_id, owner)
+        except OSError as error:
+            raise UsageError(f"No area can be made: {error.strerror}.", "Look at the server.") from error
+        return AreaRef(scheme="memory", location=self._name, run_id=run_id, opener=OPENER, identity=(identity,))
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """Return areas whose controller is gone, with their drafts."""
+        return [
+            Leftover(what=f"{run_id}: {', '.join(area['drafts']) or 'no draft'}", why=f"run {run_id} of {area['host']}")
+            for run_id, area in self._wire.ask("areas").items()
+            if process_began(area["pid"]) != area["began"]
+        ]
+
+    def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
+        """Remove what a run made, in a process of its own."""
+        asked = {
+            "name": area.location,
+            "where": [area.run_id, *area.identity],
+            "files": {subject: sorted(files) for subject, files in names.files.items()},
+            "folders": sorted(names.folders),
+            "keep": keep_area,
+        }
+        try:
+            left: list[str] = call_in_time(f"{__name__}:clean_as_asked", asked, deadline_seconds)
+        except (NoAnswerError, RefusedError) as error:
+            return [f"memory://{area.location} of {area.run_id} stays: {error}"]
+        return left
+
+
+def clean_as_asked(asked: Mapping[str, Any]) -> Any:
+    """Do what `MemoryTarget.clean` asks, in its process."""
+    where = tuple(asked["where"])
+    return Wire(asked["name"]).ask("clean", where, asked["files"], asked["folders"], keep=asked["keep"])
+
+
+# --- the side of ranks, checks, readers -------------------------------------------------------------------------------
+
+
+def open_store(area: AreaRef) -> MemoryStore:
+    """Attach to an area."""
+    return MemoryStore(area)
+
+
+class MemoryStore:
+    """An area, attached."""
+
+    capabilities = CAPABILITIES
+    wants_entries = True
+
+    def __init__(self, area: AreaRef) -> None:
+        self._wire = Wire(area.location)
+        self._where = (area.run_id, *area.identity)
+
+    def is_reachable(self) -> bool:
+        """Return whether the server answers."""
+        try:
+            return bool(self._wire.ask("ping"))
+        except OSError:
+            return False
+
+    def prepare(self, subject: str) -> None:
+        """Nothing is needed."""
+
+    def begin(self, ref: CheckpointRef, phases: Phases) -> MemoryDraft:
+        """Begin this rank's part of a checkpoint."""
+        return MemoryDraft(self._wire, self._where, ref, phases)
+
+    def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
+        """Write the marker, which names every object."""
+        with phases.phase("commit"):
+            self._wire.ask("commit", self._where, ref, list(entries))
+        return CommitProof(method="marker")
+
+    def is_committed(self, ref: CheckpointRef) -> bool:
+        """Return whether it has a marker."""
+        return ref.number in self.committed(ref.subject)
+
+    def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
+        """Write a small object."""
+        return bool(self._wire.ask("put", self._where, name, bytes(data), when))
+
+    def committed(self, subject: str) -> Sequence[int]:
+        """Return the numbers of what is committed."""
+        numbers: list[int] = self._wire.ask("committed", self._where, subject)
+        return numbers
+
+    def open(self, ref: CheckpointRef, phases: Phases) -> MemoryCommitted:
+        """Return a committed checkpoint."""
+        return MemoryCommitted(self._wire, self._where, ref, phases)
+
+    def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
+        """Delete this rank's objects."""
+        self._wire.ask("delete", self._where, ref, list(names))
+
+    def finish_delete(self, ref: CheckpointRef) -> None:
+        """Delete the marker."""
+        self._wire.ask("finish_delete", self._where, ref)
+
+    def clear(self, subject: str) -> None:
+        """Nothing is left."""
+
+    def find_gauge(self, subject: str) -> str | None:
+        """There is nothing to count."""
+        return None
+
+    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
+        """There is no cache."""
+        raise NotImplementedError
+
+    def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
+        """There is no cache."""
+        raise NotImplementedError
+
+    def drop_cache(self) -> str | None:
+        """There is no cache."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._wire.close()
+
+
+class MemoryDraft:
+    """What one rank saves of a checkpoint."""
+
+    def __init__(self, wire: Wire, where: tuple[str, ...], ref: CheckpointRef, phases: Phases) -> None:
+        self._wire, self._where, self._ref, self._phases = wire, where, ref, phases
+        self._names: list[str] = []
+        self._sinks: list[MemorySink] = []
+        self._finished: list[Entry] = []
+
+    def create(self, name: str, size: int | None) -> MemorySink:
+        """Begin an object."""
+        self._names.append(name)
+        with self._phases.phase("open", name):
+            token = self._wire.ask("begin", self._where, self._ref, name, size)
+        sink = MemorySink(self._wire, self._where, token, name, self._phases, self._finished)
+        self._sinks.append(sink)
+        return sink
+
+    def location(self) -> str:
+        """There are no paths."""
+        raise NotImplementedError
+
+    def adopt(self, names: Collection[str]) -> None:
+        """There are no paths."""
+        raise NotImplementedError
+
+    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Say what the server has acknowledged; there are no folders."""
+        proof = DurabilityProof(
+            files_attempted=len(self._names),
+            files_returned=len(self._finished),
+            folders_attempted=0,
+            folders_returned=0,
+            observed="store",
+        )
+        return tuple(self._finished), proof
+
+    def commit(self, entries: Sequence[Entry]) -> CommitProof:
+        """Write the marker."""
+        with self._phases.phase("commit"):
+            self._wire.ask("commit", self._where, self._ref, list(entries))
+        return CommitProof(method="marker")
+
+    def abort(self) -> None:
+        """Delete what was finished, and let go of the rest."""
+        for sink in self._sinks:
+            sink.abort()
+        self._wire.ask("delete", self._where, self._ref, [entry.name for entry in self._finished])
+
+
+class MemorySink:
+    """One object that is being written."""
+
+    alignment = 1
+    part_bytes: int | None = PART_BYTES
+    way = WAY
+
+    def __init__(
+        self, wire: Wire, where: tuple[str, ...], token: str, name: str, phases: Phases, finished: list[Entry]
+    ) -> None:
+        self._wire, self._where, self._token, self._name = wire, where, token, name
+        self._phases, self._finished = phases, finished
+        self._rest = bytearray()
+        self._sent = 0
+
+    def write(self, data: Buffer) -> int:
+        """Collect a part and send it."""
+        view = memoryview(data).cast("B")
+        self._rest += view
+        while len(self._rest) >= PART_BYTES:
+            self._send(bytes(self._rest[:PART_BYTES]))
+            del self._rest[:PART_BYTES]
+        self._phases.moved(len(view))
+        return len(view)
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        """Send a part."""
+        view = memoryview(data).cast("B")
+        self._wire.ask("part", self._where, self._token, offset, bytes(view))
+        self._phases.moved(len(view))
+
+    def finish(self) -> Entry:
+        """Send the last part; the server then has the object, or says why not."""
+        with self._phases.phase("fsync", self._name):
+            if self._rest:
+                self._send(bytes(self._rest))
+                self._rest.clear()
+            entry: Entry = self._wire.ask("finish", self._where, self._token)
+        self._finished.append(entry)
+        return entry
+
+    def abort(self) -> None:
+        """Let the server forget it."""
+        self._wire.ask("abort", self._where, self._token)
+
+    def _send(self, part: bytes) -> None:
+        self._wire.ask("part", self._where, self._token, self._sent, part)
+        self._sent += len(part)
+
+
+class MemoryCommitted:
+    """A committed checkpoint."""
+
+    def __init__(self, wire: Wire, where: tuple[str, ...], ref: CheckpointRef, phases: Phases) -> None:
+        self._wire, self._where, self._ref, self._phases = wire, where, ref, phases
+
+    def entries(self) -> Sequence[Entry]:
+        """Return what its marker names."""
+        entries: list[Entry] = self._wire.ask("entries", self._where, self._ref)
+        return entries
+
+    def source(self, name: str, *, fresh: bool = False) -> MemorySource:
+        """Open an object for reads at offsets."""
+        return MemorySource(self._wire, self._where, self._ref, name, self._phases)
+
+    def file(self, name: str) -> MemoryFile:
+        """Open an object as a file object."""
+        return MemoryFile(self.source(name))
+
+    def local_path(self, name: str) -> str | None:
+        """There are no paths."""
+        return None
+
+
+class MemorySource:
+    """One object, open for reading."""
+
+    way = WAY
+
+    def __init__(self, wire: Wire, where: tuple[str, ...], ref: CheckpointRef, name: str, phases: Phases) -> None:
+        self._wire, self._where, self._ref, self._name, self._phases = wire, where, ref, name, phases
+        with phases.phase("open", name):
+            self.size: int = wire.ask("size", where, ref, name)
+
+    def read_into(self, offset: int, buffer: Buffer) -> int:
+        """Read until the buffer is full or the object ends."""
+        view = memoryview(buffer).cast("B")
+        done = 0
+        while done < len(view):
+            count = min(PART_BYTES, len(view) - done)
+            data: bytes = self._wire.ask("read", self._where, self._ref, self._name, offset + done, count)
+            if not data:
+                break
+            view[done : done + len(data)] = data
+            done += len(data)
+            self._phases.moved(len(data))
+        return done
+
+    def close(self) -> None:
+        """Nothing is open."""
+        with self._phases.phase("close", self._name):
+            pass
+
+
+class MemoryFile(io.RawIOBase):
+    """One object as a file object."""
+
+    def __init__(self, source: MemorySource) -> None:
+        self._source = source
+        self._at = 0
+        self.error: OSError | None = None
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        return self._source.size
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Read until ``buffer`` is full or the object ends."""
+        try:
+            count = self._source.read_into(self._at, buffer)
+        except OSError as error:
+            self.error = error
+            raise
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Go to a place."""
+        self._at = offset + {0: 0, 1: self._at, 2: self.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._at
+
+    def close(self) -> None:
+        """Close it."""
+        if not self.closed:
+            self._source.close()
+        super().close()

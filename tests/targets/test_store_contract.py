@@ -1,0 +1,307 @@
+"""What every target keeps to, a folder and a store without free offsets alike: the protocol of targets, tried."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.targets import AreaRef, CheckpointRef, TargetSpec
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.references import load
+from pytest_ckpt.targets.protocol import Names, Store, Target
+from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of
+from tests.support import CHECKOUT
+from tests.support.targets.memory import memory_server
+from tests.support.targets.memory_store import SPEC
+
+ROWS: Mapping[str, TargetSpec] = known_targets({"memory": SPEC})
+REF = CheckpointRef(subject="m", number=1)
+NAMES = Names(files={"m": frozenset(("a.pt", "b.pt"))})
+# Of several parts, and none of their multiples.
+DATA = os.urandom((1 << 20) + 12_345)
+
+
+class Phases:
+    """Phases that are only remembered."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.bytes = 0
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def phase(self, name: str, file: str = "") -> Iterator[None]:
+        self.names.append(name)
+        yield
+
+    def moved(self, count: int) -> None:
+        with self._lock:
+            self.bytes += count
+
+
+@pytest.fixture(params=["a folder", "memory"])
+def word(request: pytest.FixtureRequest, tmp_path) -> Iterator[str]:
+    """What --ckpt-target says."""
+    if request.param == "a folder":
+        yield str(tmp_path)
+    else:
+        with memory_server() as name:
+            yield f"memory://{name}"
+
+
+@pytest.fixture
+def storage(word: str) -> Target:
+    return make_target(spec_of(word, ROWS), word)
+
+
+@pytest.fixture
+def area(storage: Target) -> AreaRef:
+    return storage.create_area("r1")
+
+
+@pytest.fixture
+def store(area: AreaRef) -> Iterator[Store]:
+    attached = attach(area)
+    attached.prepare("m")
+    yield attached
+    attached.close()
+
+
+def attach(area: AreaRef) -> Store:
+    """Attach as another process would: by what crosses as JSON."""
+    crossed = from_plain(AreaRef, json.loads(json.dumps(to_plain(area))))
+    store: Store = load(crossed.opener)(crossed)
+    return store
+
+
+def save(store: Store, ref: CheckpointRef = REF, name: str = "a.pt", data: bytes = DATA):
+    draft = store.begin(ref, Phases())
+    sink = draft.create(name, None)
+    sink.write(data)
+    sink.finish()
+    return draft, draft.seal()
+
+
+def commit(store: Store, ref: CheckpointRef = REF) -> None:
+    _, (entries, _) = save(store, ref)
+    store.commit(ref, entries, Phases())
+
+
+def loaded(store: Store, ref: CheckpointRef = REF, name: str = "a.pt") -> bytes:
+    source = store.open(ref, Phases()).source(name)
+    buffer = bytearray(-(-source.size // 4096) * 4096)
+    count = source.read_into(0, buffer)
+    source.close()
+    return bytes(buffer[:count])
+
+
+def test_its_check_says_what_it_is_and_ranks_reach_it(storage, word):
+    facts = storage.check()
+    assert facts.location == word
+    assert facts.kind == storage.describe().kind
+    assert from_plain(type(facts), json.loads(json.dumps(to_plain(facts)))) == facts
+    assert attach(storage.place()).is_reachable()
+
+
+def test_what_was_saved_is_seen_only_after_its_commit_and_then_by_another_client(store, area):
+    _, (entries, proof) = save(store)
+    assert [(e.name, e.bytes) for e in entries] == [("a.pt", len(DATA))]
+    assert (proof.files_attempted, proof.files_returned, proof.observed) == (1, 1, "store")
+    assert proof.folders_attempted == proof.folders_returned
+    other = attach(area)
+    assert (list(other.committed("m")), other.is_committed(REF)) == ([], False)
+    with pytest.raises(FileNotFoundError):
+        loaded(other)
+    store.commit(REF, entries, Phases())
+    assert (list(other.committed("m")), other.is_committed(REF)) == ([1], True)
+    assert loaded(other) == DATA
+    assert [(e.name, e.bytes) for e in other.open(REF, Phases()).entries()] == [("a.pt", len(DATA))]
+    other.close()
+
+
+def test_parts_come_in_any_order_from_any_thread(store):
+    draft = store.begin(REF, phases := Phases())
+    sink = draft.create("a.pt", len(DATA))
+    step = sink.part_bytes or 256 << 10
+    padded = DATA + bytes(-len(DATA) % sink.alignment)
+    with ThreadPoolExecutor(3) as threads:
+        offsets = reversed(range(0, len(padded), step))
+        list(threads.map(lambda at: sink.write_at(at, bytearray(padded[at : at + step])), offsets))
+    assert sink.finish().bytes == len(DATA)
+    entries, _ = draft.seal()
+    store.commit(REF, entries, phases)
+    assert loaded(store) == DATA
+    assert phases.bytes >= len(DATA)
+
+
+def test_a_file_object_is_read_in_any_order(store):
+    commit(store)
+    with contextlib.closing(store.open(REF, Phases()).file("a.pt")) as file:
+        assert file.size == len(DATA)
+        assert file.seek(-5, 2) == len(DATA) - 5
+        assert file.read(100) == DATA[-5:]
+        file.seek(10)
+        assert file.read(7) == DATA[10:17]
+        assert file.tell() == 17
+        assert file.error is None
+
+
+def test_a_file_that_is_there_is_not_begun_again(store):
+    draft, _ = save(store)
+    with pytest.raises(FileExistsError):
+        draft.create("a.pt", None)
+
+
+def test_a_draft_that_is_given_up_leaves_no_file(store):
+    draft, _ = save(store)
+    draft.abort()
+    save(store)
+
+
+def test_two_ranks_save_one_checkpoint(store, area):
+    other = attach(area)
+    _, (mine, _) = save(store)
+    _, (theirs, _) = save(other, name="b.pt", data=b"other")
+    store.commit(REF, [*mine, *theirs], Phases())
+    assert (loaded(store, name="b.pt"), loaded(other)) == (b"other", DATA)
+    other.delete(REF, ["b.pt"])
+    store.delete(REF, ["a.pt"])
+    store.finish_delete(REF)
+    assert list(store.committed("m")) == []
+    store.clear("m")
+    other.close()
+
+
+def test_a_name_that_was_deleted_can_be_saved_again(store):
+    commit(store)
+    store.delete(REF, ["a.pt"])
+    store.finish_delete(REF)
+    again = CheckpointRef(subject="m", number=1, attempt=1)
+    commit(store, again)
+    assert loaded(store, again) == DATA
+
+
+def test_a_small_file_is_put_once_or_always(store):
+    assert store.put("pointer", b"1", "if absent")
+    assert not store.put("pointer", b"2", "if absent")
+    assert store.put("pointer", b"3")
+
+
+def test_all_that_a_run_made_is_removed(storage, area, store):
+    commit(store)
+    save(store, CheckpointRef(subject="m", number=2))
+    assert storage.clean(area, NAMES, 60.0) == []
+    with pytest.raises(FileNotFoundError):
+        loaded(attach(area))
+    assert storage.clean(area, NAMES, 60.0) == [], "there is nothing left to remove"
+
+
+def test_what_the_run_did_not_make_stays_and_is_told(storage, area, store):
+    commit(store)
+    assert len(storage.clean(area, Names(files={"m": frozenset(("b.pt",))}), 60.0)) == 1
+    assert loaded(store) == DATA
+
+
+def test_an_area_is_kept_for_another_launch(storage, area, store):
+    commit(store)
+    assert storage.clean(area, NAMES, 60.0, keep_area=True) == []
+    store.prepare("m")
+    commit(store)
+    assert loaded(store) == DATA
+
+
+def test_the_area_of_another_run_of_that_name_is_not_touched(storage, area, store):
+    commit(store)
+    stranger = AreaRef(
+        scheme=area.scheme, location=area.location, run_id=area.run_id, opener=area.opener,
+        identity=tuple("1" for _ in area.identity),
+    )  # fmt: skip
+    assert len(storage.clean(stranger, NAMES, 60.0)) == 1
+    assert loaded(store) == DATA
+
+
+def test_an_area_is_made_once(storage, area):
+    with pytest.raises(UsageError):
+        storage.create_area("r1")
+
+
+_DIES = """
+import json, os, signal, sys
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
+from pytest_ckpt.support.references import load
+from pytest_ckpt.targets.schemes import make_target, spec_of
+from tests.targets.test_store_contract import Phases, ROWS, attach
+
+word = sys.argv[1]
+area = make_target(spec_of(word, ROWS), word).create_area("dead")
+store = attach(area)
+store.prepare("m")
+sink = store.begin(CheckpointRef(subject="m", number=7), Phases()).create("a.pt", None)
+sink.write(bytes(1 << 20))
+from pytest_ckpt.facts.codec import to_plain
+print(json.dumps(to_plain(area)), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_draft_of_a_killed_rank_is_found_and_removed(storage, word):
+    said = subprocess.run(
+        [sys.executable, "-c", _DIES, word], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert said.returncode == -signal.SIGKILL, said.stderr
+    area = from_plain(AreaRef, json.loads(said.stdout))
+    (leftover,) = storage.leftovers()
+    assert "dead" in leftover.what
+    assert "run dead of" in leftover.why
+    assert not attach(area).is_committed(CheckpointRef(subject="m", number=7))
+    assert storage.clean(area, NAMES, 60.0) == []
+    assert list(storage.leftovers()) == []
+
+
+class TestMemory:
+    """What only the store without free offsets refuses."""
+
+    @pytest.fixture(params=["memory"])
+    def word(self) -> Iterator[str]:
+        with memory_server() as name:
+            yield f"memory://{name}"
+
+    @pytest.mark.parametrize(("offset", "count"), [(1, 100), (0, 100), (0, 1 << 20)])
+    def test_a_write_that_is_no_whole_part_is_refused(self, store, offset, count):
+        sink = store.begin(REF, Phases()).create("a.pt", 1 << 20)
+        with pytest.raises(OSError, match="parts are whole") as refused:
+            sink.write_at(offset, bytearray(count))
+        assert refused.value.errno == errno.EINVAL
+
+    def test_a_commit_of_what_was_not_finished_is_refused(self, store):
+        _, (entries, _) = save(store)
+        store.begin(REF, Phases()).create("b.pt", None).write(b"half")
+        save(store, name="c.pt")
+        with pytest.raises(OSError, match="not what was finished"):
+            store.commit(REF, entries, Phases())
+
+    def test_an_object_without_all_its_parts_is_not_finished(self, store):
+        sink = store.begin(REF, Phases()).create("a.pt", 1 << 20)
+        sink.write_at(sink.part_bytes, bytearray(sink.part_bytes))
+        with pytest.raises(OSError, match="parts are missing"):
+            sink.finish()
+
+    def test_it_has_neither_paths_nor_a_cache(self, store):
+        draft = store.begin(REF, Phases())
+        with pytest.raises(NotImplementedError):
+            draft.location()
+        commit(store)
+        assert store.open(REF, Phases()).local_path("a.pt") is None
+        assert store.find_gauge("m") is None

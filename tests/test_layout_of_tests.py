@@ -1,0 +1,39 @@
+"""The tests have the rooms of the package; what several of them use lies in one place, and no test imports another."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.support import CHECKOUT
+
+TESTS = CHECKOUT / "tests"
+ROOMS = {path.name for path in (CHECKOUT / "pytest_ckpt").iterdir() if path.is_dir()}
+# Of no room: the whole from outside, its pages, a kernel with NFS; ``support`` are the helpers of all tests.
+OTHERS = {"front_door", "docs", "nfs", "support", "support_room"}
+FILES = sorted(path.relative_to(TESTS) for path in TESTS.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """Return the dotted names of what a file imports."""
+    names = set()
+    for node in ast.walk(ast.parse((TESTS / path).read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def test_every_folder_is_that_of_a_room_or_of_no_room():
+    folders = {path.parts[0] for path in FILES if len(path.parts) > 1}
+    assert folders - ROOMS - OTHERS == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_a_helper_lies_in_support(path):
+    of_tests = {name for name in imported(path) if name.startswith("tests.")}
+    assert {name for name in of_tests if not name.startswith("tests.support")} == set()
+    assert path.parts[0] != "support" or not path.name.startswith("test_")

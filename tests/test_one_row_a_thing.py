@@ -1,0 +1,78 @@
+"""A requirement, a model and an option are one row each: added to a copy of the tree, where ARCHITECTURE.md says.
+
+Nothing else of the tree is changed: whatever lists them by name elsewhere fails here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import CHECKOUT
+from tests.support.new_rows import THINGS, add
+
+# What knows requirements, models or options: judges, sizes, settings, pages, the plan, the list of a run's tests.
+RELEVANT = (
+    "tests/judging", "tests/sizing", "tests/config", "tests/cli/test_cli_plan.py", "tests/docs/test_generated_pages.py",
+    "tests/report/test_text.py", "tests/plugin/test_plugin_is_light.py", "tests/test_layers.py",
+)  # fmt: skip
+PATIENCE_SECONDS = 1200
+NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "ckpt-*")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the tree with one more of each."""
+    copy = tmp_path_factory.mktemp("copy") / "tree"
+    shutil.copytree(CHECKOUT, copy, ignore=NOT_COPIED)
+    for kind in THINGS:
+        add(kind, copy)
+    for page in sorted({page for thing in THINGS.values() for page in thing.pages}):
+        assert python(copy, "-m", f"tests.support.docs_pages.{page}").returncode == 0
+    return copy
+
+
+def python(tree, *words):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
+    return subprocess.run(
+        [sys.executable, *words], cwd=tree, env=environment | {"PYTHONPATH": str(tree)}, capture_output=True,
+        text=True, check=False, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+
+
+def test_architecture_names_every_place_that_is_touched():
+    text = (CHECKOUT / "ARCHITECTURE.md").read_text().partition("## Where to add what")[2].partition("\n## ")[0]
+    for kind, thing in THINGS.items():
+        (line,) = (line for line in text.splitlines() if line.startswith(f"| {kind} |"))
+        for file, _, _ in thing.insertions:
+            folder = file.rpartition("/")[0].removeprefix("pytest_ckpt/")
+            assert file.removeprefix("pytest_ckpt/") in line or f"`{folder}/`" in line, (kind, file)
+        assert all(f"tests.support.docs_pages.{page}" in line for page in thing.pages), kind
+
+
+def test_a_plan_has_the_new_model_and_takes_the_new_option(tree):
+    planned = python(tree, "-m", "pytest_ckpt.cli.main", "plan", "--cluster=64", "--ckpt-model=toy-2b",
+                     "--ckpt-patience=9s")  # fmt: skip
+    assert planned.returncode == 0, planned.stderr
+    assert "toy-2b" in planned.stdout
+
+
+def test_the_new_requirement_is_part_of_a_run(tree, tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    listed = python(tree, "-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "--collect-only", "-q",
+                    f"--ckpt-target={target}", "--cluster=64", "--ckpt-model=toy-2b", "--ckpt-mode=open",
+                    "--ckpt-processes=2", "--ckpt-profile=smoke", "--ckpt-gates=speed-only",
+                    f"--rootdir={tmp_path}", "-c", os.devnull)  # fmt: skip
+    assert listed.returncode == 0, listed.stdout + listed.stderr
+    assert "test_all_saves_together_meet_the_budget[toy-2b-open-2]" in listed.stdout
+
+
+@pytest.mark.slow
+def test_the_tests_pass_with_one_more_of_each(tree):
+    found = python(tree, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *RELEVANT)
+    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]

@@ -1,0 +1,75 @@
+"""Which tests run, how many at a time, and which of them alone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from tests.support.machine import patience
+from tests.support.selection import beside_others
+
+LOADED = 'pytest_plugins = ["tests.support.selection"]\n'
+
+
+def test_the_thorough_ones_run_only_when_all_are_asked_for(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def test_fast(): pass
+
+        @pytest.mark.thorough
+        def test_thorough(): pass
+
+        @pytest.mark.alone
+        def test_alone(): pass
+        """
+    )
+    front_door("--strict-markers").assert_outcomes(passed=2, deselected=1)
+    result = front_door("--strict-markers", "--all", "-n", "2", "-v")
+    result.assert_outcomes(passed=3)
+
+
+def test_all_tests_of_the_project_run_in_several_processes_and_those_of_a_file_in_one(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    (pytester.mkdir("tests") / "test_it.py").write_text("def test_it(worker_id): print(f'in {worker_id}.')\n")
+    pytester.makeini("[pytest]\ntestpaths = tests\n")
+    assert "in gw" in front_door("-rP").stdout.str()
+    for words in (["tests/test_it.py"], ["-n", "0"]):
+        assert "in master." in front_door("-rP", *words).stdout.str()
+
+
+def may_enter(folder, how):
+    """Whether a lock of a room can be had at this moment."""
+    with (folder / "room.lock").open("w") as room:
+        try:
+            fcntl.flock(room, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_who_is_alone_keeps_others_out_and_is_kept_out_by_them(tmp_path):
+    with beside_others(tmp_path, alone=False):
+        assert may_enter(tmp_path, fcntl.LOCK_SH)
+        assert not may_enter(tmp_path, fcntl.LOCK_EX)
+    with beside_others(tmp_path, alone=True):
+        assert not may_enter(tmp_path, fcntl.LOCK_SH)
+    assert may_enter(tmp_path, fcntl.LOCK_EX)
+
+
+def test_what_a_test_left_running_keeps_nobody_out(tmp_path):
+    with beside_others(tmp_path, alone=True):
+        reading, writing = os.pipe()
+        if not (child := os.fork()):
+            os.close(writing)
+            os.read(reading, 1)
+            os._exit(0)
+    assert may_enter(tmp_path, fcntl.LOCK_EX)
+    os.close(writing)
+    os.waitpid(child, 0)
+
+
+def test_patience_is_never_less_than_what_was_asked():
+    assert 3 <= patience(3) <= 3 * 20
