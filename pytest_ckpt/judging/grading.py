@@ -15,13 +15,13 @@ from pytest_ckpt.facts.settings import ACCEPTANCE, SUITES
 from pytest_ckpt.facts.verdict import Grade, Verdict
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
+from pytest_ckpt.judging.engines import engine_sentences, memory_sentences
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.judging.waivers import expired, waive
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
-from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,8 +36,6 @@ SCHEMA = "pytest-ckpt/report/1"
 
 EXIT_MET, EXIT_FAILED, EXIT_INCOMPLETE = 0, 1, 8
 ALL_MET = "Every required requirement was met, at full scale, and nothing was left out."
-# Allocators and libraries differ from host to host; a statement that is wrong for a model is wrong by far more.
-MEMORY_TOLERANCE = 1.25
 NO_TEST = "Its test did not run: it was deselected, or the session ended before it."
 
 
@@ -358,36 +356,6 @@ def plugin_sentences(environment: Mapping[str, Any]) -> list[str]:
         hooks = ", ".join(hook.removeprefix("pytest_ckpt_") for hook in plugin["hooks"])
         label = f"{plugin['name']} {plugin['version']}".rstrip()
         sentences.append(f"plugin {label} takes part with {hooks}")
-    return sentences
-
-
-def engine_sentences(settings: Settings) -> list[str]:
-    """Name every engine that another package brings."""
-    return [f"engine {e.name} is of {e.owner}, not of pytest-ckpt" for e in settings.engines if e.owner]
-
-
-def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[str]:
-    """Name ranks that took far more memory than their engine states: the plan then asked hosts for too little.
-
-    The kernel counts the peak of a process, so ranks are held against the most that was stated for a checkpoint of
-    their launch.
-    """
-    sentences = []
-    for m in measurements:
-        of_launch = [plan.of(other.subject) for other in measurements if other.launch == m.launch]
-        over = [
-            (rank.peak_memory_bytes, stated, rank.rank)
-            for rank in m.ranks
-            if (stated := max((c.rank_memory_bytes[rank.rank : rank.rank + 1] or (0,))[0] for c in of_launch))
-            and rank.peak_memory_bytes > stated * MEMORY_TOLERANCE
-        ]
-        if over:
-            peak, stated, rank_number = max(over)
-            sentences.append(
-                f"engine {m.engine} took more memory than it states: rank {rank_number} of {m.subject} peaked at "
-                f"{format_bytes(peak)}, stated are {format_bytes(stated)} (tolerance {MEMORY_TOLERANCE - 1:.0%}; "
-                f"{len(over)} of {len(m.ranks)} ranks)"
-            )
     return sentences
 
 

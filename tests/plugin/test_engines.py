@@ -20,7 +20,7 @@ HOOK = """
 from tests.support.dump_engine import MODEST, SPEC
 
 def pytest_ckpt_engines(config):
-    return [SPEC, MODEST]
+    return [SPEC, MODEST, SPEC._replace(name="mapped", needs=frozenset({"tapes"}))]
 """
 OWNER = "plugin vendor/conftest.py"
 # As an installed package has them: its metadata beside its module.
@@ -109,6 +109,13 @@ def test_a_statement_of_too_little_memory_is_seen(make_home: Callable[[str], Pat
     (said,) = (s for s in run.document["disclosures"] if s.startswith("engine modest took more memory than it states"))
     assert "2 of 2 ranks" in said
     assert said in judge_folder(run.report, {})["disclosures"]
+
+
+def test_an_engine_that_needs_what_the_target_has_not_is_refused(make_home: Callable[[str], Path]) -> None:
+    run = run_of(make_home("mapped"), "mapped")
+    assert run.code == 4
+    assert "--ckpt-engine mapped needs tapes" in run.text
+    assert run.left_on_target == []
 
 
 def test_an_entry_point_names_an_engine(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
