@@ -1,5 +1,5 @@
-"""pytest-ckpt: acceptance test for storage that is to hold the checkpoints of an AI training cluster."""
+"""pytest-ckpt: acceptance test for storage for AI training checkpoints."""
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

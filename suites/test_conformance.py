@@ -1,4 +1,4 @@
-"""How the target behaves: what checkpoint software counts on beyond speed, one requirement a test."""
+"""Behaviour of the target that checkpoint software relies on, one requirement per test."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
 @pytest.mark.requirement("COMMIT")
 def test_a_rename_replaces_at_once(subject: str, judge: Judge) -> None:
-    """Whoever looks sees the old checkpoint or the new one, never none and never half of one.
+    """During a rename every reader sees the old checkpoint or the new one, never none and never a part of one.
 
-    Checkpoints are written under another name and renamed when they are whole. A reader polls while files, and whole
-    folders, are replaced thousands of times: a name that is missing for a moment, or a file that is short, is a restore
-    that fails at the worst moment.
+    Checkpoints are written under a temporary name and renamed when complete. A reader polls while files and whole
+    folders are replaced thousands of times. A name that is missing for a moment, or a short file, makes a restore
+    fail.
     """
     judge(subject)
 
 
 @pytest.mark.requirement("VISIBLE")
 def test_what_was_closed_is_read_elsewhere(subject: str, judge: Judge) -> None:
-    """A file that one client has closed is read right by another client at its first open.
+    """After one client closes a file, another client reads the new bytes at its first open.
 
-    Every restore on more than one node relies on it (close-to-open). New files and rewritten ones are tried.
+    Every restore on more than one node relies on close-to-open consistency. The test uses new and rewritten files.
     """
     judge(subject)
 
 
 @pytest.mark.requirement("STALE")
 def test_no_client_works_with_old_names(subject: str, judge: Judge) -> None:
-    """One second after a change every client agrees on names, sizes and times, also of names that are new.
+    """One second after a change all clients agree on names, sizes and times, including new names.
 
-    Jobs wait at a barrier and then open what another node has written. A client that remembers for longer what it saw
-    before does not find the checkpoint, or finds an old one.
+    Jobs wait at a barrier and then open what another node has written. A client that caches attributes or names for
+    longer misses the checkpoint or finds an old one.
     """
     judge(subject)
 
@@ -46,7 +46,7 @@ def test_no_client_works_with_old_names(subject: str, judge: Judge) -> None:
 def test_one_creator_wins(subject: str, judge: Judge) -> None:
     """Of several processes that create the same name exclusively (O_EXCL), exactly one succeeds.
 
-    Software uses such files as locks: two winners write the same checkpoint.
+    Software uses such files as locks: two winners would write the same checkpoint.
     """
     judge(subject)
 
@@ -55,16 +55,16 @@ def test_one_creator_wins(subject: str, judge: Judge) -> None:
 def test_direct_and_buffered_access_agree(subject: str, judge: Judge) -> None:
     """O_DIRECT works in blocks of 512 B and 4 KiB, and sees the same bytes as buffered access.
 
-    Fast writers write blocks directly and append the rest through the cache. Advisory: software falls back.
+    Fast writers write whole blocks directly and append the rest through the cache. Advisory: software falls back.
     """
     judge(subject)
 
 
 @pytest.mark.requirement("MMAP")
 def test_files_can_be_mapped(subject: str, judge: Judge) -> None:
-    """Files that are mapped into memory show the right bytes, to many processes at once, without a signal.
+    """Memory-mapped files show the right bytes to many processes at once, without a signal.
 
-    safetensors and torch.load(mmap=True) read that way; a read error then kills the process (SIGBUS).
+    safetensors and torch.load(mmap=True) read through mappings; a read error then kills the process (SIGBUS).
     """
     judge(subject)
 
@@ -89,7 +89,7 @@ def test_several_writers_fill_one_file(subject: str, judge: Judge) -> None:
 
 @pytest.mark.requirement("TRUNCATE")
 def test_concurrent_truncation_does_not_hang(subject: str, judge: Judge) -> None:
-    """Processes that open the same file with O_TRUNC at once all come back soon.
+    """Processes that open the same file with O_TRUNC at once all return promptly.
 
     On one network file system such a job hung for 35 hours.
     """
@@ -98,18 +98,18 @@ def test_concurrent_truncation_does_not_hang(subject: str, judge: Judge) -> None
 
 @pytest.mark.requirement("MKDIR")
 def test_a_folder_is_made_once_and_seen_by_all(subject: str, judge: Judge) -> None:
-    """Of several processes that make the same folder, one makes it and all can create files in it at once.
+    """Of several processes that create the same folder, one succeeds and all can create files in it at once.
 
-    Every rank makes the folder of a checkpoint before it writes; one that is told of a folder it then cannot see fails.
+    Every rank creates the checkpoint's folder before it writes; a rank that cannot see the new folder fails.
     """
     judge(subject)
 
 
 @pytest.mark.requirement("LARGE")
 def test_large_files_keep_their_offsets(subject: str, judge: Judge) -> None:
-    """What is written beyond 2 GiB, 4 GiB, 2 TiB and 8 TiB is read there again, and the size is right.
+    """Data written beyond 2 GiB, 4 GiB, 2 TiB and 8 TiB is read back from the same offsets, and the size is right.
 
-    Saves into a single file grow beyond every limit that a driver once had.
+    Saves into a single file exceed the offset limits of old drivers.
     """
     judge(subject)
 
@@ -126,39 +126,39 @@ def test_every_name_is_listed_once(subject: str, judge: Judge) -> None:
 
 @pytest.mark.requirement("UNLINK")
 def test_deleting_does_not_disturb_a_reader(subject: str, judge: Judge) -> None:
-    """A process that has a file open reads every byte of it, also when the file is deleted meanwhile.
+    """A process that has a file open reads every byte of it, even after the file is deleted.
 
-    Old checkpoints are deleted while another job may still read them. Another client may be told that the file is
-    gone (ESTALE); wrong bytes it must not get.
+    Old checkpoints are deleted while another job may still read them. Another client may get ESTALE, but never wrong
+    bytes.
     """
     judge(subject)
 
 
 @pytest.mark.requirement("DURABLE")
 def test_acknowledged_saves_survive(subject: str, judge: Judge) -> None:
-    """What a save has acknowledged is there, bit by bit, after a process was killed and after the power was cut.
+    """Every acknowledged save is intact after a process was killed and after a power cut.
 
-    The previous checkpoint always loads, and a checkpoint that was broken off never has the name of a whole one. With k
-    power cuts and none lost, the chance of a loss is below 3/k (95 %).
+    The previous checkpoint always loads, and an interrupted save never has the name of a complete one. After k power
+    cuts without a loss, the probability of a loss is below 3/k (95 % confidence).
     """
     judge(subject)
 
 
 @pytest.mark.requirement("ERRORS")
 def test_success_never_claims_missing_bytes(subject: str, judge: Judge) -> None:
-    """When write, fsync and close have returned without an error, the bytes are there; else one of them says so.
+    """If write, fsync and close return without an error, the bytes are stored; otherwise one of them reports the error.
 
-    Some storage reports that a quota or volume is full only at fsync or close; storage that reports it nowhere loses
-    checkpoints without a word.
+    Some storage reports a full quota or volume only at fsync or close; storage that never reports it loses checkpoints
+    silently.
     """
     judge(subject)
 
 
 @pytest.mark.requirement("FULL")
 def test_a_full_volume_costs_no_checkpoint(subject: str, judge: Judge) -> None:
-    """When the volume fills in mid-save, the previous checkpoint loads, and the next save works once there is space.
+    """If the volume fills during a save, the previous checkpoint loads, and the next save works once there is space.
 
-    The broken save must not take the name of a whole one, and the error must reach the process that saves.
+    The failed save must not get the name of a complete one, and the error must reach the saving process.
     """
     judge(subject)
 
@@ -167,15 +167,14 @@ def test_a_full_volume_costs_no_checkpoint(subject: str, judge: Judge) -> None:
 def test_no_call_blocks_for_long(subject: str, judge: Judge) -> None:
     """No call that a checkpoint makes blocks for more than 300 s.
 
-    Every kind of call is timed one by one. A call that does not return is named with the file and what the kernel was
-    waiting for.
+    Every kind of call is timed on its own. A call that does not return is named, with its file and the kernel's stack.
     """
     judge(subject)
 
 
 @pytest.mark.requirement("CAPABILITIES")
 def test_what_else_the_file_system_offers(subject: str, judge: Judge) -> None:
-    """Locks, links, times, free space, names and further calls do what their documentation says.
+    """Locks, links, times, free space, names and further calls work as documented.
 
     A report for operators and for software that uses them. Advisory.
     """

@@ -13,7 +13,7 @@ case $code in
 0) ;;
 1) echo "FAILED: something that is required was not met, see ckpt-report/certificate.html" ;;
 2) echo "INTERRUPTED: ckpt-report holds what there is" ;;
-4) echo "NOT STARTED: the message above says what to mend; nothing was written to the target" ;;
+4) echo "NOT STARTED: the message above says what to fix; nothing was written to the target" ;;
 8) echo "INCOMPLETE: nothing failed, but not everything that is required was run" ;;
 *) echo "BROKEN: exit code $code, see the lines above" ;;
 esac

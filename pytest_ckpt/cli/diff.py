@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-HELP = "compare two runs: settings, environment, versions, verdicts, and each operation's times"
-DESCRIPTION = (
-    "Compare two runs from their folders alone. Exit code 0, whatever differs: what to make of it is for you to say."
-)
+HELP = "compare two runs: settings, environment, versions, verdicts and operation times"
+DESCRIPTION = "Compare two runs from their folders. The exit code is 0, whatever differs."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``pytest-ckpt doctor``: what this machine can measure and what not."""
+"""``pytest-ckpt doctor``: check what this machine can measure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.run.findings import Finding
 
-HELP = "say what this machine can and cannot measure, and what to do about it"
+HELP = "show what this machine can and cannot measure, and how to fix it"
 DESCRIPTION = (
-    "Look at libraries, MPI, memory, space, privileges, caches and clock. On the target a file of 4 MiB is written and "
-    "removed again. Exit code 0 when a run is possible, 4 when not."
+    "Check libraries, MPI, memory, space, privileges, caches and clock; write a file of 4 MiB to the target and "
+    "remove it. Exit code 0 if a run is possible, 4 if not."
 )
-SCHEMA = "pytest-ckpt/doctor/1"
+SCHEMA = "pytest-ckpt/doctor/2"
 _EXIT_CANNOT = 4
 
 
@@ -52,14 +52,14 @@ def run(asked: argparse.Namespace) -> int:
         findings.append(finding)
         if not asked.json:
             word = "ok" if finding.can else "cannot" if finding.needed else "limited"
-            print(printable(f"{finding.name:<13} {word:<8} {finding.says}").replace("\n", " "), flush=True)
+            print(printable(f"{finding.name:<13} {word:<8} {finding.description}").replace("\n", " "), flush=True)
             if finding.remedy:
                 print(printable(f"{'':<22} {finding.remedy}").replace("\n", " "), flush=True)
     can_run = all(f.can for f in findings if f.needed)
     if asked.json:
         print(json.dumps({"schema": SCHEMA, "can_run": can_run, "findings": to_plain(findings)}, indent=1))
     else:
-        print("a run is possible" if can_run else "NO RUN IS POSSIBLE: mend what says cannot")
+        print("a run is possible" if can_run else "NO RUN IS POSSIBLE: fix the lines marked 'cannot'")
     return 0 if can_run else _EXIT_CANNOT
 
 
@@ -73,9 +73,9 @@ def _printer(settings: Settings) -> Iterator[Finding]:
     try:
         check_printer("--ckpt-pdf")
     except UsageError as error:
-        yield Finding(name="PDF", can=False, needed=True, says=error.what, remedy=error.remedy)
+        yield Finding(name="PDF", can=False, needed=True, description=error.what, remedy=error.remedy)
     else:
-        yield Finding(name="PDF", can=True, needed=True, says="a line was printed")
+        yield Finding(name="PDF", can=True, needed=True, description="a line was printed")
 
 
 def _write_template(file: Path) -> int:

@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge``: decide again about a run that is over, or about published results, from files alone."""
+"""``pytest-ckpt judge``: re-judge a run from its folder, or judge published results."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-HELP = "decide again about a run that is over, or about results of DLIO, from their folder alone, for any cluster"
+HELP = "re-judge the saved results of a run, or judge results of DLIO, for any cluster"
 DESCRIPTION = (
-    "Decide again about a run that is over; what is not given stays as it was in the run. Or decide about results of "
-    "DLIO and mlpstorage: one result gives a report, a tree of several a table."
+    "Re-judge the saved results of a run: a limit that is not given stays that of the run. Or judge results of DLIO "
+    "and mlpstorage: one result gives a report, a tree of several gives a table."
 )
 
 

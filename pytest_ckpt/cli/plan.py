@@ -11,7 +11,7 @@ from pytest_ckpt.config.options import add_options, resolve, said_of
 if TYPE_CHECKING:
     import argparse
 
-HELP = "show what a run would write, read and need, and its limits; the target is not touched"
+HELP = "show what a run would write, read and need, and its limits, without touching the target"
 DESCRIPTION = "Show what a run would write, read and need, and the limits it would judge by."
 
 

@@ -13,7 +13,7 @@ from pytest_ckpt.support.units import parse_fraction
 if TYPE_CHECKING:
     import argparse
 
-HELP = "show save and load times over all runs of a history, and whether they changed"
+HELP = "show save and load times over the runs of a history, and report changes"
 DESCRIPTION = (
     "Show save and load times of every subject over the runs that were kept with --ckpt-history. Exit code 1 only "
     "with --fail-on-regression."

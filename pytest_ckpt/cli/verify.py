@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.evidence.verification import Check
 
-HELP = "check that nothing in the folder of a run was changed, and that its verdicts follow from its measurements"
+HELP = "check that a run folder was not changed and that its verdicts follow from its measurements"
 DESCRIPTION = (
     "Check the digests of all files, the schema of the report, that verdicts and certificate follow from the "
-    "measurements, and the signature. Exit code 0: unchanged; 1: something does not hold, and what is named; 8: "
+    "measurements, and the signature. Exit code 0: unchanged; 1: changed, with each place named; 8: "
     "the run wrote no report."
 )
-SCHEMA = "pytest-ckpt/verify/1"
+SCHEMA = "pytest-ckpt/verify/2"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def _lines(checks: tuple[Check, ...], *, is_broken: bool, unfinished: bool) -> l
 
     lines = []
     for check in checks:
-        lines.append(f"{check.name:<10} {check.outcome:<12} {check.says}")
+        lines.append(f"{check.name:<10} {check.outcome:<12} {check.description}")
         lines += [f"{'':<24}{detail}" for detail in check.details]
     unchecked = [c.name for c in checks if c.outcome == "not checked"]
     if is_broken:

@@ -70,7 +70,7 @@ def template() -> str:
 
 
 def read_system(file: Path) -> dict[str, dict[str, Any]]:
-    """Return what a file tells. Raises UsageError that names the line to mend and the nearest known name."""
+    """Return what a file tells. Raises UsageError that names the line to fix and the nearest known name."""
     where = f"{OPTION} {file}"
     remedy = "Write a template with: pytest-ckpt doctor --write-system FILE"
     try:

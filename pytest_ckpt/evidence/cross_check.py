@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.evidence.upgrade import Schema, upgraded
 from pytest_ckpt.facts.events import Event, event_from_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
@@ -79,10 +80,10 @@ def observation_contradictions(observation: Observation) -> list[str]:
     return found
 
 
-def against_events(folder: Path, measurements: Sequence[Measurement]) -> list[str]:
+def against_events(folder: Path, measurements: Sequence[Measurement], schema: Schema) -> list[str]:
     """Return where a measurement says something else than rank 0 told when it was made."""
     try:
-        told = told_by_subject(read_events(read(folder / EVENTS)))
+        told = told_by_subject(read_events(read(folder / EVENTS), schema))
     except OSError as error:
         return [f"{EVENTS} cannot be read: {error.strerror}"] if measurements else []
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -102,11 +103,12 @@ def against_events(folder: Path, measurements: Sequence[Measurement]) -> list[st
     return found
 
 
-def against_session(folder: Path, report: Mapping[str, Any]) -> list[str]:
-    """Return where the report says something else of the run than was written down when it began."""
+def against_session(folder: Path, report: Mapping[str, Any], schema: Schema) -> list[str]:
+    """Return where the report, in today's schema, differs from what was written down when the run began."""
     run = report["run"]
     try:
-        session, plan = (parse(read(folder / name)) for name in (SESSION, PLAN))
+        session = upgraded("session", parse(read(folder / SESSION)), schema)
+        plan = upgraded("plan", parse(read(folder / PLAN)), schema)
         said = {
             "run.id": (run["id"], session["run_id"]),
             "run.started": (run["started"], session["started"]),
@@ -152,10 +154,10 @@ def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[st
         yield f"{operation.resident_bytes:,} of {operation.mapped_bytes or 0:,} bytes were in a cache"
 
 
-def read_events(data: bytes) -> Iterator[Event]:
-    """Yield the events of an ``events.jsonl``. Raises ValueError for a line that holds none."""
+def read_events(data: bytes, schema: Schema) -> Iterator[Event]:
+    """Yield the events of an ``events.jsonl`` of a schema. Raises ValueError for a line that holds none."""
     for line in filter(bytes.strip, data.split(b"\n")):
-        yield event_from_plain(parse(line))
+        yield event_from_plain(upgraded("event", parse(line), schema))
 
 
 def _short(value: Any) -> str:

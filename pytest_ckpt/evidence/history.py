@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.evidence.manifest import is_as_listed
 from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.evidence.upgrade import NOW, schema_of, upgraded, upgraded_line
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
@@ -152,7 +153,9 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
             continue
         try:
             # As a line would hold it: without tuples.
-            told = parse(json.dumps(entry(parse(read(folder / _REPORT)))).encode())
+            report = parse(read(folder / _REPORT))
+            today = upgraded("report", report, schema_of(report) or NOW)
+            told = parse(json.dumps(entry(today)).encode())
             wrong = faults(told, "history")
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             wrong = [f"{_REPORT} is none: {error}"]
@@ -183,7 +186,7 @@ def _entry_of(line: bytes) -> dict[str, Any]:
     if not _ID.fullmatch(found["id"]):
         raise ValueError(f"{found['id']!r:.60} is no name of a run")
     _moment(found)
-    return found
+    return upgraded_line(found)
 
 
 def _moment(line: Mapping[str, Any]) -> datetime:

@@ -1,4 +1,4 @@
-"""Decide again about a run that is over, from the files of its folder alone: no target, no MPI, no torch."""
+"""Re-judges the saved results of a run from its folder: no target, no MPI, no torch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pytest_ckpt.config.engines import known_engines
 from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.cross_check import SESSION, contradictions, observation_contradictions
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
 from pytest_ckpt.evidence.schemas import faults
@@ -68,10 +69,10 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_rec
     when a file in it is none that a run leaves.
     """
     unfinished = is_unfinished(folder)
-    found = _read(folder / SESSION) if unfinished else read_report(folder)
+    found, schema = (_read(folder / SESSION), upgrade.NOW) if unfinished else read_run(folder)
     try:
         report = begun_report(found) if unfinished else found
-        document = _judge(folder, report, command_line, as_recorded=as_recorded)
+        document = _judge(folder, report, schema, command_line, as_recorded=as_recorded)
         return as_incomplete(document) if unfinished else document
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # Facts that have the right form and yet are none: a median over nothing, a division by zero, a part that lacks.
@@ -106,7 +107,12 @@ def changes_of_facts(folder: Path) -> list[str]:
 
 
 def _judge(
-    folder: Path, report: Mapping[str, Any], command_line: Mapping[str, str | None], *, as_recorded: bool
+    folder: Path,
+    report: Mapping[str, Any],
+    schema: upgrade.Schema,
+    command_line: Mapping[str, str | None],
+    *,
+    as_recorded: bool,
 ) -> dict[str, Any]:
     extras = recorded(report.get("catalogue") or ())
     settings = _settings(report, command_line)
@@ -116,10 +122,10 @@ def _judge(
     gates = load_gates(said, target.gate_kind, catalogue) if said else _fitting(Gates, report["gates"])
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
     plan = plan_run(settings, target)
-    measurements = read_measurements(folder, plan)
+    measurements = read_measurements(folder, plan, schema)
     if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
         raise _not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
-    observations = _read_observations(folder)
+    observations = _read_observations(folder, schema)
     facts = _Facts(
         plan=plan,
         gates=gates,
@@ -194,33 +200,63 @@ def _has_same_limits(report: Mapping[str, Any], plan: Plan) -> bool:
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """Return the report of a run folder. Raises UsageError when there is none, or one that no run writes."""
+    """Return the report of a run folder, in today's schema. Raises UsageError as `read_run` does."""
+    return read_run(folder)[0]
+
+
+def read_run(folder: Path) -> tuple[dict[str, Any], upgrade.Schema]:
+    """Return the report of a run folder in today's schema, and the schema that the folder follows.
+
+    Raises UsageError when there is no report, or one that no run writes.
+    """
     file = folder / REPORT
     report = _read(file)
     if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
         raise UsageError(f"{file} is no report of pytest-ckpt.", "Name the folder of a run, such as ckpt-report.")
-    if wrong := faults(report, "report"):
-        raise _not_ours(file, "follows no schema of pytest-ckpt", wrong)
-    return report
+    if not (schema := upgrade.schema_of(report)):
+        raise UsageError(
+            f"{file} follows {report['schema']:.60}, which this version does not know.",
+            "Judge it with the version of pytest-ckpt that made the run, or a newer one.",
+        )
+    return _today(file, "report", report, schema), schema
 
 
-def read_measurements(folder: Path, plan: Plan) -> list[Measurement]:
+def _today(
+    file: Path, kind: Literal["report", "measurement", "observation"], plain: Any, schema: upgrade.Schema
+) -> Any:
+    """Return a document in today's schema, checked against the schema that it follows, then against today's."""
+    part = "" if kind == "report" else kind
+    what = "follows no schema of pytest-ckpt" if kind == "report" else f"is no {kind} of pytest-ckpt"
+    if wrong := faults(plain, schema.name, part):
+        raise _not_ours(file, what, wrong)
+    try:
+        today = upgrade.upgraded(kind, plain, schema)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _not_ours(file, what, [f"{type(error).__name__}: {error}"]) from None
+    if today is not plain and (wrong := faults(today, upgrade.NOW.name, part)):
+        raise _not_ours(file, what, wrong)
+    return today
+
+
+def read_measurements(folder: Path, plan: Plan, schema: upgrade.Schema) -> list[Measurement]:
     """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
-    files = [(folder / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
-    return [_read_measurement(file, planned) for file, planned in files if file.exists()]
+    files = [
+        (folder / "measurements" / schema.measurement_file(planned.subject), planned) for planned in plan.checkpoints
+    ]
+    return [_read_measurement(file, planned, schema) for file, planned in files if file.exists()]
 
 
-def _read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
-    measurement = _read_record(file, Measurement, "measurement")
+def _read_measurement(file: Path, planned: PlannedCheckpoint, schema: upgrade.Schema) -> Measurement:
+    measurement = _read_record(file, Measurement, "measurement", schema)
     if wrong := contradictions(measurement, planned):
         raise _not_ours(file, "is no measurement of this run", wrong)
     return measurement
 
 
-def _read_observations(folder: Path) -> list[Observation]:
+def _read_observations(folder: Path, schema: upgrade.Schema) -> list[Observation]:
     found = []
     for file in sorted((folder / "observations").glob("*.json")):
-        observation = _read_record(file, Observation, "observation")
+        observation = _read_record(file, Observation, "observation", schema)
         name = f"{observation.requirement}.{observation.subject}"
         if file.stem != name:
             raise _not_ours(file, "is of another check", [f"it holds what {name} saw"])
@@ -230,10 +266,10 @@ def _read_observations(folder: Path) -> list[Observation]:
     return found
 
 
-def _read_record(file: Path, kind: type[Record], part: str) -> Record:
-    plain = _read(file)
-    if wrong := faults(plain, "report", part):
-        raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
+def _read_record(
+    file: Path, kind: type[Record], part: Literal["measurement", "observation"], schema: upgrade.Schema
+) -> Record:
+    plain = _today(file, part, _read(file), schema)
     try:
         record = from_plain(kind, plain)
     except (TypeError, ValueError, AttributeError) as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_ckpt import __version__
 from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.attestation import PAYLOAD_TYPE, envelope_bytes, read_envelope, statement
 from pytest_ckpt.evidence.cross_check import against_events, against_session
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, digests, file_digest, report_text
@@ -38,7 +39,8 @@ _FOLLOWS = (
     "cluster", "checkpoints", "gates", "requirements", "measurements", "observations", "certified_cluster", "training",
     "grade", "grade_reasons",
 )  # fmt: skip
-_WORDING = frozenset({"because", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
+# Sentences for people, which another version may word otherwise.
+_WORDING = frozenset({"because", "reason", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
 PDF = "certificate.pdf"
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 # Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.
@@ -54,8 +56,22 @@ class Check:
 
     name: str
     outcome: Outcome
-    says: str
+    description: str
     details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Report:
+    """A report as it was written, the same in today's schema, and the schema that it was written by."""
+
+    written: dict[str, Any]
+    today: dict[str, Any]
+    schema: upgrade.Schema
+
+    @property
+    def is_of_this_version(self) -> bool:
+        """Whether this version wrote it: only then sentences and pages can be the same."""
+        return self.schema.number == upgrade.TODAY and bool(self.written["run"]["version"] == __version__)
 
 
 def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
@@ -72,35 +88,43 @@ def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
     checks.append(schema)
     if report is None:
         nothing = "report.json cannot be read as a report"
-        checks += [Check(name=name, outcome="not checked", says=nothing) for name in ("verdicts", "pages")]
+        checks += [Check(name=name, outcome="not checked", description=nothing) for name in ("verdicts", "pages")]
     else:
-        checks += [_check_verdicts(folder, report), *_check_plugins(report), _check_pages(folder, report)]
+        checks += [_check_verdicts(folder, report), *_check_plugins(report.today), _check_pages(folder, report)]
         if (folder / PDF).exists():
             checks.append(_check_pdf(folder / PDF, report))
-    return (*checks, check_signature(folder, report, key))
+    return (*checks, check_signature(folder, report.written if report else None, key))
 
 
 def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
     """Check a run that wrote no report: its measurements are held against plan, session and events."""
     nothing = {"digests": f"there is no {MANIFEST}", "schema": NO_REPORT, "pages": "there is no certificate"}
-    digests, schema, pages = (Check(name=name, outcome="not checked", says=says) for name, says in nothing.items())
+    digests, schema, pages = (
+        Check(name=name, outcome="not checked", description=description) for name, description in nothing.items()
+    )
     try:
         document = judge_folder(folder, {}, as_recorded=True)
     except UsageError as error:
-        says = "the measurements cannot be judged"
-        verdicts = Check(name="verdicts", outcome="broken", says=says, details=(error.what,))
+        description = "the measurements cannot be judged"
+        verdicts = Check(name="verdicts", outcome="broken", description=description, details=(error.what,))
     else:
         measurements = [from_plain(Measurement, m) for m in document["measurements"]]
-        found = [*against_events(folder, measurements), *against_session(folder, document)]
+        found = [
+            *against_events(folder, measurements, upgrade.NOW),
+            *against_session(folder, document, upgrade.NOW),
+        ]
         if found:
-            says = "measurements, plan and session are not of one run"
-            verdicts = Check(name="verdicts", outcome="broken", says=says, details=_some(found))
+            description = "measurements, plan and session are not of one run"
+            verdicts = Check(name="verdicts", outcome="broken", description=description, details=_some(found))
         else:
-            says = (
+            description = (
                 f"{len(measurements)} measurements fit plan, session and events; no report says what follows from them"
             )
             verdicts = Check(
-                name="verdicts", outcome="not checked", says=says, details=_some(document["grade_reasons"])
+                name="verdicts",
+                outcome="not checked",
+                description=description,
+                details=_some(document["grade_reasons"]),
             )
     return (digests, schema, verdicts, pages, _unsigned(None, key))
 
@@ -115,33 +139,50 @@ def check_digests(folder: Path) -> Check:
         *(f"ill-formed: {name}" for name in found.ill_formed),
     )
     if found.is_same:
-        return Check(name="digests", outcome="holds", says=f"{found.listed} files are as {MANIFEST} lists them")
-    return Check(name="digests", outcome="broken", says=f"the folder is not as {MANIFEST} lists it", details=details)
+        return Check(name="digests", outcome="holds", description=f"{found.listed} files are as {MANIFEST} lists them")
+    return Check(
+        name="digests", outcome="broken", description=f"the folder is not as {MANIFEST} lists it", details=details
+    )
 
 
-def _check_schema(folder: Path) -> tuple[Check, dict[str, Any] | None]:
+def _check_schema(folder: Path) -> tuple[Check, _Report | None]:
+    """Check report.json against the schema that it follows; return it unless it cannot be judged."""
+
+    def broken(description: str, *details: str) -> Check:
+        return Check(name="schema", outcome="broken", description=description, details=_some(details))
+
     try:
         data = read(folder / "report.json")
-        report = parse(data)
+        written = parse(data)
     except (OSError, ValueError) as error:
-        return Check(name="schema", outcome="broken", says="report.json cannot be read", details=(str(error),)), None
-    if wrong := faults(report, "report"):
-        says = "report.json does not follow its schema"
-        return Check(name="schema", outcome="broken", says=says, details=_some(wrong)), None
-    if report["run"]["version"] == __version__ and data != report_text(report).encode():
-        says = "report.json is not byte for byte as a run writes it"
-        return Check(name="schema", outcome="broken", says=says), report
-    return Check(name="schema", outcome="holds", says=f"report.json follows {report['schema']}"), report
+        return broken("report.json cannot be read", str(error)), None
+    schema = upgrade.schema_of(written) or upgrade.NOW
+    if wrong := faults(written, schema.name):
+        return broken("report.json does not follow its schema", *wrong), None
+    try:
+        today = upgrade.upgraded("report", written, schema)
+        wrong = faults(today, "report")
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        wrong = [f"{type(error).__name__}: {error}"]
+    if wrong:
+        return broken(f"report.json cannot be read as one of schema {upgrade.TODAY}", *wrong), None
+    report = _Report(written=written, today=today, schema=schema)
+    if report.is_of_this_version and data != report_text(written).encode():
+        return broken("report.json is not byte for byte as a run writes it"), report
+    return Check(name="schema", outcome="holds", description=f"report.json follows {written['schema']}"), report
 
 
-def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
+def _check_verdicts(folder: Path, checked: _Report) -> Check:
     """Judge the measurements again, by the limits of the run, and compare all that follows from them."""
+    report = checked.today
     try:
         again = judge_folder(folder, {}, as_recorded=True)
     except Exception as error:  # whatever a changed file leads to, it cannot be judged
-        says = "the measurements cannot be judged again"
-        return Check(name="verdicts", outcome="broken", says=says, details=(f"{type(error).__name__}: {error}",))
-    is_same_version = report["run"]["version"] == __version__
+        description = "the measurements cannot be judged again"
+        return Check(
+            name="verdicts", outcome="broken", description=description, details=(f"{type(error).__name__}: {error}",)
+        )
+    is_same_version = checked.is_of_this_version
     measured = {m["subject"] for m in again["measurements"]}
     observed = {(o["requirement"], o["subject"]) for o in again["observations"]}
     found = [
@@ -153,11 +194,12 @@ def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
     found += [
         f"{place}: report.json says {_short(said)}, the measurements say {_short(follows)}"
         for name in _FOLLOWS
+        if is_same_version or name != "grade_reasons"
         for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
     ]
     measurements = [from_plain(Measurement, m) for m in again["measurements"]]
-    found += against_events(folder, measurements)
-    found += against_session(folder, report)
+    found += against_events(folder, measurements, checked.schema)
+    found += against_session(folder, report, checked.schema)
     found += _own_gates(report) if is_same_version else []
     made_by = report["environment"]["versions"].get("pytest-ckpt")
     if made_by != report["run"]["version"]:
@@ -166,13 +208,13 @@ def _check_verdicts(folder: Path, report: Mapping[str, Any]) -> Check:
     if code != again["exit_code"] and code not in _OTHER_EXITS:
         found.append(f"exit_code: report.json says {code}, the measurements say {again['exit_code']}")
     if found:
-        says = "the report does not follow from the measurements"
-        return Check(name="verdicts", outcome="broken", says=says, details=_some(found))
+        description = "the report does not follow from the measurements"
+        return Check(name="verdicts", outcome="broken", description=description, details=_some(found))
     count = sum(v["id"] in REQUIREMENTS for v in report["requirements"])
     beside = (
         "" if is_same_version else f" (of version {report['run']['version']}; the wording of sentences is not compared)"
     )
-    return Check(name="verdicts", outcome="holds", says=f"{count} verdicts follow from the measurements{beside}")
+    return Check(name="verdicts", outcome="holds", description=f"{count} verdicts follow from the measurements{beside}")
 
 
 def _own_gates(report: Mapping[str, Any]) -> list[str]:
@@ -199,45 +241,52 @@ def _check_plugins(report: Mapping[str, Any]) -> tuple[Check, ...]:
     details += [f"section '{s['title']}' was written by plugin {s['plugin']}" for s in report.get("sections") or ()]
     if not details:
         return ()
-    says = f"{len(details)} of plugins cannot be made again without them: they are as the report has them"
-    return (Check(name="plugins", outcome="not checked", says=says, details=_some(details)),)
+    description = f"{len(details)} of plugins cannot be made again without them: they are as the report has them"
+    return (Check(name="plugins", outcome="not checked", description=description, details=_some(details)),)
 
 
-def _check_pages(folder: Path, report: dict[str, Any]) -> Check:
+def _check_pages(folder: Path, checked: _Report) -> Check:
     """Write certificate and JUnit again and compare them: people read these, and not report.json."""
-    if report["run"]["version"] != __version__:
-        says = f"version {report['run']['version']} wrote the certificate, this is {__version__}"
-        return Check(name="pages", outcome="not checked", says=says)
+    report = checked.written
+    if not checked.is_of_this_version:
+        description = f"version {report['run']['version']} wrote the certificate, this is {__version__}"
+        return Check(name="pages", outcome="not checked", description=description)
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
         try:
             for name, write in _PAGES.items():
                 write(report, Path(home, name))
         except Exception as error:  # whatever a changed report leads to, its pages cannot be written
-            says = "the pages cannot be written again"
-            return Check(name="pages", outcome="broken", says=says, details=(f"{type(error).__name__}: {error}",))
+            description = "the pages cannot be written again"
+            return Check(
+                name="pages", outcome="broken", description=description, details=(f"{type(error).__name__}: {error}",)
+            )
         other = [n for n in _PAGES if not _is_same(folder / n, Path(home, n))]
     if other:
-        says = "what people read is not what report.json says"
-        return Check(name="pages", outcome="broken", says=says, details=tuple(f"changed: {name}" for name in other))
-    return Check(name="pages", outcome="holds", says=f"{' and '.join(_PAGES)} say what report.json says")
+        description = "what people read is not what report.json says"
+        return Check(
+            name="pages", outcome="broken", description=description, details=tuple(f"changed: {name}" for name in other)
+        )
+    return Check(name="pages", outcome="holds", description=f"{' and '.join(_PAGES)} say what report.json says")
 
 
-def _check_pdf(file: Path, report: dict[str, Any]) -> Check:
+def _check_pdf(file: Path, checked: _Report) -> Check:
     """Print the certificate again. Other fonts or another printer give other bytes, so only the same bytes say much."""
     from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
 
     alone = "only its digest says that it was not changed"
     try:
         with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
-            write_pdf(report, Path(home, PDF))
+            write_pdf(checked.today, Path(home, PDF))
             is_same = _is_same(file, Path(home, PDF))
     except Exception as error:  # whatever a changed report leads to
-        says = f"{PDF} could not be printed again ({(str(error).splitlines() or [type(error).__name__])[0]}): {alone}"
-        return Check(name="pdf", outcome="not checked", says=says)
+        description = (
+            f"{PDF} could not be printed again ({(str(error).splitlines() or [type(error).__name__])[0]}): {alone}"
+        )
+        return Check(name="pdf", outcome="not checked", description=description)
     if is_same:
-        return Check(name="pdf", outcome="holds", says=f"{PDF} says what report.json says")
-    says = f"{PDF} has other bytes when it is printed here, as with other fonts or another WeasyPrint: {alone}"
-    return Check(name="pdf", outcome="not checked", says=says)
+        return Check(name="pdf", outcome="holds", description=f"{PDF} says what report.json says")
+    description = f"{PDF} has other bytes when it is printed here, as with other fonts or another WeasyPrint: {alone}"
+    return Check(name="pdf", outcome="not checked", description=description)
 
 
 def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
@@ -245,15 +294,17 @@ def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicK
     file = folder / ATTESTATION
     if file.is_symlink():
         # A manifest does not list it, so nothing else would tell.
-        says = f"{ATTESTATION} is a link"
-        return Check(name="signature", outcome="broken", says=says, details=(f"changed: {ATTESTATION}",))
+        description = f"{ATTESTATION} is a link"
+        return Check(name="signature", outcome="broken", description=description, details=(f"changed: {ATTESTATION}",))
     if not file.exists():
         return _unsigned(report, key)
     try:
         data = read(file)
         envelope = read_envelope(data)
     except (OSError, ValueError) as error:
-        return Check(name="signature", outcome="broken", says=f"{ATTESTATION} cannot be read", details=(str(error),))
+        return Check(
+            name="signature", outcome="broken", description=f"{ATTESTATION} cannot be read", details=(str(error),)
+        )
     faults = []
     if envelope_bytes(envelope) != data:
         faults.append(f"{ATTESTATION} is not byte for byte as it was written")
@@ -272,11 +323,15 @@ def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicK
         elif key_id(key) not in {s.keyid for s in envelope.signatures}:
             faults.append("the key's id in it, which nothing protects, was changed")
     if faults:
-        return Check(name="signature", outcome="broken", says="the signature does not hold", details=tuple(faults))
+        return Check(
+            name="signature", outcome="broken", description="the signature does not hold", details=tuple(faults)
+        )
     if key is None:
-        says = f"{ATTESTATION} fits the folder; who signed it cannot be known without --key"
-        return Check(name="signature", outcome="not checked", says=says)
-    return Check(name="signature", outcome="holds", says="report.json and manifest were signed with the key of --key")
+        description = f"{ATTESTATION} fits the folder; who signed it cannot be known without --key"
+        return Check(name="signature", outcome="not checked", description=description)
+    return Check(
+        name="signature", outcome="holds", description="report.json and manifest were signed with the key of --key"
+    )
 
 
 def _unsigned(report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
@@ -284,13 +339,13 @@ def _unsigned(report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
     )
     if was_signed or key is not None:
-        says = f"{ATTESTATION} is not there" + (": the run was signed, so it was removed" if was_signed else "")
-        return Check(name="signature", outcome="broken", says=says, details=(f"removed: {ATTESTATION}",))
-    says = (
-        "the run was not signed: who changes a file and the manifest and all that follows from it alike is not found "
+        description = f"{ATTESTATION} is not there" + (": the run was signed, so it was removed" if was_signed else "")
+        return Check(name="signature", outcome="broken", description=description, details=(f"removed: {ATTESTATION}",))
+    description = (
+        "the run was not signed: consistent tampering cannot be detected without a signature "
         f"({SIGN_OPTION} signs a run)"
     )
-    return Check(name="signature", outcome="not checked", says=says)
+    return Check(name="signature", outcome="not checked", description=description)
 
 
 def differences(said: Any, follows: Any, place: str, *, wording: bool = True) -> Iterator[tuple[str, Any, Any]]:

@@ -14,12 +14,12 @@ from typing import Any
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.measurement import (
-    BesideNeighbour,
-    BesideReads,
     DataEffect,
     Endurance,
     LoadPattern,
+    MixedLoad,
     NearFull,
+    NoisyNeighbour,
     Operation,
     Patterns,
     RankFacts,
@@ -30,7 +30,7 @@ from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
 
 MARK = "@ckpt "
 
-PatternFound = LoadPattern | BesideNeighbour | BesideReads | Endurance | NearFull
+PatternFound = LoadPattern | NoisyNeighbour | MixedLoad | Endurance | NearFull
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

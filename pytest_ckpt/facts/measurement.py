@@ -1,4 +1,4 @@
-"""What ranks measured: operations, the scenarios beside them, and all of one checkpoint layout."""
+"""Measurements: operations, contention, restore patterns and endurance of one checkpoint layout."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class LoadPattern:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BesideNeighbour:
+class NoisyNeighbour:
     """Seconds of saves of some of the ranks, alone and while the others save in bursts as a second job, in turns.
 
     ``bytes`` is what the first ones save at a time; ``bursts`` (each of a rank) and ``neighbour_bytes`` are what the
@@ -103,25 +103,25 @@ class BesideNeighbour:
     neighbour_ranks: int
     bytes: int
     alone_seconds: tuple[float, ...]
-    beside_seconds: tuple[float, ...]
+    contended_seconds: tuple[float, ...]
     bursts: int
     neighbour_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BesideReads:
+class MixedLoad:
     """Saves while samples are read at random, and those reads alone, in turns.
 
-    ``alone_p99_seconds`` and ``beside_p99_seconds`` are the 99th percentile of the seconds of a read in each turn, of
-    so many reads (``alone_reads``, ``beside_reads``); ``save_seconds`` those of every save beside them. ``reads`` says
-    what is read.
+    ``alone_p99_seconds`` and ``contended_p99_seconds``: the 99th percentile of a read's seconds, for each turn;
+    ``alone_reads`` and ``contended_reads``: the number of reads in it; ``save_seconds``: every save beside the reads.
+    ``reads`` describes what is read.
     """
 
     reads: str
     alone_p99_seconds: tuple[float, ...]
-    beside_p99_seconds: tuple[float, ...]
+    contended_p99_seconds: tuple[float, ...]
     alone_reads: tuple[int, ...]
-    beside_reads: tuple[int, ...]
+    contended_reads: tuple[int, ...]
     save_seconds: tuple[float, ...]
 
 
@@ -129,24 +129,24 @@ class BesideReads:
 class Endurance:
     """Saves one after the other, the newest ``kept`` staying; when each began, and its seconds.
 
-    They went on for ``seconds``; ``asked_seconds`` is 0 where they only had to become steady.
+    They went on for ``seconds``; ``requested_seconds`` is 0 where they only had to become steady.
     """
 
-    asked_seconds: float
+    requested_seconds: float
     seconds: float
     kept: int
-    began_seconds: tuple[float, ...]
+    start_seconds: tuple[float, ...]
     save_seconds: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FillLevel:
-    """Seconds of saves with the share ``used`` of the volume in use; ``asked`` was wanted (0: the volume as it was).
+    """Seconds of saves at one fill level. ``requested`` and ``used`` are shares of the volume (0: no ballast).
 
-    ``ballast_bytes`` were written in this step.
+    ``ballast_bytes`` were written to reach it.
     """
 
-    asked: float
+    requested: float
     used: float
     ballast_bytes: int
     save_seconds: tuple[float, ...]
@@ -175,8 +175,8 @@ class Patterns:
     shifted: LoadPattern | None = None
     joined: LoadPattern | None = None
     split: LoadPattern | None = None
-    neighbour: BesideNeighbour | None = None
-    mixed: BesideReads | None = None
+    neighbour: NoisyNeighbour | None = None
+    mixed: MixedLoad | None = None
     endurance: Endurance | None = None
     near_full: NearFull | None = None
     not_run: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What makes a time worth anything: caches seen empty, bytes compared, durable calls counted."""
+"""Proofs behind a time: uncached reads, compared bytes, durable calls, commits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheReading:
-    """One published reading of the cache rule, applied to one host. Bytes; ``asks`` says that it wants a drop."""
+    """One published reading of the cache rule, applied to one host. ``requires_drop``: caches must be dropped."""
 
     rule: str
     host: str
     memory_bytes: int
     bytes_compared: int
-    asks: bool
+    requires_drop: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -105,7 +105,7 @@ class Settings:
 
     @property
     def asks_contention(self) -> bool:
-        """Whether loads and saves that are not alone are measured too."""
+        """Whether contention and resharded loads are measured too."""
         return "contention" in self.suites
 
     @property

@@ -1,4 +1,4 @@
-"""The requirements on a target's behaviour, and their judge: what was seen against what a healthy target does. Pure."""
+"""The requirements on a target's behaviour and their judge. Pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.verdict import Severity
 
 _NEEDS = {
-    "second client": "No second client was given: --ckpt-second-mount, or a second host in --ckpt-hosts.",
-    "power cut": "No power cut was given: --ckpt-power-cut names the command that pulls the plug.",
-    "small folder": "No folder that may be filled was given: --ckpt-full-target names one on a small volume or quota.",
+    "second client": "No second client (--ckpt-second-mount, or a second host in --ckpt-hosts).",
+    "power cut": "No power-cut command (--ckpt-power-cut).",
+    "small folder": "No folder to fill (--ckpt-full-target: one on a small volume or quota).",
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Behaviour:
-    """A row of the table: one requirement on how a target behaves; its checks are those of conformance.table."""
+    """A row of the table: one requirement on how a target behaves; its checks are rows of facts.checks."""
 
     id: str
     title: str
@@ -163,17 +163,15 @@ def judge_observation(observation: Observation, limit: float | None) -> Decision
     tried = f"{format_count(observation.trials)} trial{'' if observation.trials == 1 else 's'}"
     if measured is None:
         if not observation.trials:
-            return Decision(outcome="not run", because="The check ended without a single trial.")
-        return Decision(outcome="met", because=f"Nothing wrong in {tried}.", detail=detail)
+            return Decision(outcome="not run", because="The check ended before its first trial.")
+        return Decision(outcome="met", because=f"No fault in {tried}.", detail=detail)
     if limit is None:
-        return Decision(
-            outcome="met", because=f"Nothing wrong in {tried}.", measured=measured, unit=unit, detail=detail
-        )
+        return Decision(outcome="met", because=f"No fault in {tried}.", measured=measured, unit=unit, detail=detail)
     figure = format_seconds if unit == "s" else "{:g}".format
     if measured > limit:
-        because = f"It took {figure(measured)}, and {figure(limit)} are allowed, in {tried}."
+        because = f"Took {figure(measured)}; limit {figure(limit)}, in {tried}."
         return measured_as("failed", measured, limit, unit, because, detail)
-    because = f"At worst {figure(measured)} (at most {figure(limit)}) in {tried}."
+    because = f"Worst: {figure(measured)}; limit {figure(limit)}, in {tried}."
     return measured_as("met", measured, limit, unit, because, detail)
 
 
@@ -191,7 +189,7 @@ def _facts(observation: Observation) -> list[str]:
 
 
 def _reproduce(observation: Observation) -> list[str]:
-    return [f"to see it again: {observation.reproduce}"] if observation.reproduce else []
+    return [f"to reproduce: {observation.reproduce}"] if observation.reproduce else []
 
 
 def _sentence(text: str) -> str:

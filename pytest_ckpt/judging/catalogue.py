@@ -1,4 +1,4 @@
-"""The table of requirements: it, and not the test runner, knows what a complete run is."""
+"""The catalogue of requirements: it defines a complete run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
     for r in (
         Requirement(
             id="SAVE",
-            title="Every save meets the budget",
+            title="Every save meets the limit",
             severity="required",
             judge=speed.judge_save,
             units=("s",),
@@ -35,7 +35,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="LOAD",
-            title="Every cold restore meets the budget",
+            title="Every uncached load meets the limit",
             severity="required",
             judge=speed.judge_load,
             units=("s",),
@@ -45,7 +45,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="INTEGRITY",
-            title="Every byte comes back",
+            title="Every loaded byte is correct",
             severity="required",
             judge=proof.judge_integrity,
             units=("faults", "bytes"),
@@ -65,7 +65,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="DURABLE-CALLS",
-            title="Saves are made durable before they count",
+            title="Saves are durable before they count",
             severity="required",
             judge=proof.judge_durable_calls,
             units=("files", "folders", "commits"),
@@ -75,7 +75,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="STRAGGLER",
-            title="No rank holds up the others",
+            title="No straggling rank",
             severity="advisory",
             most=variability.MOST_SKEW,
             judge=variability.judge_straggler,
@@ -86,7 +86,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="REPEAT",
-            title="The same again takes the same time",
+            title="Repeated operations take the same time",
             severity="advisory",
             most=variability.MOST_VARIATION,
             judge=variability.judge_repeat,
@@ -109,7 +109,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="DATA",
-            title="Nothing is gained by content",
+            title="Content does not change the time",
             severity="advisory",
             most=variability.MOST_DATA_EFFECT,
             judge=variability.judge_data,
@@ -144,7 +144,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="RESHAPED",
-            title="Fewer and more ranks restore the checkpoint",
+            title="Fewer or more ranks restore the checkpoint",
             severity="required",
             judge=restore_patterns.judge_reshaped,
             units=("s",),
@@ -155,7 +155,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="NEIGHBOUR",
-            title="A second job does not hold up a save",
+            title="A second job does not slow a save",
             severity="required",
             most=interference.MOST_NEIGHBOUR,
             judge=interference.judge_neighbour,
@@ -167,7 +167,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="MIXED",
-            title="Saves and data loading bear each other",
+            title="Saves and data loading coexist",
             severity="required",
             most=interference.MOST_READ_DELAY,
             judge=interference.judge_mixed,
@@ -179,7 +179,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="ENDURE",
-            title="Hours later saves are as fast",
+            title="Saves stay fast for hours",
             severity="required",
             most=endurance.MOST_LOSS,
             judge=endurance.judge_endure,
@@ -204,7 +204,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ),
         Requirement(
             id="NEARFULL",
-            title="A volume that is nearly full is nearly as fast",
+            title="A nearly full volume stays fast",
             severity="required",
             judge=endurance.judge_near_full,
             units=("fraction",),

@@ -1,4 +1,4 @@
-"""A judge's answer, and the answers that every judge may have to give."""
+"""A judge's decision, and the decisions that all judges share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def measured_as(
 def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
     """Return "not run" with the reason why not all operations of a kind were measured."""
     if measurement.failure:
-        because = f"The run ended before this could be decided: {describe_failure(measurement.failure)}"
+        because = f"The run ended before this was measured: {describe_failure(measurement.failure)}"
     else:
         done = len(measurement.of_kind(kind))
         because = f"Only {done} of {measurement.operations_planned} {kind}s were measured."

@@ -1,4 +1,4 @@
-"""Judges of saves for hours, of their steady state, and of saves on a volume that is nearly full. Pure."""
+"""Judges of endurance: saves for hours, the steady state, a nearly full volume. Pure."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     found = measurement.patterns.endurance if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("endurance",))
-    if not found.asked_seconds:
-        return Decision(outcome="not run", because="How long the saves go on was not said (--ckpt-duration).")
+    if not found.requested_seconds:
+        return Decision(outcome="not run", because="No duration given (--ckpt-duration).")
     quarter = found.seconds / 4
-    pairs = list(zip(found.began_seconds, found.save_seconds, strict=True))
+    pairs = list(zip(found.start_seconds, found.save_seconds, strict=True))
     first = [s for at, s in pairs if at < quarter]
     last = [s for at, s in pairs if at >= 3 * quarter]
     if min(len(first), len(last)) < _LEAST_SAVES_OF_A_QUARTER:
@@ -47,8 +47,8 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     ratio = statistics.fmean(first) / statistics.fmean(last)
     loss = max(0.0, 1 - ratio)
     because = (
-        f"In the last quarter of {format_seconds(found.seconds)} saves had {format_percent(ratio)} of the rate of the "
-        f"first (at least {format_percent(1 - most)})."
+        f"Save rate in the last quarter of {format_seconds(found.seconds)}: {format_percent(ratio)} of the first "
+        f"quarter's (limit: at least {format_percent(1 - most)})."
     )
     detail = (
         f"{len(pairs)} saves, the newest {found.kept} kept; {len(first)} in the first quarter, mean "
@@ -78,12 +78,12 @@ def judge_steady(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     )
     bounds = f"range at most {format_percent(MOST_RANGE)}, slope at most {format_percent(MOST_SLOPE)} of the mean"
     if reached := steady_round(rounds):
-        because = f"Steady with round {reached}: a window of {WINDOW_ROUNDS} saves with {bounds}."
+        because = f"Steady from round {reached}: {WINDOW_ROUNDS} consecutive saves with {bounds}."
         return measured_as("met", float(reached), float(MOST_ROUNDS), "rounds", because, detail)
     if len(rounds) < MOST_ROUNDS:
-        because = f"Not steady in {len(rounds)} rounds; it may take {MOST_ROUNDS} ({bounds})."
+        because = f"Not steady after {len(rounds)} of {MOST_ROUNDS} rounds ({bounds})."
         return Decision(outcome="not run", because=because, detail=detail)
-    because = f"In {len(rounds)} rounds no window of {WINDOW_ROUNDS} saves was steady ({bounds})."
+    because = f"No {WINDOW_ROUNDS} consecutive saves of {len(rounds)} were steady ({bounds})."
     return Decision(outcome="failed", because=because, limit=float(MOST_ROUNDS), unit="rounds", detail=detail)
 
 
@@ -96,7 +96,7 @@ def judge_near_full(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     base = statistics.median(empty.save_seconds)
     losses = {}
     for level in filled:
-        losses[level.asked] = max(0.0, 1 - base / statistics.median(level.save_seconds))
+        losses[level.requested] = max(0.0, 1 - base / statistics.median(level.save_seconds))
     if set(losses) != set(MOST_NEAR_FULL_LOSS):
         return Decision(outcome="not run", because="Not every level was measured.")
     detail = tuple(
@@ -104,15 +104,15 @@ def judge_near_full(measurement: Measurement, _limits: ClusterLimits) -> Decisio
         + ", ".join(format_seconds(s) for s in level.save_seconds)
         for level in found.levels
     )
-    short = next((level for level in filled if level.used < level.asked - 0.01), None)
+    short = next((level for level in filled if level.used < level.requested - 0.01), None)
     if short:
-        because = f"The ballast brought the volume to {format_percent(short.used)} and not to {short.asked:.0%}."
+        because = f"The ballast filled the volume to {format_percent(short.used)}; {short.requested:.0%} was requested."
         return Decision(outcome="not run", because=because, detail=detail)
     worst = max(losses, key=lambda level: losses[level] / MOST_NEAR_FULL_LOSS[level])
     numbers = ", ".join(
         f"at {level:.0%} {format_percent(1 - loss)} (at least {format_percent(1 - MOST_NEAR_FULL_LOSS[level])})"
         for level, loss in losses.items()
     )
-    because = f"Of the rate on the volume as it was, saves had {numbers}."
+    because = f"Save rate compared with the volume as it was: {numbers}."
     outcome: Outcome = "failed" if losses[worst] > MOST_NEAR_FULL_LOSS[worst] else "met"
     return measured_as(outcome, losses[worst], MOST_NEAR_FULL_LOSS[worst], "fraction", because, detail)

@@ -1,4 +1,4 @@
-"""From verdicts to a certificate: what is complete, which grade, which exit code, which clusters are served. Pure."""
+"""Grades a run: completeness, grade, exit code, clusters that the storage serves. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.waivers import Waiver
     from pytest_ckpt.sizing.plan import Plan
+from pytest_ckpt.support.units import format_percent
 
-SCHEMA = "pytest-ckpt/report/1"
+SCHEMA = "pytest-ckpt/report/2"
 
 EXIT_MET, EXIT_FAILED, EXIT_INCOMPLETE = 0, 1, 8
 ALL_MET = "Every required requirement was met, at full scale, and nothing was left out."
@@ -70,7 +71,9 @@ def judge_run(
     complete = []
     for requirement in asked_requirements(settings, gates, catalogue):
         unchosen = (
-            "" if requirement.suite in chosen else f"Its suite, {requirement.suite}, was not chosen (--ckpt-suite)."
+            ""
+            if requirement.suite in chosen
+            else f"{requirement.suite.capitalize()} suite not selected (--ckpt-suite)."
         )
         for subject, reason in _subjects(requirement, plan, settings, gates):
             verdict = known.get((requirement.id, subject))
@@ -196,7 +199,7 @@ def possible_grade(
         if not _gates_something(requirement, settings, gates):
             continue
         if requirement.suite not in chosen_suites(settings, gates, catalogue):
-            return f"incomplete (the suite {requirement.suite} was not chosen)"
+            return f"incomplete ({requirement.suite} suite not selected: --ckpt-suite)"
         for check in asked_checks(requirement, settings, gates):
             if not is_given(check, settings) and gates.kind(check.requirement, check.subject, "required") == "required":
                 return f"incomplete ({check.name}: {missing_need(check)})"
@@ -217,19 +220,19 @@ def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Require
 def _rehearsal_reasons(plan: Plan, settings: Settings, gates: Gates) -> list[str]:
     reasons = []
     if not gates.certifies:
-        reasons.append(f"The gates '{gates.name}' ask for less than a certificate needs.")
+        reasons.append(f"The gates '{gates.name}' are weaker than a certificate needs.")
     if settings.scale < ACCEPTANCE.scale:
         reasons.append(f"The run was at {settings.scale:.4g} of the full size; limits were judged by bandwidth.")
     if settings.operations < ACCEPTANCE.operations:
         reasons.append(
-            f"The run had {settings.operations} saves and loads; acceptance asks for {ACCEPTANCE.operations} of each."
+            f"The run had {settings.operations} saves and loads; acceptance needs {ACCEPTANCE.operations} of each."
         )
     if settings.effort < 1 and "conformance" in chosen_suites(settings, gates):
-        reasons.append(f"Checks of behaviour made {settings.effort:.4g} of their trials.")
+        reasons.append(f"Behaviour checks ran {format_percent(settings.effort)} of their trials.")
     if settings.compressible:
         reasons.append(f"{settings.compressible:.3g} of the content was zeros, which checkpoints do not hold.")
     if settings.retain == 1:
-        reasons.append("One checkpoint was kept and loaded again and again (--ckpt-retain); acceptance asks for 2.")
+        reasons.append("One checkpoint was kept and loaded repeatedly (--ckpt-retain); acceptance needs 2.")
     return reasons + [f"{c.rehearsal}." for c in plan.checkpoints if c.rehearsal]
 
 

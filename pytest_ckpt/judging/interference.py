@@ -1,4 +1,4 @@
-"""Judges of saves that are not alone: a second job saves meanwhile, samples are read meanwhile. Pure."""
+"""Judges of contention: a second job saves, or data loaders read, during the saves. Pure."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def judge_neighbour(measurement: Measurement, _limits: ClusterLimits, *, most: f
     detail = (
         f"{found.ranks} ranks saved {format_bytes(found.bytes)}; {found.neighbour_ranks} more were the second job",
         f"alone: {_times(found.alone_seconds)}",
-        f"beside it: {_times(found.beside_seconds)}",
+        f"beside it: {_times(found.contended_seconds)}",
         f"the second job completed {found.bursts} bursts, {format_bytes(found.neighbour_bytes)}",
     )
     if not found.bursts:
         because = "The second job completed no burst, so nothing was beside the saves."
         return Decision(outcome="not run", because=because, detail=detail)
-    alone, beside = statistics.median(found.alone_seconds), statistics.median(found.beside_seconds)
+    alone, beside = statistics.median(found.alone_seconds), statistics.median(found.contended_seconds)
     because = (
-        f"Beside a second job that saves in bursts, the median save took {format_seconds(beside)}, alone "
-        f"{format_seconds(alone)}: {beside / alone:.2f} x (at most {most:g})."
+        f"Median save during a second job's bursts: {format_seconds(beside)}; alone: {format_seconds(alone)} "
+        f"({beside / alone:.2f} x; limit {most:g} x)."
     )
     outcome: Outcome = "failed" if beside / alone > most else "met"
     return measured_as(outcome, beside / alone, most, "beside / alone", because, detail)
@@ -56,26 +56,26 @@ def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float 
     detail = (
         found.reads,
         f"99th percentile alone: {_times(found.alone_p99_seconds)}, of {_counts(found.alone_reads)} reads",
-        f"during saves: {_times(found.beside_p99_seconds)}, of {_counts(found.beside_reads)} reads",
+        f"during saves: {_times(found.contended_p99_seconds)}, of {_counts(found.contended_reads)} reads",
         f"{len(found.save_seconds)} saves beside the reads, the slowest {format_seconds(max(found.save_seconds))}; "
         f"{MOST_MIXED_SAVE:g} x the save limit is {format_seconds(limit)}",
     )
-    least = min(*found.alone_reads, *found.beside_reads)
+    least = min(*found.alone_reads, *found.contended_reads)
     if least < _LEAST_READS:
-        because = f"In one turn only {least} samples were read; a 99th percentile needs {_LEAST_READS}."
+        because = f"One turn read only {least} samples; a 99th percentile needs {_LEAST_READS}."
         return Decision(outcome="not run", because=because, detail=detail)
     slowest = max(found.save_seconds)
     if slowest > limit:
         because = (
-            f"Beside reads of samples the slowest save took {format_seconds(slowest)}, "
-            f"{slowest / limit:.2f} x what is allowed: {format_seconds(limit)}, {MOST_MIXED_SAVE:g} x the save limit."
+            f"Slowest save during sample reads: {format_seconds(slowest)}, "
+            f"{slowest / limit:.2f} x the limit of {format_seconds(limit)} ({MOST_MIXED_SAVE:g} x the save limit)."
         )
         return measured_as("failed", slowest, limit, "s", because, detail)
-    alone, beside = statistics.median(found.alone_p99_seconds), statistics.median(found.beside_p99_seconds)
+    alone, beside = statistics.median(found.alone_p99_seconds), statistics.median(found.contended_p99_seconds)
     because = (
-        f"While ranks saved, the 99th percentile of a read of a sample was {format_seconds(beside)}, otherwise "
-        f"{format_seconds(alone)}: {beside / alone:.2f} x (at most {most:g}). The slowest save beside took "
-        f"{format_seconds(slowest)} of {format_seconds(limit)}."
+        f"99th percentile of a sample read during saves: {format_seconds(beside)}; alone: {format_seconds(alone)} "
+        f"({beside / alone:.2f} x; limit {most:g} x). Slowest save during the reads: {format_seconds(slowest)}; "
+        f"limit {format_seconds(limit)}."
     )
     outcome: Outcome = "failed" if beside / alone > most else "met"
     return measured_as(outcome, beside / alone, most, "during saves / alone", because, detail)

@@ -1,4 +1,4 @@
-"""Judges of what makes a time worth anything: right, cold, durable. Pure."""
+"""Judges of integrity, uncached reads and durable calls. Pure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
             measured=float(integrity.fault_count),
             limit=0.0,
             unit="faults",
-            because=f"{format_count(integrity.fault_count)} faults in what was loaded; "
-            f"the first: {describe_fault(first)}.",
+            because=f"{format_count(integrity.fault_count)} faulty places in the loaded data; "
+            f"first: {describe_fault(first)}.",
             detail=(
                 f"{format_count(integrity.bytes_checked)} of {format_count(integrity.bytes_expected)} bytes compared",
                 *(describe_fault(f) for f in integrity.faults),
@@ -50,7 +50,7 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
         measured=0.0,
         limit=0.0,
         unit="faults",
-        because=f"All {format_count(integrity.bytes_checked)} bytes that were loaded are those that were saved.",
+        because=f"All {format_count(integrity.bytes_checked)} loaded bytes matched what was saved.",
     )
 
 
@@ -61,7 +61,7 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return _cold_as_declared(measurement)
     loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
     if cache is not None and not cache.gauge:
-        return Decision(outcome="not run", because=f"Coldness cannot be proven: {cache.detail}.")
+        return Decision(outcome="not run", because=f"Cannot prove uncached reads: {cache.detail}.")
     if not loads:
         return undecided(measurement, "load")
     warmest = max(loads, key=_resident)
@@ -71,13 +71,13 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         f"load {o.index}: {format_percent(_resident(o))} resident, {format_rate(o.bytes_per_second)}" for o in loads
     ) + tuple(
         f"{r.host}: {r.rule}: {format_bytes(r.bytes_compared)} against {format_bytes(r.memory_bytes)} of memory, "
-        + ("asks for a drop" if r.asks else "asks for none")
+        + ("caches must be dropped" if r.requires_drop else "no drop needed")
         for r in (cache.readings if cache else ())
     )
     if fraction > MOST_RESIDENT:
         because = (
-            f"{format_percent(fraction)} of what load {warmest.index} was about to read lay in the client's page cache"
-            f"{method}: its time is not the storage's."
+            f"{format_percent(fraction)} of what load {warmest.index} was about to read was cached on the client"
+            f"{method}, so its time is not the storage's."
         )
         return measured_as("failed", fraction, MOST_RESIDENT, "fraction", because, detail)
     every = measurement.of_kind("load")
@@ -85,8 +85,9 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return undecided(measurement, "load")
     if len(loads) < len(every):
         unknown = ", ".join(str(o.index) for o in every if o not in loads)
-        return Decision(outcome="not run", because=f"What lay in a page cache before load {unknown} was not counted.")
-    because = f"At most {format_percent(fraction)} of what a load was about to read lay in a page cache{method}."
+        return Decision(outcome="not run", because=f"The cached share before load {unknown} was not measured.")
+    cached = f"At most {format_percent(fraction)}" if fraction else "None"
+    because = f"{cached} of the data to be read was cached{method}."
     return measured_as("met", fraction, MOST_RESIDENT, "fraction", because, detail)
 
 

@@ -1,4 +1,4 @@
-"""Judges of loads and saves that are not alone, or not of the ranks that wrote: storm, shifted, reshaped. Pure."""
+"""Judges of resharded loads: storm, shifted, reshaped. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def judge_storm(measurement: Measurement, limits: ClusterLimits, *, most: float 
     if worst is None or ratio <= MOST_STORM_SKEW:
         return decision
     because = (
-        f"In load {worst.index} rank {worst.slowest_rank} needed {ratio:.2f} x the median rank's time for a byte "
+        f"Load {worst.index}: rank {worst.slowest_rank} took {ratio:.2f} x the median rank's time per byte "
         f"(at most {MOST_STORM_SKEW:g}): the storage serves the replicas unevenly."
     )
     return measured_as("failed", ratio, MOST_STORM_SKEW, "slowest / median", because, decision.detail)
@@ -77,7 +77,7 @@ def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decis
         if name in reasons:
             return Decision(outcome="not run", because=reasons[name])
     if failure:
-        because = f"The run ended before this could be decided: {describe_failure(failure)}"
+        because = f"The run ended before this was measured: {describe_failure(failure)}"
         return Decision(outcome="not run", because=because)
     return Decision(outcome="not run", because="It was not measured.")
 
@@ -87,8 +87,8 @@ def _no_time(found: LoadPattern) -> Decision | None:
     integrity = found.integrity
     if integrity.fault_count:
         because = (
-            f"{format_count(integrity.fault_count)} faults in what was loaded; "
-            f"the first: {describe_fault(integrity.faults[0])}."
+            f"{format_count(integrity.fault_count)} faulty places in the loaded data; "
+            f"first: {describe_fault(integrity.faults[0])}."
         )
         return Decision(
             outcome="failed",
@@ -118,8 +118,8 @@ def _no_time(found: LoadPattern) -> Decision | None:
         resident = operation.resident_bytes / operation.mapped_bytes
         if resident > MOST_RESIDENT:
             because = (
-                f"{format_percent(resident)} of what load {operation.index} was about to read lay in a page cache "
-                f"(at most {format_percent(MOST_RESIDENT)}): its time is not the storage's."
+                f"{format_percent(resident)} of what load {operation.index} was about to read was cached "
+                f"(limit {format_percent(MOST_RESIDENT)}), so its time is not the storage's."
             )
             return Decision(outcome="not run", because=because, detail=(found.reads,))
     return None
@@ -140,13 +140,11 @@ def _within(measurement: Measurement, patterns: dict[str, LoadPattern], limits: 
     where = f"{name} load {slowest.index}" if len(patterns) > 1 else f"load {slowest.index}"
     if slowest.seconds > limit:
         because = (
-            f"The slowest of them, {where}, took {format_seconds(slowest.seconds)}, {slowest.seconds / limit:.2f} x "
-            f"what is allowed: {format_seconds(limit)}, {times}; rank {slowest.slowest_rank} was last."
+            f"Slowest {where}: {format_seconds(slowest.seconds)}; limit {format_seconds(limit)}, {times} "
+            f"({slowest.seconds / limit:.2f} x the limit); rank {slowest.slowest_rank} was last."
         )
         return measured_as("failed", slowest.seconds, limit, "s", because, (*detail, *origin))
-    because = (
-        f"The slowest of them, {where}, took {format_seconds(slowest.seconds)} of {format_seconds(limit)}, {times}."
-    )
+    because = f"Slowest {where}: {format_seconds(slowest.seconds)}; limit {format_seconds(limit)}, {times}."
     return measured_as("met", slowest.seconds, limit, "s", because, (*detail, *origin))
 
 

@@ -64,12 +64,12 @@ def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float
     over = [o for o in operations if _seconds(o) > limit]
     if over:
         because = (
-            f"{len(over)} of {planned} {kind}s took longer than {format_seconds(limit)}; the slowest, {kind} "
-            f"{slowest.index}, took {format_seconds(worst)} ({worst / limit:.2f} x the limit), "
+            f"{len(over)} of {planned} {kind}s exceeded the limit of {format_seconds(limit)}; slowest: {kind} "
+            f"{slowest.index}, {format_seconds(worst)} ({worst / limit:.2f} x the limit), "
             f"{_where(slowest)}."
         )
         return measured_as("failed", worst, limit, "s", because, detail)
-    because = f"The slowest of {planned} {kind}s took {format_seconds(worst)} of {format_seconds(limit)}."
+    because = f"Slowest of {planned} {kind}s: {format_seconds(worst)}; limit {format_seconds(limit)}."
     return measured_as("met", worst, limit, "s", because, detail)
 
 

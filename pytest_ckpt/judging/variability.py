@@ -36,7 +36,7 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: f
     if not measurement.operations:
         return undecided(measurement, "save")
     if measurement.processes < 3:
-        return Decision(outcome="not run", because=f"Too few ranks to tell a straggler: {measurement.processes}.")
+        return Decision(outcome="not run", because=f"Too few ranks to find a straggler: {measurement.processes}.")
     worst = max(measurement.operations, key=lambda o: skew_of(o, measurement.rank_bytes)[0])
     skew, tail = skew_of(worst, measurement.rank_bytes)
     host = next((r.host for r in measurement.ranks if r.rank == worst.slowest_rank), "")
@@ -77,12 +77,12 @@ def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     if len(known) < len(_KINDS):
         if measurement.failure:
             return undecided(measurement, "load")
-        return Decision(outcome="not run", because="One operation of a kind cannot vary; two are needed.")
+        return Decision(outcome="not run", because="Variation needs at least two operations of a kind.")
     worst = max(known, key=known.__getitem__)
     value = known[worst]
     because = (
-        f"The coefficient of variation is {format_percent(variations['save'] or 0)} over the saves and "
-        f"{format_percent(variations['load'] or 0)} over the loads (at most {format_percent(most)})."
+        f"Coefficient of variation: {format_percent(variations['save'] or 0)} for saves and "
+        f"{format_percent(variations['load'] or 0)} for loads (limit {format_percent(most)})."
     )
     detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in measurement.of_kind(k)) for k in _KINDS)
     warm = _much_faster(measurement.of_kind("load"))
@@ -100,8 +100,8 @@ def judge_retention(measurement: Measurement, _limits: ClusterLimits, *, most: f
     ratio = found.save_while_deleting_seconds / found.save_seconds
     deletes = ", ".join(format_seconds(s) for s in found.delete_seconds) or "none"
     because = (
-        f"A save with a deletion beside it took {format_seconds(found.save_while_deleting_seconds)}, the median of "
-        f"those without {format_seconds(found.save_seconds)}: {ratio:.2f} x (at most {most})."
+        f"Save during a deletion: {format_seconds(found.save_while_deleting_seconds)}; median save without: "
+        f"{format_seconds(found.save_seconds)} ({ratio:.2f} x; limit {most} x)."
     )
     detail = (f"deletions between saves, each alone: {deletes}", f"the newest {found.kept} checkpoints were kept")
     outcome: Outcome = "failed" if ratio > most else "met"
@@ -128,7 +128,9 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits, *, most: float 
         for kind, (u, c) in pairs.items()
     )
     if found.fault_count:
-        because = f"{found.fault_count} faults in what was loaded for this comparison: its times say nothing. {because}"
+        because = (
+            f"{found.fault_count} faults in what was loaded for this comparison, so its times are not valid. {because}"
+        )
     outcome: Outcome = "failed" if ratios[worst] > most or found.fault_count else "met"
     return measured_as(outcome, ratios[worst], most, "unique / constant", because, detail)
 

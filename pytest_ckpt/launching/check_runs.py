@@ -85,15 +85,15 @@ def run_check(
             env=_environment(run_id),
             start_new_session=True,
         )
-        heard = _Heard(process, log, tell)
+        listener = _Listener(process, log, tell)
         stuck: list[int] = []
         blocked: BlockedCall | None = None
         try:
-            if heard.follow(deadline_seconds):
-                blocked = heard.blocked(deadline_seconds)
+            if listener.follow(deadline_seconds):
+                blocked = listener.blocked(deadline_seconds)
         finally:
             stuck = end_session(process.pid)
-            heard.close()
+            listener.close()
             if process.pid in stuck:
                 # Whenever the kernel lets go of it, it must not stay as a zombie.
                 threading.Thread(target=process.wait, daemon=True).start()
@@ -107,13 +107,13 @@ def run_check(
         blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{said}")
     if blocked:
         # A check may have told what it saw and hang in removing its folder.
-        seen = dataclasses.replace(heard.observation() or seen, blocked=blocked)
+        seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)
     else:
-        seen = heard.observation() or dataclasses.replace(seen, not_run=heard.how_it_broke())
+        seen = listener.observation() or dataclasses.replace(seen, not_run=listener.how_it_broke())
     return dataclasses.replace(seen, reproduce=shlex.join([*command, *named, *options]))
 
 
-class _Heard:
+class _Listener:
     """What a check has said so far: the call it is about to make, its result, and everything else."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: TextIO, tell: Tell | None) -> None:

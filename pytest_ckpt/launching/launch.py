@@ -146,7 +146,7 @@ class Launch:
                             self._launcher_says.append(line)
                             self._log(line)
                         elif isinstance(event, Hello | Beat | Failed):
-                            watch.heard(event)
+                            watch.take(event)
                             with (self._folder / f"rank-{event.rank}.log").open("a") as rank_log:
                                 rank_log.write(json.dumps(self._redactor.plain(event_to_plain(event))) + "\n")
                         else:

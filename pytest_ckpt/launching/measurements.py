@@ -1,4 +1,4 @@
-"""Measure once, judge many: whoever asks first launches the ranks, everybody else reads the file."""
+"""Measures each subject once: the first caller launches the ranks, the others read the file."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Measurements:
             launch = Launch(
                 self._context.launcher, self._context.run_id, self._context.folder / launch_name, self._redactor
             )
-            failure = launch.run(job, recorder.heard, self._observer.tick, self._observer.said)
+            failure = launch.run(job, recorder.take, self._observer.tick, self._observer.said)
         finally:
             self._observer.end()
             recorder.close(failure)

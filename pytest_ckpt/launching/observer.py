@@ -14,7 +14,7 @@ class Observer:
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
         """Say what is about to be measured."""
 
-    def heard(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         """Take in an event of rank 0."""
 
     def said(self, text: str) -> None:

@@ -38,7 +38,7 @@ class Progress:
         self._total_bytes = sum(2 * c.operations * c.layout.bytes for c in checkpoints)
         self._shown = ""
 
-    def heard(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         """Take in an event of rank 0."""
         if isinstance(event, OperationStarted):
             self._doing, self._started = str(event.operation), time.monotonic()

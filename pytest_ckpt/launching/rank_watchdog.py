@@ -1,4 +1,4 @@
-"""What the controller knows of every rank while a launch runs: who failed, who is silent, and in what."""
+"""Watches every rank during a launch: names ranks that failed or stopped making progress, with their operation."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _START_SECONDS = 60.0
 class _Lane:
     """One piece of work of a rank: what it last told, and when that was and when something was new in it."""
 
-    heard: float
+    last_event: float
     moved: float
     doing: Beat | None = None
 
     @property
     def since(self) -> float:
         """When it last showed that it goes on."""
-        return min(self.heard, self.moved)
+        return min(self.last_event, self.moved)
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Watch:
         self._began = time.monotonic()
         self._failures: list[Failure] = []
 
-    def heard(self, event: Hello | Beat | Failed) -> None:
+    def take(self, event: Hello | Beat | Failed) -> None:
         """Take in an event that a rank told of itself."""
         now = time.monotonic()
         if isinstance(event, Failed):
@@ -82,8 +82,8 @@ class Watch:
             return
         rank = self._ranks.setdefault(event.rank, _RankState())
         name = event.lane if isinstance(event, Beat) else ""
-        lane = rank.lanes.setdefault(name, _Lane(heard=now, moved=now))
-        lane.heard = now
+        lane = rank.lanes.setdefault(name, _Lane(last_event=now, moved=now))
+        lane.last_event = now
         if isinstance(event, Hello):
             rank.host, rank.pid, lane.moved = event.host, event.pid, now
             return

@@ -1,4 +1,4 @@
-"""Writes down what a launch tells: every event, and a measurement as soon as it is whole."""
+"""Records a launch: every event, and each measurement as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.codec import shared, to_plain
 from pytest_ckpt.facts.events import Event, Imported, MeasurementBegun, MeasurementDone, Ready, event_to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement
@@ -48,7 +48,7 @@ class Recorder:
         """Take in what was spent before the ranks were started."""
         self._stages[stage] = seconds
 
-    def heard(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         """Take in an event of rank 0."""
         with self._events.open("a") as events:
             timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
@@ -65,7 +65,7 @@ class Recorder:
                 # Starting the ranks is part of the first measurement that they make.
                 self._write(self._told, self._stages | event.stages)
                 self._stages, self._told = {}, None
-        self._observer.heard(event)
+        self._observer.take(event)
 
     def close(self, failure: Failure | None) -> None:
         """Write what is known of the measurement that did not end.
@@ -91,25 +91,16 @@ class Recorder:
         planned, task = self._planned[subject], self._tasks[subject]
         shards = planned.layout
         facts = told.facts
-        measurement = Measurement(
-            subject=subject,
-            model=task.model,
-            mode=task.mode,
-            processes=task.processes,
-            hosts=tuple(dict.fromkeys(r.host for r in facts["ranks"])),
-            engine=task.engine,
-            scale=task.scale,
-            seed=task.seed,
-            bytes=shards.bytes,
-            full_bytes=shards.full_bytes,
-            rank_bytes=tuple(rank.bytes for rank in shards.ranks()),
-            basis="all ranks",
-            operations_planned=task.operations,
-            launch=self._launch_name,
-            stages=stages,
-            failure=failure,
-            **facts,
-        )
+        own = {
+            "hosts": tuple(dict.fromkeys(r.host for r in facts["ranks"])),
+            "rank_bytes": tuple(rank.bytes for rank in shards.ranks()),
+            "basis": "all ranks",
+            "operations_planned": task.operations,
+            "launch": self._launch_name,
+            "stages": stages,
+            "failure": failure,
+        }
+        measurement = Measurement(**shared(Measurement, task, shards) | own | facts)
         write_atomically(
             self._file_of(subject), json.dumps(self._redactor.plain(to_plain(measurement)), indent=1) + "\n"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ import pytest
 from pytest_ckpt.config.options import command_words
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.events import Event
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.behaviour import missing_need
@@ -21,9 +20,8 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
-from pytest_ckpt.launching.observer import Observer
-from pytest_ckpt.launching.progress import Progress
 from pytest_ckpt.plugin.stash import PLUGINS, RUN
+from pytest_ckpt.plugin.terminal_observer import TerminalObserver
 from pytest_ckpt.plugin.verdict_collector import CARRIED
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.run.crash import keep_traceback
@@ -33,54 +31,11 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.run.context import RunContext
     from pytest_ckpt.sizing.limits import ClusterLimits
-    from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 _CARRIED = pytest.StashKey[dict[str, Any]]()
 
 # The requirements whose seconds pytest-benchmark follows.
 _TIMED = {"SAVE": "save", "LOAD": "load"}
-
-
-class TerminalObserver(Observer):
-    """Shows the progress of a launch through pytest's terminal; silent where there is none (workers of xdist)."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._capture = config.pluginmanager.getplugin("capturemanager")
-        self._reporter = None if hasattr(config, "workerinput") else config.pluginmanager.getplugin("terminalreporter")
-        self._progress: Progress | None = None
-
-    def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
-        """Start a new set of lines."""
-        if self._reporter is not None:
-            self._write("\n")
-            self._progress = Progress(checkpoints, self._write, live=self._reporter.isatty)
-
-    def heard(self, event: Event) -> None:
-        """Show an event."""
-        if self._progress:
-            self._progress.heard(event)
-
-    def said(self, text: str) -> None:
-        """Show a sentence."""
-        if self._progress:
-            self._progress.said(text)
-
-    def tick(self) -> None:
-        """Bring the live line up to date."""
-        if self._progress:
-            self._progress.tick()
-
-    def end(self) -> None:
-        """Remove the live line."""
-        if self._progress:
-            self._progress.end()
-            self._progress = None
-
-    def _write(self, text: str) -> None:
-        assert self._reporter is not None
-        with self._capture.global_and_fixture_disabled():
-            self._reporter.write(text)
-            self._reporter.flush()
 
 
 @pytest.fixture(scope="session")

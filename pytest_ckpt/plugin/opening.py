@@ -1,4 +1,4 @@
-"""How a pytest takes part in a run: it opens one as the controller, or joins that of its controller as a worker."""
+"""Opens a run as pytest's controller, or joins the controller's run as a worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_hooks
 from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, PLUGINS, REFUSED, RUN
 from pytest_ckpt.plugin.vendor_hooks import Plugins
-from pytest_ckpt.plugin.verdict_collector import Ledger
+from pytest_ckpt.plugin.verdict_collector import VerdictCollector
 from pytest_ckpt.run.context import unpack
 from pytest_ckpt.run.crash import EXIT_CRASHED, Crash
 from pytest_ckpt.run.open import open_run, preview_run
@@ -61,11 +61,11 @@ def _lead(config: pytest.Config, plugins: Plugins, said: dict[str, str | None], 
         return
     _end_on_sigterm(config)
     try:
-        config.stash[OPEN_RUN] = run = open_run(settings, command, extras, plugins.told(settings), targets)
+        config.stash[OPEN_RUN] = run = open_run(settings, command, extras, plugins.facts(settings), targets)
     except Crash as crash:
         pytest.exit(str(crash), EXIT_CRASHED)
     config.stash[RUN] = run.context
-    config.pluginmanager.register(Ledger(config, run, plugins), "pytest-ckpt-ledger")
+    config.pluginmanager.register(VerdictCollector(config, run, plugins), "pytest-ckpt-verdicts")
 
 
 def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
@@ -106,7 +106,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 class _Late:
-    """Refuses plugins whose hooks come when the run is open: what they would decide is decided."""
+    """Refuses plugins whose hooks come when the run is open: their verdicts are already known."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

@@ -100,7 +100,7 @@ class Plugins(LaunchHooks):
             for p in self._found
         ]
 
-    def told(self, settings: Settings) -> list[dict[str, Any]]:
+    def facts(self, settings: Settings) -> list[dict[str, Any]]:
         """Return the records with what every plugin tells of the environment. Raises UsageError."""
         records = {record["name"]: record for record in self.records()}
         for plugin, said in self._ask("pytest_ckpt_environment_facts", settings=settings):
@@ -125,7 +125,7 @@ class Plugins(LaunchHooks):
                     if not isinstance(said, str) or not said.strip():
                         raise ValueError(f"{said!r} is no command; a text, or None, is expected")
                     if said.strip() in _NO_COMMANDS:
-                        raise ValueError(f"'{said}' is no command: only who runs the acceptance says so, with {option}")
+                        raise ValueError(f"'{said}' is no command: only only the operator gives so, with {option}")
             if len(answers) > 1:
                 names = " and ".join(plugin.label for plugin, _ in answers)
                 raise UsageError(

@@ -1,4 +1,4 @@
-"""The controller's book: verdicts as tests report them, also over xdist; it writes the report, once."""
+"""Collects verdicts as tests report them, also over xdist, and writes the report once, on the controller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CARRIED = "pytest_ckpt"
 
 
-class Ledger:
+class VerdictCollector:
     """Collects the verdicts of a run; registered on the controller only."""
 
     def __init__(self, config: pytest.Config, run: OpenRun, plugins: Plugins) -> None:

@@ -133,7 +133,7 @@ def _cold(result: Result) -> str:
     """Say what the files show of the clients' caches: what the rule asks for, and what may have been done."""
     said = ["DLIO neither drops caches nor looks what they hold."]
     readings = _readings(result)
-    asking = sorted({r.rule for r in readings if r.asks})
+    asking = sorted({r.rule for r in readings if r.requires_drop})
     if not readings:
         said.append(
             "Whether MLPerf Storage's rule asks for clearing them cannot be told: the clients' number "
@@ -192,7 +192,7 @@ def _readings(result: Result) -> list[CacheReading]:
 def _readings_text(result: Result) -> list[str]:
     return [
         f"{r.host}: {r.rule}: {format_bytes(r.bytes_compared)} against {format_bytes(r.memory_bytes)} of memory, "
-        + ("asks for a drop" if r.asks else "asks for none")
+        + ("caches must be dropped" if r.requires_drop else "no drop needed")
         for r in _readings(result)
     ]
 

@@ -1,4 +1,4 @@
-"""One measurement on all ranks: saves, drop, loads, and the questions that were asked beside them."""
+"""Runs one measurement on all ranks: saves, cache drop, loads, scenarios."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ class MeasurementLoop:
                 counts = cache.resident(files)
                 seen = counts is not None and counts[0] > _RESIDENT_WITHOUT_DROP * counts[1]
                 # Where the same checkpoints come again, the rule's sum of written bytes says nothing.
-                asked = seen or any(r.asks for r in readings) or bool(task.retain) or again
+                asked = seen or any(r.requires_drop for r in readings) or bool(task.retain) or again
                 if self._group.any_of(asked or task.drop_caches != "auto"):
                     way = cache.drop(task.drop_caches, files)
             gathered = self._group.gather((way, readings))

@@ -36,7 +36,7 @@ def describe(plan: Plan) -> list[str]:
             f"each of {format_count(asks.writers)} writing accelerators, "
             f"{format_rate(asks.per_node_bytes_per_second)} a node of 8",
         ]
-        lines += [f"  beside {sentence}" for sentence in planned.beside]
+        lines += [f"  beside {sentence}" for sentence in planned.scenarios]
         if planned.not_run:
             lines.append(f"  not run: {planned.not_run}")
         if planned.rehearsal:

@@ -72,9 +72,14 @@ def _alike(largest: float | None, steps: tuple[tuple[float, float, str], ...]) -
 
 
 def margin_text(margin: float | None) -> str:
-    """Return the share of the limit that was left, with its sign; only a whole limit left is 100 %."""
+    """Return the share of the limit that was left, with its sign: ``+58 %``, ``−4.2 %``.
+
+    A limit missed by more than itself is written as a multiple: ``100 × limit``. Only a whole limit left is 100 %.
+    """
     if margin is None:
         return NONE
+    if margin < -1:
+        return f"{three_digits(1 - margin)} \N{MULTIPLICATION SIGN} limit"
     sign = "+" if margin >= 0 else "\N{MINUS SIGN}"
     text = units.format_percent(abs(margin), digits=2 if margin < 0.99 else 3)
     return sign + ("99.9 %" if text == "100 %" and 0 < margin < 1 else text)

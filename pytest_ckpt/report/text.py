@@ -27,7 +27,7 @@ _GRADES: dict[str, dict[str, bool]] = {
     "rehearsal": {"yellow": True, "bold": True},
 }
 _ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": "x"})
-_COLUMNS = "{:<20.20} {:<5}{:>10}{:>10} {:>8}{:>13}{:>12}{:>14}"
+_COLUMNS = "{:<20.20} {:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>14}"
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[Line]:
@@ -109,7 +109,7 @@ def _behaviour(document: Mapping[str, Any]) -> list[Line]:
     if not verdicts:
         return []
     said = ", ".join(f"{count} {outcome}" for outcome, count in view.counts(verdicts).items())
-    return [(f"how the target behaves: {said}", {}), ("", {})]
+    return [(f"behaviour checks: {said}", {}), ("", {})]
 
 
 def _plugins(document: Mapping[str, Any]) -> list[Line]:

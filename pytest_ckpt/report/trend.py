@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.report.html import Section
 
 _METHOD = (
-    "A point is a run: the median of its operations. A change is told when the newest 5, 8, 13 or 21 runs differ from "
-    "the up to 40 before them in an exact rank test (Mann and Whitney): at most 0.05 % false alarms a look, for a "
-    "series whose runs come in no particular order. A change that is older than 21 runs has become what the newest are "
-    "compared with."
+    "Each point is the median of a run's operations. A change is reported when the newest 5, 8, 13 or 21 runs differ "
+    "from the up to 40 runs before them in an exact rank test (Mann and Whitney), with at most 0.05 % false alarms per "
+    "look if the order of the runs carries no trend. A change that is older than 21 runs becomes the baseline."
 )
 _BARS = {True: "▁▂▃▄▅▆▇█", False: "_.-=+*#@"}
 _COLUMNS = ("median", "slowest", "limit")

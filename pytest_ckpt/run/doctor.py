@@ -1,4 +1,4 @@
-"""What this machine can measure and what not, and what to do about it: looked at one by one, none ends the others."""
+"""Checks what this machine can measure, one finding each, with remedies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         try:
             spec = spec_of(settings.target, known_targets())
         except UsageError as error:
-            yield Finding(name="target", can=False, needed=True, says=error.what, remedy=error.remedy)
+            yield Finding(name="target", can=False, needed=True, description=error.what, remedy=error.remedy)
         else:
             found, target = _target(spec, settings.target, seconds)
             yield found
@@ -100,27 +100,31 @@ def _target(spec: TargetSpec, text: str, seconds: float) -> tuple[Finding, Targe
         place = make_target(spec, text).describe().location
         return _silent("target", f"{place}: {silence}"), None
     except RefusedError as error:
-        return Finding(name="target", can=False, needed=True, says=str(error), remedy=error.remedy or _LOOK_AT_IT), None
+        return Finding(
+            name="target", can=False, needed=True, description=str(error), remedy=error.remedy or _LOOK_AT_IT
+        ), None
     seen = "this host alone sees it" if target.is_local else "other hosts may see it"
     kind = f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
-    return Finding(name="target", can=True, needed=True, says=f"{target.location}: {kind}, {seen}"), target
+    return Finding(name="target", can=True, needed=True, description=f"{target.location}: {kind}, {seen}"), target
 
 
-def _silent(name: str, says: str) -> Finding:
-    return Finding(name=name, can=False, needed=True, says=says, remedy=_LOOK_AT_IT)
+def _silent(name: str, description: str) -> Finding:
+    return Finding(name=name, can=False, needed=True, description=description, remedy=_LOOK_AT_IT)
 
 
 def _plan(settings: Settings, target: TargetFacts) -> tuple[Finding, Plan | None]:
     try:
         plan = plan_run(settings, target)
     except UsageError as error:
-        return Finding(name="plan", can=False, needed=True, says=error.what, remedy=error.remedy), None
+        return Finding(name="plan", can=False, needed=True, description=error.what, remedy=error.remedy), None
     runs = ", ".join(str(c.subject) for c in plan.runnable)
     if not runs:
         why = "; ".join(f"{c.subject}: {c.not_run}" for c in plan.checkpoints)
         remedy = "Choose another --ckpt-model or --ckpt-mode, or more --ckpt-processes."
-        return Finding(name="plan", can=False, needed=True, says=f"nothing would be run: {why}", remedy=remedy), None
-    return Finding(name="plan", can=True, needed=True, says=runs), plan
+        return Finding(
+            name="plan", can=False, needed=True, description=f"nothing would be run: {why}", remedy=remedy
+        ), None
+    return Finding(name="plan", can=True, needed=True, description=runs), plan
 
 
 def _launch(
@@ -137,52 +141,56 @@ def _launch(
     try:
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     except UsageError as error:
-        return Finding(name="MPI launch", can=False, needed=True, says=error.what, remedy=error.remedy), []
+        return Finding(name="MPI launch", can=False, needed=True, description=error.what, remedy=error.remedy), []
     job = Job(processes=settings.processes, area=area, deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, f"doctor-{os.getpid()}", folder, redactor).run(job, heard)
     if failure or not hosts:
-        says = describe_failure(failure) if failure else "no rank answered"
-        return Finding(name="MPI launch", can=False, needed=True, says=redactor.text(says), remedy=remedy), []
+        description = describe_failure(failure) if failure else "no rank answered"
+        return Finding(
+            name="MPI launch", can=False, needed=True, description=redactor.text(description), remedy=remedy
+        ), []
     if target and (problem := preflight.unreached(hosts, target)):
         remedy = "Mount the storage on every host alike."
-        return Finding(name="MPI launch", can=False, needed=True, says=problem, remedy=remedy), hosts
+        return Finding(name="MPI launch", can=False, needed=True, description=problem, remedy=remedy), hosts
     names = ", ".join(h.host for h in hosts)
-    says = f"{settings.processes} ranks on {names}; {launcher.version}"
-    return Finding(name="MPI launch", can=True, needed=True, says=redactor.text(says)), hosts
+    description = f"{settings.processes} ranks on {names}; {launcher.version}"
+    return Finding(name="MPI launch", can=True, needed=True, description=redactor.text(description)), hosts
 
 
 def _cores(settings: Settings, hosts: list[HostFacts]) -> Finding:
     if not hosts:
         return _unknown("cores", "no rank was started")
     tight = [h for h in hosts if len(h.ranks) > h.cores]
-    says = "; ".join(f"{h.host}: {len(h.ranks)} ranks, {h.cores} cores" for h in tight or hosts)
+    description = "; ".join(f"{h.host}: {len(h.ranks)} ranks, {h.cores} cores" for h in tight or hosts)
     if not tight:
-        return Finding(name="cores", can=True, needed=False, says=says)
+        return Finding(name="cores", can=True, needed=False, description=description)
     remedy = "Use more hosts (--ckpt-hosts): ranks that share cores may be slower than the storage."
-    return Finding(name="cores", can=False, needed=False, says=says, remedy=remedy)
+    return Finding(name="cores", can=False, needed=False, description=description, remedy=remedy)
 
 
 def _memory(plan: Plan | None, hosts: list[HostFacts]) -> Finding:
     if not hosts:
         return _unknown("memory", "no rank was started")
-    says = "; ".join(f"{h.host}: {format_bytes(h.memory_available_bytes)} available" for h in hosts)
+    description = "; ".join(f"{h.host}: {format_bytes(h.memory_available_bytes)} available" for h in hosts)
     if plan is None:
-        return Finding(name="memory", can=True, needed=True, says=says + _UNPLANNED)
-    return _tried("memory", says, lambda: preflight.check_memory(plan, tuple(hosts)))
+        return Finding(name="memory", can=True, needed=True, description=description + _UNPLANNED)
+    return _tried("memory", description, lambda: preflight.check_memory(plan, tuple(hosts)))
 
 
 def _memory_limit(plan: Plan | None) -> Finding:
     limit = memory_limit_bytes()
     if limit is None:
-        return Finding(name="memory limit", can=True, needed=False, says="no cgroup limits memory")
-    says = f"a cgroup limits memory to {format_bytes(limit)}, page cache included"
+        return Finding(name="memory limit", can=True, needed=False, description="no cgroup limits memory")
+    description = f"a cgroup limits memory to {format_bytes(limit)}, page cache included"
     need = max((sum(c.rank_memory_bytes) for c in plan.runnable), default=0) if plan else 0
     if need <= limit:
-        return Finding(name="memory limit", can=True, needed=False, says=says + ("" if plan else _UNPLANNED))
+        return Finding(
+            name="memory limit", can=True, needed=False, description=description + ("" if plan else _UNPLANNED)
+        )
     remedy = "Raise the limit of the container, or rehearse at a smaller --ckpt-scale."
-    says += f", and the ranks need {format_bytes(need)}"
-    return Finding(name="memory limit", can=False, needed=True, says=says, remedy=remedy)
+    description += f", and the ranks need {format_bytes(need)}"
+    return Finding(name="memory limit", can=False, needed=True, description=description, remedy=remedy)
 
 
 def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup"), of: Path = Path("/proc/self/cgroup")) -> int | None:
@@ -204,30 +212,34 @@ def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup"), of: Path = Path("/pr
 
 def _space(plan: Plan | None, settings: Settings, target: TargetFacts) -> Finding:
     if target.capacity is None:
-        return Finding(name="space", can=True, needed=True, says="the target has no limit of its space that it tells")
+        return Finding(
+            name="space", can=True, needed=True, description="the target has no limit of its space that it tells"
+        )
     free = target.capacity.free_bytes
-    says = f"{format_bytes(free)} free on the target"
+    description = f"{format_bytes(free)} free on the target"
     if plan is None:
-        return Finding(name="space", can=True, needed=True, says=says + _UNPLANNED)
+        return Finding(name="space", can=True, needed=True, description=description + _UNPLANNED)
     return _tried(
-        "space", f"{says}, {format_bytes(plan.space_bytes)} needed", lambda: preflight.check_space(plan, settings, free)
+        "space",
+        f"{description}, {format_bytes(plan.space_bytes)} needed",
+        lambda: preflight.check_space(plan, settings, free),
     )
 
 
 def _drop_caches(settings: Settings) -> Finding:
     if settings.drop_caches not in ("auto", "never"):
-        says = f"by a command: {settings.drop_caches} (not tried)"
-        return Finding(name="drop caches", can=True, needed=False, says=Redactor().text(says))
+        description = f"by a command: {settings.drop_caches} (not tried)"
+        return Finding(name="drop caches", can=True, needed=False, description=Redactor().text(description))
     try:
         with _DROP_CACHES.open("w"):
             pass
     except OSError as error:
-        says = (
+        description = (
             f"{_DROP_CACHES}: {error.strerror}; a run asks the kernel file by file (posix_fadvise), which it may refuse"
         )
         remedy = "Run as root, or name a command: --ckpt-drop-caches='sudo …'."
-        return Finding(name="drop caches", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="drop caches", can=True, needed=False, says=f"{_DROP_CACHES} can be written")
+        return Finding(name="drop caches", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="drop caches", can=True, needed=False, description=f"{_DROP_CACHES} can be written")
 
 
 def _gauge(folder: str, where: str, seconds: float) -> Finding:
@@ -236,20 +248,20 @@ def _gauge(folder: str, where: str, seconds: float) -> Finding:
     except RefusedError as error:
         return _unknown("residency", f"a file of 4 MiB could not be written: {error}")
     if gauge is None:
-        says = f"no call counts cached pages {where}: that loads are cold cannot be proven"
+        description = f"no call counts cached pages {where}: that loads are cold cannot be proven"
         remedy = "Requirement COLD will not be decided; look for a mount option that gives the kernel the page cache."
-        return Finding(name="residency", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="residency", can=True, needed=False, says=f"{gauge} sees cached pages {where}")
+        return Finding(name="residency", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="residency", can=True, needed=False, description=f"{gauge} sees cached pages {where}")
 
 
 def _direct(folder: str, where: str, seconds: float) -> Finding:
     try:
         call_in_time(f"{_PROBES}:direct", folder, seconds)
     except RefusedError as error:
-        says = f"{where}: {error}; the engine stream then writes through the page cache"
+        description = f"{where}: {error}; the engine stream then writes through the page cache"
         remedy = "Nothing to do for the engine torch, which never uses it."
-        return Finding(name="O_DIRECT", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="O_DIRECT", can=True, needed=False, says=f"a page was written {where}")
+        return Finding(name="O_DIRECT", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="O_DIRECT", can=True, needed=False, description=f"a page was written {where}")
 
 
 def _clock() -> Finding:
@@ -257,20 +269,22 @@ def _clock() -> Finding:
     source = ""
     with contextlib.suppress(OSError):
         source = _CLOCK_SOURCE.read_text().strip()
-    says = f"monotonic, steps of {step * 1e9:.0f} ns" + (f", source {source}" if source else "")
+    description = f"monotonic, steps of {step * 1e9:.0f} ns" + (f", source {source}" if source else "")
     if step > _FINEST_SECONDS or source in _SLOW_CLOCKS:
         remedy = "Boot with a better clock source (tsc, kvm-clock): this one is slow to read or coarse."
-        return Finding(name="clock", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="clock", can=True, needed=False, says=says)
+        return Finding(name="clock", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="clock", can=True, needed=False, description=description)
 
 
-def _tried(name: str, says: str, check: Callable[[], None]) -> Finding:
+def _tried(name: str, description: str, check: Callable[[], None]) -> Finding:
     try:
         check()
     except UsageError as error:
-        return Finding(name=name, can=False, needed=True, says=error.what, remedy=error.remedy)
-    return Finding(name=name, can=True, needed=True, says=says)
+        return Finding(name=name, can=False, needed=True, description=error.what, remedy=error.remedy)
+    return Finding(name=name, can=True, needed=True, description=description)
 
 
 def _unknown(name: str, why: str) -> Finding:
-    return Finding(name=name, can=False, needed=False, says=f"not known: {why}", remedy="Mend what stands above.")
+    return Finding(
+        name=name, can=False, needed=False, description=f"not known: {why}", remedy="Fix the lines above first."
+    )

@@ -15,5 +15,5 @@ class Finding:
     name: str
     can: bool
     needed: bool
-    says: str
+    description: str
     remedy: str = ""

@@ -25,11 +25,13 @@ def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return Finding(name=name, can=False, needed=needed, says=f"no import in {_IMPORT_SECONDS} s", remedy=remedy)
+        return Finding(
+            name=name, can=False, needed=needed, description=f"no import in {_IMPORT_SECONDS} s", remedy=remedy
+        )
     if done.returncode:
-        says = (done.stderr.strip().splitlines() or [f"its import ended with {done.returncode}"])[-1]
-        return Finding(name=name, can=False, needed=needed, says=says, remedy=remedy)
-    return Finding(name=name, can=True, needed=needed, says=importlib.metadata.version(name))
+        description = (done.stderr.strip().splitlines() or [f"its import ended with {done.returncode}"])[-1]
+        return Finding(name=name, can=False, needed=needed, description=description, remedy=remedy)
+    return Finding(name=name, can=True, needed=needed, description=importlib.metadata.version(name))
 
 
 def engines(settings: Settings) -> Finding:
@@ -37,13 +39,13 @@ def engines(settings: Settings) -> Finding:
     runs = [spec.name for spec in BUILT_IN if is_installed(spec)]
     runs += [spec.name for spec in settings.engines if spec.owner and is_installed(spec)]
     chosen = ", ".join(spec.name for spec in settings.engines)
-    says = f"{', '.join(runs)} can run; chosen: {chosen}"
+    description = f"{', '.join(runs)} can run; chosen: {chosen}"
     missing = [spec for spec in settings.engines if not is_installed(spec)]
     if missing:
         remedy = f"Install {missing[0].package}, or choose another: {OPTION}={runs[0]}."
-        return Finding(name="engines", can=False, needed=True, says=says, remedy=remedy)
+        return Finding(name="engines", can=False, needed=True, description=description, remedy=remedy)
     if not is_installed(DEFAULT):
-        return Finding(name="engines", can=True, needed=True, says=says)
+        return Finding(name="engines", can=True, needed=True, description=description)
     command = [sys.executable, "-m", "pytest_ckpt.ranks.engines.torch.container_check"]
     with contextlib.suppress(subprocess.TimeoutExpired):
         done = subprocess.run(
@@ -51,6 +53,6 @@ def engines(settings: Settings) -> Finding:
         )
         if done.returncode == 1 and done.stdout:
             remedy = "Both can be read by torch.load; for the same bytes install the torch that constraints.txt names."
-            says += f"; stream writes other containers than this torch: {done.stdout.strip()}"
-            return Finding(name="engines", can=False, needed=False, says=says, remedy=remedy)
-    return Finding(name="engines", can=True, needed=True, says=says)
+            description += f"; stream writes other containers than this torch: {done.stdout.strip()}"
+            return Finding(name="engines", can=False, needed=False, description=description, remedy=remedy)
+    return Finding(name="engines", can=True, needed=True, description=description)

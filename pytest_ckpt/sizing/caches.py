@@ -28,13 +28,13 @@ def cache_readings(host: str, memory_bytes: int, checkpoint_bytes: int, operatio
             host=host,
             memory_bytes=memory_bytes,
             bytes_compared=_FACTOR * checkpoint_bytes,
-            asks=_FACTOR * checkpoint_bytes < memory_bytes,
+            requires_drop=_FACTOR * checkpoint_bytes < memory_bytes,
         ),
         CacheReading(
             rule=ALL_CHECKPOINTS,
             host=host,
             memory_bytes=memory_bytes,
             bytes_compared=written,
-            asks=written < _FACTOR * memory_bytes,
+            requires_drop=written < _FACTOR * memory_bytes,
         ),
     )

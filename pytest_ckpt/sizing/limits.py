@@ -156,13 +156,13 @@ def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
         ("restore_budget", f"Loading may cost {restore} of the time between two failures."),
         (
             "save_limit_seconds",
-            f"One checkpoint every {interval}, of which saving may take {overhead} = "
-            f"{format_seconds(limits.save_limit_seconds)} that the cluster may stand still for one save.",
+            f"One checkpoint every {interval}: {interval} x {overhead} = "
+            f"{format_seconds(limits.save_limit_seconds)} per save.",
         ),
         (
             "load_limit_seconds",
-            f"One load per failure, so every {mttf}, of which loading may take {restore} = "
-            f"{format_seconds(limits.load_limit_seconds)}.",
+            f"One load per failure, so every {mttf}: {mttf} x {restore} = "
+            f"{format_seconds(limits.load_limit_seconds)} per load.",
         ),
     )
     return replace(limits, reasons=reasons)

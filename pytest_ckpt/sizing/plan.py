@@ -1,4 +1,4 @@
-"""Everything that a run will write, read, launch and need, known before a byte is written."""
+"""The plan of a run: everything it will write, read, launch and need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.facts.targets import TargetFacts
 
-SCHEMA = "pytest-ckpt/plan/1"
+SCHEMA = "pytest-ckpt/plan/2"
 
 # The process of a host that reads samples while ranks save.
 _SAMPLES_BYTES = 30_000_000
@@ -38,8 +38,8 @@ class PlannedCheckpoint:
 
     ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` that of all that are there at once.
     ``rank_memory_bytes`` is what each rank needs in all, ``state_bytes`` the part of it that grows with the model.
-    ``not_run`` says why it cannot run as asked; ``rehearsal`` why it can, but never for a certificate; ``beside`` what
-    is measured beside its saves and loads.
+    ``not_run``: why it cannot run as requested; ``rehearsal``: why it can run but never be certified; ``scenarios``:
+    what else is measured.
     """
 
     layout: Layout
@@ -54,7 +54,7 @@ class PlannedCheckpoint:
     host_memory_bytes: tuple[int, ...]
     not_run: str
     rehearsal: str
-    beside: tuple[str, ...]
+    scenarios: tuple[str, ...]
 
     @property
     def subject(self) -> Subject:
@@ -184,11 +184,11 @@ def _plan_checkpoint(
         host_memory_bytes=_over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
-        beside=_beside(settings),
+        scenarios=_scenarios(settings),
     )
 
 
-def _beside(settings: Settings) -> tuple[str, ...]:
+def _scenarios(settings: Settings) -> tuple[str, ...]:
     """Say what is measured beside the saves and loads, and how long it takes or how much it writes."""
     said = []
     if settings.asks_contention:
@@ -254,7 +254,7 @@ def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str
         "demand": to_plain(planned.demand),
         "not_run": planned.not_run or None,
         "rehearsal": planned.rehearsal or None,
-        "beside": list(planned.beside),
+        "scenarios": list(planned.scenarios),
     }
     if ranks:
         plain["ranks"] = [

@@ -1,4 +1,4 @@
-"""Errors that a user can mend: what happened, what was expected, what to do."""
+"""Errors that a user can fix: what happened, what was expected, what to do."""
 
 from __future__ import annotations
 

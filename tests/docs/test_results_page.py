@@ -23,11 +23,13 @@ SECTIONS = {
         r"^#{2,3} (.*)\n((?:(?!#{2,3} ).*\n)*)", (DOCS / "results.md").read_text(), re.MULTILINE
     )
 }
+# What crosses between processes and is in no document; a subject is written as its text.
+UNWRITTEN = {"Entry", "DurabilityProof", "CommitProof", "SaveTiming", "Subject"}
 RECORDS = {
     name: kind
     for module in (failure, measurement, observation, proofs, verdict)
     for name, kind in vars(module).items()
-    if dataclasses.is_dataclass(kind)
+    if dataclasses.is_dataclass(kind) and name not in UNWRITTEN
 }
 # Which section has the fields of which object: of the schema, and of the records that are written as they are.
 OF_SCHEMA = {
@@ -37,17 +39,20 @@ OF_SCHEMA = {
     "operation": "operations", "cache": "cache", "integrity": "integrity", "fault": "faults",
     "durability": "durability", "retention": "retention and data", "data": "retention and data",
     "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
-    "beside_neighbour": "patterns", "beside_reads": "patterns", "failure": "failure", "observation": "observations",
-    "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "published": "published",
+    "noisy_neighbour": "patterns", "mixed_load": "patterns", "failure": "failure", "observation": "observations",
+    "operation_reference": "failure", "blocked_call": "observations",
+    "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "target": "environment",
+    "published": "published",
     "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip
 OF_RECORDS = {
     "Measurement": "measurements", "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache",
     "Integrity": "integrity", "Fault": "faults", "Durability": "durability", "Retention": "retention and data",
     "DataEffect": "retention and data", "Patterns": "patterns", "LoadPattern": "patterns",
-    "BesideNeighbour": "patterns", "BesideReads": "patterns", "Endurance": "patterns", "NearFull": "patterns",
+    "NoisyNeighbour": "patterns", "MixedLoad": "patterns", "Endurance": "patterns", "NearFull": "patterns",
     "FillLevel": "patterns",
-    "Failure": "failure", "RankFacts": "measurements", "Observation": "observations", "Anomaly": "observations",
+    "Failure": "failure", "OperationRef": "failure", "BlockedCall": "observations", "RankFacts": "measurements",
+    "Observation": "observations", "Anomaly": "observations",
     "Verdict": "requirements",
 }  # fmt: skip
 # Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.

@@ -263,7 +263,7 @@ def test_the_command_prints_json(plain, capsys):
     assert main(["verify", str(plain), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert not faults(said, "verify")
-    assert (said["schema"], said["outcome"]) == ("pytest-ckpt/verify/1", "unchanged")
+    assert (said["schema"], said["outcome"]) == ("pytest-ckpt/verify/2", "unchanged")
     assert [c["name"] for c in said["checks"]] == ["digests", "schema", "verdicts", "pages", "signature"]
 
 

@@ -69,9 +69,10 @@ def test_a_value_of_another_type_is_named(change, says):
 
 def test_a_value_within_a_record_is_named_by_its_place():
     cache = {"required": True, "policy": "auto", "method": "", "gauge": "", "resident_fraction": None,
-             "readings": [{"rule": "x", "host": 3, "memory_bytes": 1, "bytes_compared": 1, "asks": "yes"}]}  # fmt: skip
+             "readings": [{"rule": "x", "host": 3, "memory_bytes": 1, "bytes_compared": 1,
+                           "requires_drop": "yes"}]}  # fmt: skip
     found = list(misfits(from_plain(CacheFacts, cache)))
-    assert found == ["readings[0].host is 3", "readings[0].asks is 'yes'"]
+    assert found == ["readings[0].host is 3", "readings[0].requires_drop is 'yes'"]
 
 
 class Colour(enum.StrEnum):

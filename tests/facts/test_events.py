@@ -28,7 +28,7 @@ from pytest_ckpt.facts.measurement import Endurance
 from pytest_ckpt.facts.told import told_by_subject
 from tests.support.made_measurement import SUBJECT, measurement
 
-ENDURED = Endurance(asked_seconds=0.0, seconds=1.0, kept=2, began_seconds=(0.0,), save_seconds=(1.0,))
+ENDURED = Endurance(requested_seconds=0.0, seconds=1.0, kept=2, start_seconds=(0.0,), save_seconds=(1.0,))
 OF_ITS_NAME = PatternMeasured(subject=SUBJECT, name="endurance", found=ENDURED)
 
 

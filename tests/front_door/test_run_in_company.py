@@ -69,7 +69,7 @@ def test_they_are_none_of_the_loads(run: Run) -> None:
     counted = sum(o["seconds"] for o in run.operations("load", SUBJECT))
     patterns = run.measurement(SUBJECT)["patterns"]
     asides = [o["seconds"] for name in PATTERNS for o in patterns[name]["operations"]]
-    asides += patterns["neighbour"]["alone_seconds"] + patterns["neighbour"]["beside_seconds"]
+    asides += patterns["neighbour"]["alone_seconds"] + patterns["neighbour"]["contended_seconds"]
     asides += patterns["mixed"]["save_seconds"]
     assert stages["loads"] == pytest.approx(counted)
     # In three turns samples are read alone for as long as a save takes, at least for a second.
@@ -85,15 +85,15 @@ def test_a_save_is_compared_with_that_beside_a_second_job(run: Run) -> None:
     # Each of two ranks saves at least once beside each of three saves.
     assert found["bursts"] >= 6
     assert found["neighbour_bytes"] == found["bursts"] * size // 4
-    assert len(found["alone_seconds"]) == len(found["beside_seconds"]) == 3
+    assert len(found["alone_seconds"]) == len(found["contended_seconds"]) == 3
     verdict = run.verdict("NEIGHBOUR", SUBJECT)
     assert (verdict["outcome"], verdict["limit"]) in (("met", 1.25), ("failed", 1.25))
 
 
 def test_samples_are_read_alone_and_during_saves(run: Run) -> None:
     found = run.measurement(SUBJECT)["patterns"]["mixed"]
-    assert min(found["alone_reads"] + found["beside_reads"]) > 0
-    assert all(0 < p99 < 60 for p99 in found["alone_p99_seconds"] + found["beside_p99_seconds"])
+    assert min(found["alone_reads"] + found["contended_reads"]) > 0
+    assert all(0 < p99 < 60 for p99 in found["alone_p99_seconds"] + found["contended_p99_seconds"])
     assert sum(found["save_seconds"]) >= 3
     assert "around the client's page cache" in found["reads"]
     assert run.verdict("MIXED", SUBJECT)["outcome"] in ("met", "failed", "not run")

@@ -62,9 +62,9 @@ def test_nothing_stays_on_the_target(local_run: Run) -> None:
 
 def test_the_terminal_and_the_certificate_tell_how_the_target_behaves(local_run: Run) -> None:
     met = len(of_behaviour(local_run))
-    assert f"how the target behaves: {met} met" in local_run.text
+    assert f"behaviour checks: {met} met" in local_run.text
     page = (local_run.report / "certificate.html").read_text()
-    assert "How the target behaves" in page
+    assert "Behaviour of the target" in page
     assert page.count("COMMIT</a> file") == 1
 
 

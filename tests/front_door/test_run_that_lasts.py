@@ -26,14 +26,14 @@ def test_saves_go_on_for_the_duration_and_on_a_full_volume(
     run = door.run(*FILLING, "--ckpt-duration=2s", f"--ckpt-engine={engine}", target=volume)
     patterns = run.measurement()["patterns"]
     found = patterns["endurance"]
-    assert found["asked_seconds"] == 2
+    assert found["requested_seconds"] == 2
     assert found["seconds"] >= 2
-    assert len(found["began_seconds"]) == len(found["save_seconds"]) >= 5
+    assert len(found["start_seconds"]) == len(found["save_seconds"]) >= 5
     assert sum(found["save_seconds"]) <= found["seconds"]
-    assert found["began_seconds"] == sorted(found["began_seconds"])
+    assert found["start_seconds"] == sorted(found["start_seconds"])
     levels = patterns["near_full"]["levels"]
-    assert [level["asked"] for level in levels] == [0, 0.8, 0.9]
-    assert [level["used"] >= level["asked"] for level in levels] == [True] * 3
+    assert [level["requested"] for level in levels] == [0, 0.8, 0.9]
+    assert [level["used"] >= level["requested"] for level in levels] == [True] * 3
     assert [len(level["save_seconds"]) for level in levels] == [5] * 3
     # How fast a busy machine is for a few seconds decides nothing here; that it was judged does.
     assert run.verdict("NEARFULL")["outcome"] in ("met", "failed")

@@ -59,7 +59,7 @@ def test_after_a_killed_rank_the_other_measurements_go_on(killed: Run) -> None:
 
 def test_what_was_not_decided_because_of_a_killed_rank_says_so(killed: Run) -> None:
     because = killed.verdict("LOAD", FIRST)["because"]
-    assert because.startswith(f"The run ended before this could be decided: Rank 5 on {HOST} was killed")
+    assert because.startswith(f"The run ended before this was measured: Rank 5 on {HOST} was killed")
 
 
 def test_nothing_is_left_of_a_run_with_a_killed_rank(killed: Run) -> None:

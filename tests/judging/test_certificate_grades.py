@@ -143,7 +143,7 @@ def test_a_verdict_about_something_else_completes_nothing():
     [
         ({}, "certified"),
         (SMOKE, "rehearsal (The run was at 0.001 of the full size"),
-        ({"ckpt_operations": "3"}, "rehearsal (The run had 3 saves and loads; acceptance asks for 10"),
+        ({"ckpt_operations": "3"}, "rehearsal (The run had 3 saves and loads; acceptance needs 10"),
         ({"local": False, "kind": "nfs4", "ckpt_model": "llama3-70b"}, "incomplete (llama3-70b in full has 64 ranks"),
     ],
 )

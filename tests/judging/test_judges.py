@@ -223,7 +223,7 @@ def test_one_load_of_which_nothing_is_known_keeps_coldness_undecided():
     last = dataclasses.replace(of.operations[-1], resident_bytes=None)
     of = dataclasses.replace(of, operations=(*of.operations[:-1], last))
     found = judged("COLD", of)
-    assert (found.outcome, found.because) == ("not run", "What lay in a page cache before load 3 was not counted.")
+    assert (found.outcome, found.because) == ("not run", "The cached share before load 3 was not measured.")
     warm = dataclasses.replace(of.operations[-2], resident_bytes=FULL)
     of = dataclasses.replace(of, operations=(*of.operations[:-2], warm, last))
     assert judged("COLD", of).outcome == "failed"
@@ -233,7 +233,7 @@ def test_where_no_gauge_tells_the_truth_coldness_is_not_run():
     blind = CacheFacts(required=True, readings=(), policy="auto", method="none", gauge="", resident_fraction=None,
                        detail="neither call saw the file")  # fmt: skip
     verdict = judged("COLD", measurement(resident=None, cache=blind))
-    assert (verdict.outcome, verdict.because) == ("not run", "Coldness cannot be proven: neither call saw the file.")
+    assert (verdict.outcome, verdict.because) == ("not run", "Cannot prove uncached reads: neither call saw the file.")
 
 
 def test_a_warm_load_fails_although_others_were_not_made():
@@ -244,13 +244,13 @@ def test_a_warm_load_fails_although_others_were_not_made():
 
 def test_both_readings_of_the_cache_rule_are_told():
     readings = tuple(
-        CacheReading(rule=f"rule {n}", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, asks=n == 1)
+        CacheReading(rule=f"rule {n}", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, requires_drop=n == 1)
         for n in (1, 2)
     )
     cache = dataclasses.replace(measurement().cache, readings=readings)
     detail = judged("COLD", measurement(cache=cache)).detail
-    assert "n1: rule 1: 8 GiB against 16 GiB of memory, asks for a drop" in detail
-    assert "n1: rule 2: 8 GiB against 16 GiB of memory, asks for none" in detail
+    assert "n1: rule 1: 8 GiB against 16 GiB of memory, caches must be dropped" in detail
+    assert "n1: rule 2: 8 GiB against 16 GiB of memory, no drop needed" in detail
 
 
 # --- DURABLE-CALLS ---------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def test_times_that_scatter_by_exactly_ten_percent_are_met():
 
 def test_one_operation_of_a_kind_cannot_vary():
     verdict = judged("REPEAT", measurement(saves=(1.0,), loads=(1.0,), operations_planned=1))
-    assert (verdict.outcome, verdict.because) == ("not run", "One operation of a kind cannot vary; two are needed.")
+    assert (verdict.outcome, verdict.because) == ("not run", "Variation needs at least two operations of a kind.")
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------

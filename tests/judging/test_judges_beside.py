@@ -146,7 +146,7 @@ def test_last_loads_that_take_a_third_of_the_first_fail_with_that_reason():
     assert verdict.because.startswith(
         "Loads 4, 5 took a third or less of the median of the first 3 loads, 3 s: a cache behind the client may have"
     )
-    assert "coefficient of variation" in verdict.because
+    assert "Coefficient of variation" in verdict.because
 
 
 def test_exactly_a_third_is_much_faster_and_a_hair_more_is_not():

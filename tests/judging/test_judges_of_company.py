@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.measurement import BesideNeighbour, BesideReads, Patterns
+from pytest_ckpt.facts.measurement import MixedLoad, NoisyNeighbour, Patterns
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.verdicts import severity_of
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
@@ -19,17 +19,18 @@ pytestmark = pytest.mark.covers(requirements=("NEIGHBOUR", "MIXED"))
 
 SAVE_LIMIT = LIMITS.save_limit_seconds
 NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "alone_seconds": (1.0, 1.0, 1.0),
-             "beside_seconds": (1.0, 1.1, 1.2), "bursts": 6, "neighbour_bytes": FULL}  # fmt: skip
-MIXED = {"reads": "4 readers", "alone_p99_seconds": (0.004, 0.004, 0.005), "beside_p99_seconds": (0.006, 0.007, 0.008),
-         "alone_reads": (100, 300, 300), "beside_reads": (100, 250, 250), "save_seconds": (1.0, 2.0)}  # fmt: skip
+             "contended_seconds": (1.0, 1.1, 1.2), "bursts": 6, "neighbour_bytes": FULL}  # fmt: skip
+MIXED = {"reads": "4 readers", "alone_p99_seconds": (0.004, 0.004, 0.005),
+         "contended_p99_seconds": (0.006, 0.007, 0.008),
+         "alone_reads": (100, 300, 300), "contended_reads": (100, 250, 250), "save_seconds": (1.0, 2.0)}  # fmt: skip
 
 
 def with_neighbour(**changes):
-    return measurement(patterns=Patterns(neighbour=BesideNeighbour(**NEIGHBOUR | changes)))
+    return measurement(patterns=Patterns(neighbour=NoisyNeighbour(**NEIGHBOUR | changes)))
 
 
 def with_reads(size=FULL, **changes):
-    return measurement(size=size, patterns=Patterns(mixed=BesideReads(**MIXED | changes)))
+    return measurement(size=size, patterns=Patterns(mixed=MixedLoad(**MIXED | changes)))
 
 
 @pytest.mark.parametrize(("requirement", "name", "of"), [
@@ -66,14 +67,16 @@ class TestBoth:
 
 @pytest.mark.parametrize(("beside", "is_met"), [(1.25, True), (math.nextafter(1.25, 2), False), (0.5, True)])
 def test_beside_a_neighbour_a_save_may_take_a_quarter_longer(beside, is_met):
-    verdict = judged("NEIGHBOUR", with_neighbour(beside_seconds=(beside,) * 3))
+    verdict = judged("NEIGHBOUR", with_neighbour(contended_seconds=(beside,) * 3))
     assert (verdict.outcome, verdict.measured, verdict.limit) == ("met" if is_met else "failed", beside, 1.25)
 
 
 @given(alone=st.lists(st.floats(0.01, 100), min_size=3, max_size=3), growth=st.floats(0.5, 3))
 def test_the_medians_are_compared(alone, growth):
     beside = tuple(s * growth for s in alone)
-    verdict = judged("NEIGHBOUR", with_neighbour(alone_seconds=tuple(alone), beside_seconds=(*beside[:2], beside[2])))
+    verdict = judged(
+        "NEIGHBOUR", with_neighbour(alone_seconds=tuple(alone), contended_seconds=(*beside[:2], beside[2]))
+    )
     assert verdict.measured == pytest.approx(growth)
 
 
@@ -84,7 +87,7 @@ def test_a_neighbour_that_did_nothing_is_none():
 
 @pytest.mark.parametrize(("beside", "is_met"), [(0.008, True), (math.nextafter(0.008, 1), False)])
 def test_a_read_of_a_sample_may_take_twice_as_long(beside, is_met):
-    verdict = judged("MIXED", with_reads(beside_p99_seconds=(beside,) * 3))
+    verdict = judged("MIXED", with_reads(contended_p99_seconds=(beside,) * 3))
     assert verdict.outcome == ("met" if is_met else "failed")
     assert (verdict.measured, verdict.limit) == (beside / 0.004, 2.0)
 
@@ -98,7 +101,7 @@ def test_a_save_beside_reads_may_take_a_quarter_longer_than_the_limit(size):
     assert verdict.limit == pytest.approx(limit)
 
 
-@pytest.mark.parametrize("which", ["alone_reads", "beside_reads"])
+@pytest.mark.parametrize("which", ["alone_reads", "contended_reads"])
 def test_of_few_reads_there_is_no_99th_percentile(which):
     verdict = judged("MIXED", with_reads(**{which: (300, 99, 300)}))
     assert verdict.outcome == "not run"

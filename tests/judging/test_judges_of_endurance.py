@@ -27,13 +27,13 @@ def endured(saves, asked=100.0):
     """Return saves that were spread evenly over the time."""
     whole = 100.0
     began = tuple(whole * n / len(saves) for n in range(len(saves)))
-    found = Endurance(asked_seconds=asked, seconds=whole, kept=2, began_seconds=began, save_seconds=tuple(saves))
+    found = Endurance(requested_seconds=asked, seconds=whole, kept=2, start_seconds=began, save_seconds=tuple(saves))
     return measurement(patterns=Patterns(endurance=found))
 
 
 def filled(*, empty=1.0, at_80=1.0, at_90=1.0, used=(0.0, 0.8, 0.9)):
     levels = [
-        FillLevel(asked=asked, used=u, ballast_bytes=GIB, save_seconds=(s, s, s * 9))
+        FillLevel(requested=asked, used=u, ballast_bytes=GIB, save_seconds=(s, s, s * 9))
         for asked, u, s in zip((0.0, *LEVELS), used, (empty, at_80, at_90), strict=True)
     ]
     return measurement(patterns=Patterns(near_full=NearFull(capacity_bytes=GIB, levels=tuple(levels))))
@@ -98,7 +98,7 @@ def test_a_single_save_in_a_quarter_decides_nothing():
 def test_the_round_that_completed_the_first_steady_window_is_named():
     verdict = judged("STEADY", endured([9.0, 5.0, 3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 7.0]))
     assert (verdict.outcome, verdict.measured, verdict.limit) == ("met", 8.0, 25.0)
-    assert "Steady with round 8" in verdict.because
+    assert "Steady from round 8" in verdict.because
 
 
 def test_saves_that_are_never_steady_have_failed_after_25_rounds_and_not_before():
@@ -156,7 +156,7 @@ def test_the_fuller_the_volume_the_more_may_be_lost(slow, is_met):
 def test_ballast_that_did_not_fill_the_volume_decides_nothing():
     verdict = judged("NEARFULL", filled(used=(0.0, 0.5, 0.9)))
     assert verdict.outcome == "not run"
-    assert "to 50 % and not to 80%" in verdict.because
+    assert "to 50 %; 80% was requested" in verdict.because
 
 
 def test_a_volume_that_may_not_be_filled_is_not_run_with_that_reason():

@@ -58,7 +58,7 @@ def test_it_says_the_grade_for_which_cluster_of_which_target(grade: str) -> None
     document = made_up.document(grade)
     text = Page(render(document)).text
     front = text[: text.index("Limits and where they come from")]
-    for said in (grade.capitalize(), "16,000 accelerators", "/mnt/array one/ü", "6 May 2031", "pytest-ckpt 0.1.0",
+    for said in (grade.capitalize(), "16,000 accelerators", "/mnt/array one/ü", "6 May 2031", "pytest-ckpt 0.2.0",
                  document["run"]["id"], *document["grade_reasons"][:8]):  # fmt: skip
         assert said in front
     assert ("REHEARSAL – not a certificate" in text) == (grade == "rehearsal")

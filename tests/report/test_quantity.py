@@ -9,8 +9,9 @@ from pytest_ckpt.report.quantity import margin_text, moment_text, quantity, rate
 
 @pytest.mark.parametrize(
     ("margin", "text"),
-    [(None, "–"), (0.583, "+58 %"), (0.0421, "+4.2 %"), (0, "+0 %"), (-0.0031, "−0.31 %"), (-1.02, "−102 %"),
-     (0.9954, "+99.5 %"), (0.99999, "+99.9 %"), (1.0, "+100 %"), (-34.5, "−3,450 %")],
+    [(None, "–"), (0.583, "+58 %"), (0.0421, "+4.2 %"), (0, "+0 %"), (-0.0031, "−0.31 %"), (-1.0, "−100 %"),
+     (-1.02, "2.02 × limit"), (0.9954, "+99.5 %"), (0.99999, "+99.9 %"), (1.0, "+100 %"), (-34.5, "35.5 × limit"),
+     (-98.86, "99.9 × limit"), (-9885.7, "9,887 × limit")],
 )  # fmt: skip
 def test_margins(margin: float | None, text: str) -> None:
     assert margin_text(margin) == text

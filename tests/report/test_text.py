@@ -71,7 +71,7 @@ def test_a_rehearsal_says_how_it_went(change: made_up.Document, ending: str) -> 
     document = made_up.document("rehearsal")
     document["requirements"][0] |= change
     assert f"REHEARSAL for a cluster of 16,000 accelerators{ending}" in _text(document).splitlines()
-    assert "  The run had 3 saves and loads; acceptance asks for 10 of each." in _text(document).splitlines()
+    assert "  The run had 3 saves and loads; acceptance needs 10 of each." in _text(document).splitlines()
 
 
 def test_what_was_left_behind_is_named_and_cannot_steer_the_terminal() -> None:

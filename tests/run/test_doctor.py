@@ -37,8 +37,8 @@ def test_a_machine_that_can_run_is_told_so(capsys, tmp_path):
         "drop caches", "residency", "O_DIRECT", "clock",
     ]  # fmt: skip
     assert all(f["can"] for f in found.values() if f["needed"])
-    assert found["MPI launch"]["says"].startswith("2 ranks on ")
-    assert " needed" in found["space"]["says"]
+    assert found["MPI launch"]["description"].startswith("2 ranks on ")
+    assert " needed" in found["space"]["description"]
     for f in found.values():
         assert f["can"] or f["remedy"], f
     assert not list(tmp_path.iterdir()), "the target is left as it was"
@@ -48,11 +48,11 @@ def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_a
     code, found = doctor(capsys, f"--ckpt-target={tmp_path / 'none'}", "--ckpt-launcher=no-such-launcher")
     assert code == 4
     assert not found["target"]["can"]
-    assert "does not exist" in found["target"]["says"]
+    assert "does not exist" in found["target"]["description"]
     assert not found["MPI launch"]["can"]
-    assert "no-such-launcher" in found["MPI launch"]["says"]
-    assert found["memory"]["says"] == "not known: no rank was started"
-    assert found["clock"]["says"].startswith("monotonic")
+    assert "no-such-launcher" in found["MPI launch"]["description"]
+    assert found["memory"]["description"] == "not known: no rank was started"
+    assert found["clock"]["description"].startswith("monotonic")
 
 
 def test_a_launcher_that_fails_is_told_and_no_secret_of_it(capsys, tmp_path):
@@ -69,13 +69,13 @@ def test_a_run_that_does_not_fit_is_told_before_it_is_tried(capsys, tmp_path):
     )  # fmt: skip
     assert code == 4
     assert not found["space"]["can"]
-    assert "Too little space" in found["space"]["says"]
+    assert "Too little space" in found["space"]["description"]
     code, found = doctor(
         capsys, f"--ckpt-target={tmp_path}", "--cluster=64", "--ckpt-model=llama3-1t", "--ckpt-mode=open",
         "--ckpt-processes=2",
     )  # fmt: skip
     assert code == 4
-    assert "fit no layout" in found["plan"]["says"]
+    assert "fit no layout" in found["plan"]["description"]
 
 
 def test_a_library_that_cannot_be_imported_is_named(capsys, tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_a_library_that_cannot_be_imported_is_named(capsys, tmp_path, monkeypatc
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     code, found = doctor(capsys, "--ckpt-processes=2")
     assert code == 4
-    assert "libcudart" in found["torch"]["says"]
+    assert "libcudart" in found["torch"]["description"]
     assert "pip install" in found["torch"]["remedy"]
 
 
@@ -93,7 +93,7 @@ def test_for_people_each_line_says_ok_or_what_to_do(capsys, tmp_path):
     assert lines[0].split()[:2] == ["torch", "ok"]
     at = next(n for n, line in enumerate(lines) if line.startswith("MPI launch    cannot"))
     assert "Name a launcher" in lines[at + 1]
-    assert lines[-1] == "NO RUN IS POSSIBLE: mend what says cannot"
+    assert lines[-1] == "NO RUN IS POSSIBLE: fix the lines marked 'cannot'"
 
 
 def test_memory_limits_of_control_groups_of_both_versions_are_read(tmp_path):

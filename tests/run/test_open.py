@@ -65,6 +65,15 @@ def test_an_interrupt_while_a_run_is_opened_leaves_nothing(settings, tmp_path, m
     assert names(tmp_path / "target") == names(tmp_path / "scratch") == []
 
 
+def test_a_run_is_planned_once(settings, monkeypatch):
+    plans = []
+    plan_run = opening.preflight.plan_run
+    monkeypatch.setattr(opening.preflight, "plan_run", lambda *a, **k: plans.append(plan_run(*a, **k)) or plans[-1])
+    context = opening.open_run(settings, ["pytest"]).context
+    assert plans == [context.plan]
+    assert context.settings.suites == ("performance",)
+
+
 def test_a_worker_gets_the_very_context_of_its_run(settings):
     context = opening.open_run(settings, ["pytest"]).context
     assert unpack(context.pack()) == context

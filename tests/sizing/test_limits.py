@@ -106,12 +106,9 @@ def test_every_derived_quantity_has_its_reason_with_numbers():
         "Llama 3 405B had 419 unexpected interruptions in 54 days on 16,000 accelerators: 0.000485 failures a day and "
         "accelerator, times 16,000 accelerators = 7.759 a day."
     )
-    assert limits.reason("save_limit_seconds") == (
-        "One checkpoint every 9.28 min, of which saving may take 5 % = 27.8 s that the cluster may stand still for one "
-        "save."
-    )
+    assert limits.reason("save_limit_seconds") == ("One checkpoint every 9.28 min: 9.28 min x 5 % = 27.8 s per save.")
     assert limits.reason("load_limit_seconds") == (
-        "One load per failure, so every 3.093 h, of which loading may take 1 % = 111 s."
+        "One load per failure, so every 3.093 h: 3.093 h x 1 % = 111 s per load."
     )
 
 
@@ -195,7 +192,7 @@ def test_no_cluster_follows_from_an_impossible_time(seconds: float):
 def test_demand_of_the_largest_model_on_100_000_accelerators():
     limits = _limits(100_000)
     asked = demand(layout("llama3-1t", mode="full"), limits)
-    assert asked.subject == "llama3-1t-full"
+    assert asked.layout == "llama3-1t-full"
     assert asked.save_limit_seconds == limits.save_limit_seconds
     assert asked.save_bytes_per_second == asked.cluster_save_bytes_per_second
     assert asked.save_bytes_per_second == pytest.approx(16_564_174_094_592 / limits.save_limit_seconds)

@@ -198,7 +198,7 @@ class FrontDoor:
         if report:
             words.append(f"--ckpt-report={report}")
         if not any(option.startswith(("--ckpt-gates", "--ckpt-suite")) for option in options):
-            # How the target behaves is asked where a test is about that.
+            # Behaviour of the target is asked where a test is about that.
             words.append("--ckpt-gates=speed-only")
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:

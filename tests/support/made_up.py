@@ -213,10 +213,10 @@ def document(
         if ran and not ran["failure"]:
             training.append(_training(ran, limits, scale))
     result: Document = {
-        "schema": "pytest-ckpt/report/1",
+        "schema": "pytest-ckpt/report/2",
         "run": {
             "id": "2031-05-06T07-08-09-a1b2c3",
-            "version": "0.1.0",
+            "version": "0.2.0",
             "started": "2031-05-06T07:08:09+00:00",
             "finished": "2031-05-06T08:19:20+00:00",
             "command": ["pytest", f"--ckpt-target=/mnt/array one/ü{text}", f"--cluster={accelerators}"],
@@ -265,7 +265,7 @@ def document(
                 "plugin": "",
             },
             "versions": {
-                "pytest-ckpt": "0.1.0",
+                "pytest-ckpt": "0.2.0",
                 "pytest": "9.2.0",
                 "torch": "2.13.0",
                 "mpi4py": "4.1.1",
@@ -451,14 +451,14 @@ def _measurement(
                     "host": hosts[0],
                     "memory_bytes": 1_622_722_613_248,
                     "bytes_compared": 3 * size,
-                    "asks": True,
+                    "requires_drop": True,
                 },
                 {
                     "rule": "all checkpoints of the host < 3 x memory",
                     "host": hosts[0],
                     "memory_bytes": 1_622_722_613_248,
                     "bytes_compared": 10 * size,
-                    "asks": True,
+                    "requires_drop": True,
                 },
             ],
             "policy": "auto",
@@ -517,26 +517,26 @@ def _patterns(done: list[Document], processes: int, size: int, text: str) -> Doc
         "neighbour_ranks": processes - processes // 2,
         "bytes": size // 2,
         "alone_seconds": [10.0, 11.0, 10.5],
-        "beside_seconds": [12.0, 12.5, 12.2],
+        "contended_seconds": [12.0, 12.5, 12.2],
         "bursts": 12,
         "neighbour_bytes": size,
     }
     mixed = {
         "reads": f"4 readers a host{text}",
         "alone_p99_seconds": [0.004, 0.005, 0.0045],
-        "beside_p99_seconds": [0.006, 0.0065, 0.007],
+        "contended_p99_seconds": [0.006, 0.0065, 0.007],
         "alone_reads": [3_000, 3_010, 3_005],
-        "beside_reads": [2_900, 2_870, 2_880],
+        "contended_reads": [2_900, 2_870, 2_880],
         "save_seconds": [13.0, 13.2, 13.4],
     }
     endurance = {
-        "asked_seconds": 14_400.0,
+        "requested_seconds": 14_400.0,
         "seconds": 14_412.0,
         "kept": 2,
-        "began_seconds": [40.0 * n for n in range(360)],
+        "start_seconds": [40.0 * n for n in range(360)],
         "save_seconds": [13.0 + n % 3 for n in range(360)],
     }
-    levels = [{"asked": a, "used": a or 0.01, "ballast_bytes": int(a * 1e12), "save_seconds": [13.0, 13.1, 13.2]}
+    levels = [{"requested": a, "used": a or 0.01, "ballast_bytes": int(a * 1e12), "save_seconds": [13.0, 13.1, 13.2]}
               for a in (0.0, 0.8, 0.9)]  # fmt: skip
     near_full = {"capacity_bytes": 10**12, "levels": levels}
     beside = {"neighbour": neighbour, "mixed": mixed, "endurance": endurance, "near_full": near_full}
@@ -598,7 +598,7 @@ def _verdicts(
                     None,
                     save_limit if name == "SAVE" else None,
                     "s" if name == "SAVE" else "",
-                    why if blamed or not failure else "The run ended before this could be decided: " + why,
+                    why if blamed or not failure else "The run ended before this was measured: " + why,
                     severity="advisory" if name in advisory else "required",
                     outcome="failed" if blamed else "not run",
                 )
@@ -614,7 +614,7 @@ def _verdicts(
     return [
         verdict("SAVE", max(saves), save_limit, "s", f"The slowest of {len(saves)} saves took {max(saves):.4g} s."),
         verdict("LOAD", max(loads), load_limit, "s", f"The slowest of {len(loads)} loads took {max(loads):.4g} s."),
-        verdict("INTEGRITY", 0.0, 0.0, "faults", "All bytes that were loaded are those that were saved."),
+        verdict("INTEGRITY", 0.0, 0.0, "faults", "All loaded bytes matched what was saved."),
         verdict(
             "COLD", 0.0004, 0.01, "fraction", "At most 0.04 % of what a load was about to read lay in a page cache."
         ),
@@ -632,7 +632,7 @@ def _verdicts(
             variation * 2.2,
             0.10,
             "fraction",
-            "The coefficient of variation is high over the saves (at most 10 %).",
+            "Coefficient of variation: high over the saves (at most 10 %).",
             severity="advisory",
         ),
     ]
@@ -684,6 +684,6 @@ def _grade_reasons(grade: str, verdicts: list[Document], scale: float) -> list[s
         return ["Every required requirement was met, at full scale, and nothing was left out."]
     rehearsal = [
         f"The run was at {scale:.4g} of the full size; limits were judged by bandwidth.",
-        "The run had 3 saves and loads; acceptance asks for 10 of each.",
+        "The run had 3 saves and loads; acceptance needs 10 of each.",
     ]
     return failed + list(missing.values()) + (rehearsal if grade == "rehearsal" else [])

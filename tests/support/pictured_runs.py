@@ -14,10 +14,10 @@ from typing import Any
 from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import (
-    BesideNeighbour,
-    BesideReads,
     LoadPattern,
     Measurement,
+    MixedLoad,
+    NoisyNeighbour,
     Operation,
     OperationKind,
     Patterns,
@@ -159,7 +159,7 @@ def run(
     return make_document(
         run={
             "id": run_id,
-            "version": "0.1.0",
+            "version": "0.2.0",
             "started": started,
             "finished": FINISHED,
             "seconds": SECONDS,
@@ -183,7 +183,7 @@ def run(
                 for host in hosts
             ],
             "target": target,
-            "versions": {"pytest-ckpt": "0.1.0", "python": "3.12.3", "torch": "2.13.0", "mpi4py": "4.1.1"},
+            "versions": {"pytest-ckpt": "0.2.0", "python": "3.12.3", "torch": "2.13.0", "mpi4py": "4.1.1"},
             "launcher": "mpiexec (Open MPI) 5.0.11",
         },
         stages={"preflight": 4.1, "launch": 31.2, "content": 320.4, "save": 1830.5, "drop caches": 61.0, "load": 2204.2,
@@ -261,7 +261,7 @@ def _measurement(
         cache=CacheFacts(
             required=True,
             readings=tuple(
-                CacheReading(rule=rule, host=host, memory_bytes=1536 << 30, bytes_compared=3 << 40, asks=True)
+                CacheReading(rule=rule, host=host, memory_bytes=1536 << 30, bytes_compared=3 << 40, requires_drop=True)
                 for rule in ("one checkpoint of the host x 3 < memory", "all checkpoints of the host < 3 x memory")
                 for host in hosts
             ),
@@ -304,21 +304,21 @@ def _patterns(
         shifted=loads("each rank reads the files of the rank that is 8 further"),
         joined=loads("every second rank reads the files of two"),
         split=loads("two ranks read each file, one half each"),
-        neighbour=BesideNeighbour(
+        neighbour=NoisyNeighbour(
             ranks=ranks // 2,
             neighbour_ranks=ranks // 2,
             bytes=sum(rank_bytes) // 2,
             alone_seconds=(8.1, 8.3, 8.2),
-            beside_seconds=(9.0, 9.3, 9.1),
+            contended_seconds=(9.0, 9.3, 9.1),
             bursts=96,
             neighbour_bytes=sum(rank_bytes) * 2,
         ),
-        mixed=BesideReads(
+        mixed=MixedLoad(
             reads="4 readers a host read samples of 128 KiB",
             alone_p99_seconds=(0.0041, 0.0043, 0.0042),
-            beside_p99_seconds=(0.0062, 0.0066, 0.0064),
+            contended_p99_seconds=(0.0062, 0.0066, 0.0064),
             alone_reads=(30_120, 30_087, 30_211),
-            beside_reads=(28_002, 27_884, 27_930),
+            contended_reads=(28_002, 27_884, 27_930),
             save_seconds=(18.2, 18.4, 18.9),
         ),
     )

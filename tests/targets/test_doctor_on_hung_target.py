@@ -29,7 +29,7 @@ def doctor(target, capsys, seconds=None):
 def test_a_healthy_target_is_looked_at(target, capsys):
     found = {f["name"]: f for f in doctor(target, capsys)}
     assert found["target"]["can"]
-    assert " free on the target" in found["space"]["says"]
+    assert " free on the target" in found["space"]["description"]
     assert "O_DIRECT" in found
     assert not list(target.path.iterdir())
 
@@ -42,14 +42,14 @@ def test_one_that_does_not_answer_is_named_and_the_rest_is_looked_at(target, cap
     target.clear()
     (silent,) = (f for f in found if f["name"] == "target")
     assert (silent["can"], silent["needed"]) == (False, True)
-    assert f"the target did not answer for {seconds} s; process " in silent["says"]
+    assert f"the target did not answer for {seconds} s; process " in silent["description"]
     assert silent["remedy"]
     names = [f["name"] for f in found]
     assert [n for n in AFTER if n in names] == AFTER
     # Where there is no target, this host's own folder is looked at.
-    assert next(f for f in found if f["name"] == "residency")["says"].endswith("not on a target")
+    assert next(f for f in found if f["name"] == "residency")["description"].endswith("not on a target")
     assert names[-1] == "clock"
-    pid = int(silent["says"].split("; process ")[1].split()[0])
+    pid = int(silent["description"].split("; process ")[1].split()[0])
     eventually(lambda: not is_running(pid), "the process that waited ends when the target answers")
 
 
@@ -61,10 +61,10 @@ def test_one_that_hangs_in_writing_is_named(target, capsys, operation):
     target.clear()
     first, silent = (f for f in found if f["name"] == "target")
     assert first["can"]
-    assert f"the target did not answer for {seconds} s" in silent["says"]
+    assert f"the target did not answer for {seconds} s" in silent["description"]
     assert "O_DIRECT" not in {f["name"] for f in found}
     assert found[-1]["name"] == "clock"
-    pid = int(silent["says"].split("; process ")[1].split()[0])
+    pid = int(silent["description"].split("; process ")[1].split()[0])
     eventually(lambda: not is_running(pid), "the process that waited ends when the target answers")
 
 
@@ -72,7 +72,7 @@ def test_what_the_target_refuses_is_said(target, capsys):
     target.fault("EIO in write")
     found = {f["name"]: f for f in doctor(target, capsys)}
     assert found["target"]["can"]
-    assert found["residency"]["says"].endswith("Input/output error")
+    assert found["residency"]["description"].endswith("Input/output error")
     assert not found["residency"]["can"]
 
 

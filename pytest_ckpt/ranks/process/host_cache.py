@@ -1,4 +1,4 @@
-"""Dropping the clients' page caches between saves and loads, and proving that they are empty."""
+"""Drops the page caches of a host between saves and loads, and proves that they are empty."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def cache_facts(
     is_declared_cold: bool = False,
 ) -> CacheFacts:
     """Join what every host's ranks did and saw; ``worst`` is the largest resident fraction of a load."""
-    required = any(r.asks for r in readings)
+    required = any(r.requires_drop for r in readings)
     blind = None in gauges
     detail = ""
     if is_declared_cold:

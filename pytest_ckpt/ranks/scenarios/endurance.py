@@ -1,4 +1,4 @@
-"""Saves for hours, and saves on a volume that is nearly full."""
+"""Endurance: saves for hours, and saves on a nearly full volume."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LongRun:
         self._numbers = [after + OF_ENDURANCE + n for n in range(_KEPT + 1)]
         self._content = 0
 
-    def endure(self, asked_seconds: float) -> None:
+    def endure(self, requested_seconds: float) -> None:
         """Save in a cycle for so long, and keep the newest two; for 0 s until they are steady, or never will be."""
         began = time.perf_counter()
         at: list[float] = []
@@ -73,16 +73,16 @@ class LongRun:
             if len(kept) > _KEPT:
                 self._delete(kept.pop(0))
             elapsed = time.perf_counter() - began
-            goes_on = self._group.share(self._group.rank == 0 and _goes_on(seconds, elapsed, asked_seconds))
+            goes_on = self._group.share(self._group.rank == 0 and _goes_on(seconds, elapsed, requested_seconds))
         whole = time.perf_counter() - began
         for number in kept:
             self._delete(number)
         if self._group.rank == 0:
             found = Endurance(
-                asked_seconds=asked_seconds,
+                requested_seconds=requested_seconds,
                 seconds=whole,
                 kept=_KEPT,
-                began_seconds=tuple(at),
+                start_seconds=tuple(at),
                 save_seconds=tuple(seconds),
             )
             self._tell("endurance", found)
@@ -122,7 +122,7 @@ class LongRun:
         for number in range(1, _SAVES_OF_A_LEVEL + 1):
             seconds.append(self._save(self._do.one("near_full", "save", number, level), self._numbers[0]))
             self._delete(self._numbers[0])
-        return FillLevel(asked=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
+        return FillLevel(requested=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 
     def _fill(self, store: StoreOnVolume, content: Content, level: float) -> int | None:
         """Write ballast until the volume is at a level; return its bytes on all ranks, None where it took no more.

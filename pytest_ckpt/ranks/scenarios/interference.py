@@ -1,4 +1,4 @@
-"""Saves that are not alone: a second job saves in bursts, or samples are read at random meanwhile."""
+"""Contention: a second job saves in bursts, or data loaders read samples at random, during the saves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import PatternFound, PatternMeasured
-from pytest_ckpt.facts.measurement import BesideNeighbour, BesideReads
+from pytest_ckpt.facts.measurement import MixedLoad, NoisyNeighbour
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.operations import Operations
@@ -40,7 +40,7 @@ _CONTENTS = 4095
 
 
 class SavesBeside:
-    """Measures both, in turns with the same alone; rank 0 tells each as soon as it is known.
+    """Measures each load alone and beside the other, alternating; rank 0 reports each result at once.
 
     What ``strategy`` saves has content of its own, another one for every save; ``drop`` empties the caches of what is
     about to be read.
@@ -106,12 +106,12 @@ class SavesBeside:
             if self._group.rank == 0:
                 self._store.finish_delete(self._neighbour)
         if self._group.rank == 0:
-            found = BesideNeighbour(
+            found = NoisyNeighbour(
                 ranks=ranks,
                 neighbour_ranks=self._group.size - ranks,
                 bytes=saves[True][0].bytes,
                 alone_seconds=tuple(o.seconds for o in saves[False]),
-                beside_seconds=tuple(o.seconds for o in saves[True]),
+                contended_seconds=tuple(o.seconds for o in saves[True]),
                 bursts=sum(g[0] for g in gathered),
                 neighbour_bytes=sum(g[1] for g in gathered),
             )
@@ -159,13 +159,13 @@ class SavesBeside:
             counts[beside].append(len(every))
         if self._group.rank == 0:
             count = sum(len(of.names) for of in files)
-            found = BesideReads(
+            found = MixedLoad(
                 reads=f"{READERS} readers a host, {READ_BYTES >> 10} KiB at random places of {count} files, "
                 f"{PAUSE_SECONDS * 1000:g} ms between two reads of a reader, {way}",
                 alone_p99_seconds=tuple(p99[False]),
-                beside_p99_seconds=tuple(p99[True]),
+                contended_p99_seconds=tuple(p99[True]),
                 alone_reads=tuple(counts[False]),
-                beside_reads=tuple(counts[True]),
+                contended_reads=tuple(counts[True]),
                 save_seconds=tuple(saves),
             )
             self._tell("mixed", found)

@@ -40,11 +40,11 @@ def see_the_same(mount: Path, location: str, area: AreaRef) -> None:
     word = secrets.token_bytes(64)
     run_folder = folder_of(area)
     mine, theirs = run_folder / name, mount / run_folder.name / name
-    with mine.open("wb") as file:
-        file.write(word)
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        with mine.open("wb") as file:
+            file.write(word)
+            file.flush()
+            os.fsync(file.fileno())
         end = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -60,7 +60,7 @@ def see_the_same(mount: Path, location: str, area: AreaRef) -> None:
                 break
             time.sleep(_POLL_SECONDS)
     finally:
-        mine.unlink()
+        mine.unlink(missing_ok=True)
     raise UsageError(
         f"--ckpt-second-mount {mount} is not the same storage as {location}: a file written below the target "
         f"was not found there ({seen}).",

@@ -34,7 +34,7 @@ SUITES = {
         "measured.",
     ),
     "conformance": (
-        "How the target behaves",
+        "Behaviour of the target",
         "Part of a run where the gates require one of them. Each is judged by checks; "
         "[conformance.md](conformance.md) says what each does and which software relies on it. A check without a limit "
         "is met when it saw nothing that a healthy target does not do.",

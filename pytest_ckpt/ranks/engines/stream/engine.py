@@ -19,7 +19,7 @@ from pytest_ckpt.ranks.engines.protocol import Check, Clock, LocalFault
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import lay_out
-from pytest_ckpt.ranks.engines.stream.thread_pool import Crew
+from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class StreamEngine:
         self._content = content
         self._activity = activity
         self._options = options
-        self._crew = Crew()
+        self._pool = ThreadPool()
         self._use(options.request_bytes)
         self._open: dict[int, Source] = {}
         self._sizes: dict[int, int] = {}
@@ -158,7 +158,7 @@ class StreamEngine:
 
     def release(self) -> None:
         """Close what is open and let the threads end; the buffers stay, they are touched."""
-        self._crew.dismiss()
+        self._pool.dismiss()
         for number in list(self._open):
             self._close(number)
         self._loaded = []
@@ -222,7 +222,7 @@ class StreamEngine:
                     waiting = iter(())
                     raise
 
-        self._crew.work(work, min(most, len(self._buffers.slots), len(requests)))
+        self._pool.work(work, min(most, len(self._buffers.slots), len(requests)))
 
     def write(self, image: FileImage, sink: Sink, request: _Request, slot: int) -> None:
         """Make the bytes of one request in a buffer and write them."""
