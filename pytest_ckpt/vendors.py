@@ -1,4 +1,4 @@
-"""What plugins of vendors give and get: the one door to the records that their hooks speak of. Pure.
+"""The records and functions that plugins of vendors import. Pure.
 
 `ExtraRequirement` and `Section` are what a plugin makes; `Decision` is what its judges return; `Measurement` with its
 `Operation`, `ClusterLimits` and `Settings` are what it is shown. `TargetSpec` is a kind of target that it brings; its

@@ -1,4 +1,4 @@
-"""``pytest-ckpt doctor``: what this machine can measure and what not."""
+"""``pytest-ckpt doctor``: check what this machine can measure."""
 
 from __future__ import annotations
 

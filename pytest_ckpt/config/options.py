@@ -1,4 +1,4 @@
-"""How options are declared, and how what was said of them becomes the Settings of a run."""
+"""Declares the options and turns command line, environment, files and hooks into Settings."""
 
 from __future__ import annotations
 

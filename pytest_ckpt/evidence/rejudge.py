@@ -1,4 +1,4 @@
-"""Decide again about a run that is over, from the files of its folder alone: no target, no MPI, no torch."""
+"""Re-judges the saved results of a run from its folder: no target, no MPI, no torch."""
 
 from __future__ import annotations
 

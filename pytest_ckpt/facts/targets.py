@@ -1,4 +1,4 @@
-"""What a target is and where a run works on it: plain data that crosses between processes, never an open handle."""
+"""A target, and a run's area on it: plain data that crosses between processes, never an open handle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From verdicts to a certificate: what is complete, which grade, which exit code, which clusters are served. Pure."""
+"""Grades a run: completeness, grade, exit code, clusters that the storage serves. Pure."""
 
 from __future__ import annotations
 

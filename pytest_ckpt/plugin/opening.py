@@ -1,4 +1,4 @@
-"""How a pytest takes part in a run: it opens one as the controller, or joins that of its controller as a worker."""
+"""Opens a run as pytest's controller, or joins the controller's run as a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One measurement on all ranks: saves, drop, loads, and the questions that were asked beside them."""
+"""Runs one measurement on all ranks: saves, cache drop, loads, scenarios."""
 
 from __future__ import annotations
 

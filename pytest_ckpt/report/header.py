@@ -1,4 +1,4 @@
-"""The first lines of a run: what is about to be done to which target, and what it can prove."""
+"""The first lines of a run: target, cluster, plan, gates and the best possible grade."""
 
 from __future__ import annotations
 

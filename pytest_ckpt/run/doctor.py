@@ -1,4 +1,4 @@
-"""What this machine can measure and what not, and what to do about it: looked at one by one, none ends the others."""
+"""Checks what this machine can measure, one finding each, with remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that can be known to be wrong before a byte is written, each with its remedy."""
+"""Checks everything that can be wrong before the first write; each problem has a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that a run will write, read, launch and need, known before a byte is written."""
+"""The plan of a run: everything it will write, read, launch and need."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ OF_SCHEMA = {
     "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
     "noisy_neighbour": "patterns", "mixed_load": "patterns", "failure": "failure", "observation": "observations",
     "operation_reference": "failure", "blocked_call": "observations",
-    "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "published": "published",
+    "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "target": "environment",
+    "published": "published",
     "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip
 OF_RECORDS = {

@@ -1,4 +1,4 @@
-"""What the controller asks of the ranks: plain records that both sides import and that cross as one line of JSON."""
+"""The job that the controller sends to the ranks: plain records, one line of JSON."""
 
 from __future__ import annotations
 
