@@ -19,6 +19,7 @@ from tests.support.new_rows import THINGS, add
 RELEVANT = (
     "tests/judging", "tests/sizing", "tests/config", "tests/cli/test_cli_plan.py", "tests/docs/test_generated_pages.py",
     "tests/report/test_text.py", "tests/plugin/test_plugin_is_light.py", "tests/test_layers.py",
+    "tests/test_fast_set.py",
 )  # fmt: skip
 PATIENCE_SECONDS = 1200
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "ckpt-*")
@@ -72,7 +73,7 @@ def test_the_new_requirement_is_part_of_a_run(tree, tmp_path):
     assert "test_all_saves_together_meet_the_budget[toy-2b-open-2]" in listed.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_tests_pass_with_one_more_of_each(tree):
     found = python(tree, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *RELEVANT)
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""Two runs side by side: what was changed between them, and what that did to each operation's times. Pure."""
+"""Compares two runs: changed settings, changed verdicts, and the effect on operation times. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``pytest-ckpt``: what can be said without a run. One module of ``commands`` for each word."""
+"""The command ``pytest-ckpt``; one module for each word."""
 
 from __future__ import annotations
 

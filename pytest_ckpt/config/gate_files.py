@@ -1,4 +1,4 @@
-"""The tables of gates as files, those that ship and a vendor's own, and the files of waivers."""
+"""Gate tables and waivers as TOML files: those that ship and a vendor's own."""
 
 from __future__ import annotations
 

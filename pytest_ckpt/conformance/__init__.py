@@ -1,1 +1,1 @@
-"""Asking a target how it behaves: one check a process, so that a call that never returns holds nothing up."""
+"""Checks of a target's behaviour: one process per check, so that a call that never returns blocks nothing else."""

@@ -1,4 +1,4 @@
-"""``python -m pytest_ckpt.conformance CHECK --folder=PATH``: make one check of a target and tell what it saw."""
+"""``python -m pytest_ckpt.conformance CHECK --folder=PATH``: run one check and print its observation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a check works, how hard, and with whom; and the book in which it writes what it saw."""
+"""The context of a check: its folder, effort and second client, and the collector of its observations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a check says that it cannot be made."""
+"""The exception with which a check reports that it cannot run."""
 
 from __future__ import annotations
 

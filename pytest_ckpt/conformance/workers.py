@@ -1,4 +1,4 @@
-"""Processes that a check starts beside itself: told from each other, watched, and always ended."""
+"""Worker processes of a check: started, watched and always ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shapes of our own documents: JSON schemas in ``templates/``, and what in a document does not follow them."""
+"""Checks our documents against their JSON schemas in ``templates/``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ed25519 keys from PEM files, and what is done with them. The only importer of ``cryptography`` (extra ``sign``)."""
+"""Ed25519 keys from PEM files: signing and checking. The only importer of ``cryptography`` (extra ``sign``)."""
 
 from __future__ import annotations
 

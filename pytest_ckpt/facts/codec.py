@@ -1,4 +1,4 @@
-"""Records as plain JSON types, and back: the one place that turns facts into files."""
+"""Converts records to plain JSON types and back: the one place that turns facts into files."""
 
 from __future__ import annotations
 

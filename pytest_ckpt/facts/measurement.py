@@ -1,4 +1,4 @@
-"""What ranks measured: operations, the scenarios beside them, and all of one checkpoint layout."""
+"""Measurements: operations, contention, restore patterns and endurance of one checkpoint layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a time worth anything: caches seen empty, bytes compared, durable calls counted."""
+"""Proofs behind a time: uncached reads, compared bytes, durable calls, commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requirements on a target's behaviour, and their judge: what was seen against what a healthy target does. Pure."""
+"""The requirements on a target's behaviour and their judge. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEEDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Behaviour:
-    """A row of the table: one requirement on how a target behaves; its checks are those of conformance.table."""
+    """A row of the table: one requirement on how a target behaves; its checks are rows of facts.checks."""
 
     id: str
     title: str

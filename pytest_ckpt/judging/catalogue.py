@@ -1,4 +1,4 @@
-"""The table of requirements: it, and not the test runner, knows what a complete run is."""
+"""The catalogue of requirements: it defines a complete run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A judge's answer, and the answers that every judge may have to give."""
+"""A judge's decision, and the decisions that all judges share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges of saves for hours, of their steady state, and of saves on a volume that is nearly full. Pure."""
+"""Judges of endurance: saves for hours, the steady state, a nearly full volume. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From verdicts to a certificate: what is complete, which grade, which exit code, which clusters are served. Pure."""
+"""Grades a run: completeness, grade, exit code, clusters that the storage serves. Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pytest_ckpt.facts.settings import ACCEPTANCE, SUITES
 from pytest_ckpt.facts.verdict import Grade, Reason, Verdict
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
+from pytest_ckpt.judging.engines import engine_sentences, memory_sentences
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.judging.waivers import expired, waive
@@ -434,7 +435,12 @@ def make_document(
         "system": system,
         "environment": environment,
         "settings": settings.origins,
-        "disclosures": disclosures(settings, gates) + plugin_sentences(plugins),
+        "disclosures": [
+            *disclosures(settings, gates),
+            *plugin_sentences(plugins),
+            *engine_sentences(settings),
+            *memory_sentences(plan, measurements),
+        ],
         "sections": [],
         "stages": stages,
         "left_behind": left_behind,

@@ -1,4 +1,4 @@
-"""Judges of what makes a time worth anything: right, cold, durable. Pure."""
+"""Judges of integrity, uncached reads and durable calls. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all launches of one run share: ranks that measure, and checks of the target's behaviour."""
+"""The inputs that all launches of a run share."""
 
 from __future__ import annotations
 

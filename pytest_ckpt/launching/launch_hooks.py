@@ -1,4 +1,4 @@
-"""What happens around a launch of ranks that measure; nothing, unless a plugin asks for it."""
+"""Hooks before and after a launch of ranks that measure."""
 
 from __future__ import annotations
 

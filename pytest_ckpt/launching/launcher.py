@@ -1,4 +1,4 @@
-"""Which command starts the ranks, with which arguments and environment."""
+"""Finds the MPI launcher and builds its command, arguments and environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure once, judge many: whoever asks first launches the ranks, everybody else reads the file."""
+"""Measures each subject once: the first caller launches the ranks, the others read the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check once, judge many: whoever asks first makes a check of the target, everybody else reads its file."""
+"""Runs each check once: the first caller starts it, the others read its file."""
 
 from __future__ import annotations
 

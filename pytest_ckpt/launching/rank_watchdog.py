@@ -1,4 +1,4 @@
-"""What the controller knows of every rank while a launch runs: who failed, who is silent, and in what."""
+"""Watches every rank during a launch: names ranks that failed or stopped making progress, with their operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes down what a launch tells: every event, and a measurement as soon as it is whole."""
+"""Records a launch: every event, and each measurement as soon as it is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layout of the workload a result is of: from what was recorded, and from the bytes that it moved. Pure."""
+"""Finds the layout of a published result from its configuration and the bytes it moved. Pure."""
 
 from __future__ import annotations
 

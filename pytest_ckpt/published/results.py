@@ -1,4 +1,4 @@
-"""Puts runs together to results: one system and layout, what was published of it and what was found. Pure."""
+"""Combines runs into results: one system and layout, published and judged figures. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run: its layout, the ranks that can be believed, and what the slowest process took in each operation. Pure."""
+"""One published run: its layout, the ranks that can be believed, the slowest process of each operation. Pure."""
 
 from __future__ import annotations
 

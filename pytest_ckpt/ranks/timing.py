@@ -1,4 +1,4 @@
-"""From what each rank measured of an operation to the operation's result. Pure."""
+"""Combines each rank's times of an operation into its result. Pure."""
 
 from __future__ import annotations
 

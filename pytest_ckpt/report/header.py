@@ -1,4 +1,4 @@
-"""The first lines of a run: what is about to be done to which target, and what it can prove."""
+"""The first lines of a run: target, cluster, plan, gates and the best possible grade."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def header_lines(
             )
         )
     names = ", ".join(f"{h.host} ({len(h.ranks)} ranks, {h.cores} cores)" for h in hosts) or "none"
-    lines.append(f"ckpt ranks: engine {settings.engine}; hosts: {names}; launcher: {environment.launcher}")
+    (engine,) = settings.engines
+    if settings.where("--ckpt-engine").startswith(" (in default"):
+        lines.append(f"ckpt engine: {engine.name}, since torch is not installed: pip install 'pytest-ckpt[torch]'")
+    lines.append(f"ckpt ranks: engine {engine.name}; hosts: {names}; launcher: {environment.launcher}")
     lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
     lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]

@@ -1,4 +1,4 @@
-"""Writes junit.xml: one test case for each requirement and subject, for CI systems that know nothing of storage."""
+"""Writes junit.xml: one test case for each requirement and subject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terminal's view of published results: what was published beside what was judged, for one result or for a tree."""
+"""The terminal's view of published results: published and judged figures side by side."""
 
 from __future__ import annotations
 

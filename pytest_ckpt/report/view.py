@@ -1,4 +1,4 @@
-"""What the writers show of a report document: per subject and kind of operation, the few figures that matter."""
+"""The figures of a report that all writers show, per subject and kind of operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closing a run: what is left of it is ended and removed, then it is judged and its report written."""
+"""Closes a run: ends processes, cleans the target, judges, writes the report."""
 
 from __future__ import annotations
 

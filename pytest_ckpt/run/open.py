@@ -1,4 +1,4 @@
-"""Opening a run: everything is checked, then the folders are made; whatever goes wrong, nothing of it is left."""
+"""Opens a run: checks everything, then creates the folders; on an error it removes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel says of processes that do not come back from a call."""
+"""Reads the kernel's state of processes that are blocked in a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending what was started: no rank may outlive its run and go on writing to the target."""
+"""Ends the processes of a run: no rank may outlive it and keep writing to the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code by its name: ``module:function``, imported only in the process that uses it."""
+"""Resolves ``module:function`` references in the process that uses them."""
 
 from __future__ import annotations
 

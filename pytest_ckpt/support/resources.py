@@ -1,4 +1,4 @@
-"""Where the suites and templates lie: at the top of a checkout, or inside the installed package."""
+"""Finds the suites and templates: at the top of a checkout or inside the installed package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what --ckpt-target says to a target: a path, or ``scheme://`` with what the scheme makes of the rest."""
+"""Finds the target of --ckpt-target: a path, or ``scheme://`` and a location."""
 
 from __future__ import annotations
 

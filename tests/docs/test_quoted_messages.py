@@ -53,8 +53,8 @@ def test_a_quoted_message_is_what_the_code_says(where, quoted):
 
 
 def test_a_message_that_nothing_says_is_found():
-    assert is_said("--ckpt-target … is mounted read-only.")
-    assert not is_said("--ckpt-target … is mounted write-only.")
+    assert is_said("… is mounted read-only.")
+    assert not is_said("… is mounted write-only.")
 
 
 def test_the_page_of_failures_has_many_each_with_its_message():

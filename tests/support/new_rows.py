@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class NewThing:
-    """What is added: (file, the line before which a text is inserted or "" for its end, the text)."""
+    """What is added: (file, what a text is inserted before, "" for the end of the file or a new file; the text)."""
 
     insertions: tuple[tuple[str, str, str], ...]
     pages: tuple[str, ...] = ()
@@ -63,6 +63,27 @@ def test_all_saves_together_meet_the_budget(subject: str, judge: Judge) -> None:
     judge(subject)
 ''',
             ),
+            (
+                "tests/judging/test_judge_of_totals.py",
+                "",
+                '''"""The judge of all saves together."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.made_measurement import LIMITS, measurement, outcome
+
+pytestmark = pytest.mark.covers(requirements=("TOTAL",))
+LIMIT = LIMITS.save_limit_seconds
+
+
+@pytest.mark.parametrize(("share", "expected"), [(1.0, "met"), (1.24, "met"), (1.26, "failed")])
+def test_the_sum_of_the_saves_counts(share, expected):
+    saves = tuple(part * share * LIMIT for part in (0.5, 1.0, 1.5))
+    assert outcome("TOTAL", measurement(saves=saves)) == expected
+''',
+            ),
         ),
         pages=("requirements_page",),
     ),
@@ -109,7 +130,7 @@ def add(kind: str, tree: Path) -> None:
     """Insert what a thing needs into a tree; the pages that are made from tables are left to their makers."""
     for name, before, text in THINGS[kind].insertions:
         file = tree / name
-        found = file.read_text()
+        found = file.read_text() if file.exists() else ""
         if before:
             assert found.count(before) == 1, f"{name}: {before!r}"
             found = found.replace(before, text + before)

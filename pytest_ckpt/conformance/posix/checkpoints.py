@@ -1,4 +1,4 @@
-"""Small checkpoints of known content: saved in the calls that ranks save theirs with, read back past the caches."""
+"""Small checkpoints of known content, saved with the calls that ranks make and read back past the caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another client of the same storage: a process elsewhere, or on another mount here, that does what it is told."""
+"""A second client of the same storage: a process on another host, or on a second mount of this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a page that is not what was written: flipped, torn, zeros, stale, misplaced, foreign."""
+"""Classifies a wrong page: flipped, torn, zeros, stale, misplaced, foreign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ranks together: what they can do with one another."""
+"""The group of ranks: barrier, gather, broadcast."""
 
 from __future__ import annotations
 

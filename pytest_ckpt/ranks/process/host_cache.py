@@ -1,4 +1,4 @@
-"""Dropping the clients' page caches between saves and loads, and proving that they are empty."""
+"""Drops the page caches of a host between saves and loads, and proves that they are empty."""
 
 from __future__ import annotations
 

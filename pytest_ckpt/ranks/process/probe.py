@@ -1,4 +1,4 @@
-"""What the ranks' hosts are: asked once before a run, so that what cannot work is found before a byte is written."""
+"""Describes the ranks' hosts before a run, so that problems are found before the first write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saves for hours, and saves on a volume that is nearly full."""
+"""Endurance: saves for hours, and saves on a nearly full volume."""
 
 from __future__ import annotations
 

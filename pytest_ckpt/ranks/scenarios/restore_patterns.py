@@ -1,4 +1,4 @@
-"""Loads by other ranks than those that wrote: all replicas at once, shifted by a host, by fewer and by more readers."""
+"""Resharded loads: all replicas at once, shifted by a host, fewer readers, more readers."""
 
 from __future__ import annotations
 

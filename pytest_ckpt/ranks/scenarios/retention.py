@@ -1,4 +1,4 @@
-"""The subject's own saves, of which only the newest stay, and one more while the oldest is deleted."""
+"""Retention: the subject's own saves keep only the newest; one more save runs during a deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a strategy of saving is: when the job may go on, when it may change its state, and who commits."""
+"""The protocol of a save strategy: when the job may continue, when it may change its state, who commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategy ``sync``: everybody stops until all bytes are durable and rank 0 has committed."""
+"""Strategy ``sync``: all ranks wait until all bytes are durable and rank 0 has committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that only take space: written for real, since space that was only promised fills nothing."""
+"""Ballast: files that are really written to fill a volume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clearing what a run made on the target, within a time that the target cannot stretch."""
+"""Removes a run's files from the target within a time limit, even if the target hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests around the client's page cache, and through it where a target refuses that."""
+"""Direct I/O around the client's page cache, or buffered I/O if the target refuses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint that one rank is saving into a folder which is renamed when it is committed."""
+"""A draft: a checkpoint that a rank saves into a folder that the commit renames."""
 
 from __future__ import annotations
 

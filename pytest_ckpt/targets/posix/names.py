@@ -1,4 +1,4 @@
-"""What a run's files and folders on a mounted file system are called."""
+"""Names of a run's files and folders on a mounted file system."""
 
 from __future__ import annotations
 

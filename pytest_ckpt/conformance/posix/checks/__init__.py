@@ -1,1 +1,1 @@
-"""The checks, one subject a module: each does something to a place on the target and tells what it saw."""
+"""The checks, one subject per module: each exercises a folder on the target and reports what it saw."""

@@ -1,4 +1,4 @@
-"""CAPABILITIES mtime and statfs: what the storage says of times and of space."""
+"""CAPABILITIES mtime and statfs: modification times and free space."""
 
 from __future__ import annotations
 

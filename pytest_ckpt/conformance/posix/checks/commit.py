@@ -1,4 +1,4 @@
-"""COMMIT: a rename changes what a name stands for in one step, whoever is looking (semantics 1 and 2)."""
+"""COMMIT: a rename replaces a name atomically for every reader (semantics 1 and 2)."""
 
 from __future__ import annotations
 

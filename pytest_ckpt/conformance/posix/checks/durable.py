@@ -1,4 +1,4 @@
-"""What was acknowledged outlives the death of the process that saved it."""
+"""DURABLE: an acknowledged save survives the death of the process that made it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Success means that the bytes are there: no error of the target is lost on its way to the program."""
+"""ERRORS and FULL: write, fsync and close report every error, so success means that the bytes are stored."""
 
 from __future__ import annotations
 

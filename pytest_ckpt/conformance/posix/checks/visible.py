@@ -1,4 +1,4 @@
-"""VISIBLE: what one client has closed, another reads at its first open (close-to-open, semantics 6)."""
+"""VISIBLE: another client reads a closed file's new bytes at its first open (close-to-open, semantics 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that work side by side and stay for what comes next: to start one takes as long as a small request."""
+"""A pool of threads that outlive a request: starting a thread takes as long as a small request."""
 
 from __future__ import annotations
 

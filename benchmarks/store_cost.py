@@ -1,0 +1,183 @@
+"""What the way to a file costs, before and now: ``python benchmarks/store_cost.py BEFORE NOW --folder FOLDER``.
+
+BEFORE and NOW are checkouts, each with ``:PYTHON`` behind it where another Python is to run it; 0.1.0 is known, too. In
+alternating pairs one process of each saves and loads the files of one rank several times; content is made and compared
+outside the clock, as far as the engine lets it. Prints for each engine the ratio now ÷ before, pair by pair: user and
+system CPU seconds of all threads (the median must not be above 1.02) and wall time with the 95 % interval of the mean
+of its logarithms (it fails only where all of that lies above 1.02). Exit code 1 where one fails. The folder should be
+on tmpfs: there no device hides what the code costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+MOST = 1.02
+# Of Student's distribution, by degrees of freedom; beyond them that of the normal one.
+_QUANTILE = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201, 12: 2.179, 14: 2.145}
+
+
+def child(engine_name: str, folder: Path, rounds: int) -> None:
+    """Save and load; print CPU and wall seconds of each round, after a first one that warms up, and the bytes."""
+    from pytest_ckpt.sizing.models import layout  # noqa: PLC0415 - of the checkout that is measured
+
+    shard = layout("llama3-8b", mode="open", processes=2, scale=1 / 300).rank(0)
+    make = before if (Path(sys.path[0]) / "pytest_ckpt" / "ranks" / "activity.py").exists() else now
+    engine, save, load = make(engine_name, shard)
+    found: dict[str, list[tuple[float, float]]] = {"save": [], "load": []}
+    for number in range(1, rounds + 2):
+        place = folder / f"round-{number}"
+        place.mkdir()
+        engine.fill(number)
+        spent = measured(lambda place=place: save(place))
+        read = [0.0, 0.0]
+        for step in range(engine.load_steps()):
+            took = measured(lambda place=place, step=step: load(place, step))
+            read = [a + b for a, b in zip(read, took, strict=True)]
+            assert not engine.verify(number).fault_count
+        engine.release()
+        shutil.rmtree(place)
+        if number > 1:
+            found["save"].append(spent)
+            found["load"].append((read[0], read[1]))
+    print(json.dumps({"bytes": shard.bytes, **found}))
+
+
+def measured(act: Any) -> tuple[float, float]:
+    """Return the CPU seconds of all threads, and the wall seconds."""
+    cpu, start = time.process_time(), time.perf_counter()
+    act()
+    return time.process_time() - cpu, time.perf_counter() - start
+
+
+def now(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
+    from pytest_ckpt.facts.proofs import CommitProof  # noqa: PLC0415
+    from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.direct_io import DirectWay  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.draft import PosixDraft  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.source import PosixCommitted  # noqa: PLC0415
+
+    if engine_name == "torch":
+        from pytest_ckpt.ranks.engines.torch.engine import TorchEngine as Engine  # noqa: PLC0415
+    else:
+        from pytest_ckpt.ranks.engines.stream.engine import StreamEngine as Engine  # noqa: PLC0415
+    activity, way = Activity(), DirectWay()
+    engine = Engine(shard, Content(1), activity, EngineOptions())
+    committed: dict[Path, PosixCommitted] = {}
+
+    def save(folder: Path) -> None:
+        clock = Clock(activity=activity)
+        draft = PosixDraft(folder, way, clock, lambda _: CommitProof(method="rename"))
+        engine.save(draft, clock)
+        draft.seal()
+
+    def load(folder: Path, step: int) -> None:
+        clock = Clock(activity=activity)
+        engine.load(committed.setdefault(folder, PosixCommitted(folder, way, clock)), step, clock)
+
+    return engine, save, load
+
+
+def before(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
+    """Do the same with 0.1.0, whose operations made the folder and its fsync themselves."""
+    from pytest_ckpt.ranks.activity import Activity  # noqa: PLC0415
+    from pytest_ckpt.ranks.job import EngineOptions  # noqa: PLC0415
+
+    from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines import Clock, engine_class  # noqa: PLC0415
+    from pytest_ckpt.ranks.operations import _sync_directory, make_folder  # noqa: PLC0415
+
+    options = EngineOptions()
+    if engine_name == "stream":
+        from pytest_ckpt.ranks.engines.lay_out import lay_out  # noqa: PLC0415
+
+        with tempfile.TemporaryDirectory() as scratch:
+            options = EngineOptions(containers=tuple(lay_out(f.tensors, scratch) for f in shard.files))
+    activity = Activity()
+    engine = engine_class(engine_name)(shard, Content(1), activity, options)
+
+    def save(folder: Path) -> None:
+        make_folder(folder)
+        engine.save(folder, Clock(activity=activity))
+        _sync_directory(folder)
+
+    return engine, save, lambda folder, step: engine.load(folder, step, Clock(activity=activity))
+
+
+def run(checkout: str, engine: str, folder: Path, rounds: int) -> dict[str, Any]:
+    place, _, python = checkout.partition(":")
+    home = str(Path(place).resolve())
+    with tempfile.TemporaryDirectory(dir=folder) as target:
+        code = f"import sys; sys.path.insert(0, {home!r}); sys.argv[0] = {__file__!r}; " \
+               f"exec(compile(open({__file__!r}).read(), {__file__!r}, 'exec'))"  # fmt: skip
+        words = [python or sys.executable, "-c", code, "--child", engine, target, str(rounds)]
+        environment = {**os.environ, "PYTHONPATH": home, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{checkout}: {done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def interval(ratios: list[float]) -> tuple[float, float, float]:
+    """Return the geometric mean of ratios, and its 95 % interval."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.fmean(logs)
+    half = _QUANTILE.get(len(logs) - 1, 1.96) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before")
+    parser.add_argument("now")
+    parser.add_argument("--folder", type=Path, default=Path("/dev/shm"))
+    parser.add_argument("--engine", default="torch,stream")
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    fails = False
+    for engine in asked.engine.split(","):
+        ratios: dict[tuple[str, str], list[float]] = {}
+        spent: dict[str, list[float]] = {"before": [], "now": []}
+        for pair in range(asked.pairs):
+            sides = [("before", asked.before), ("now", asked.now)]
+            found = {n: run(c, engine, asked.folder, asked.rounds) for n, c in (sides if pair % 2 else sides[::-1])}
+            for kind in ("save", "load"):
+                for at, what in enumerate(("cpu", "wall")):
+                    of = {name: statistics.median(r[at] for r in found[name][kind]) for name, _ in sides}
+                    ratios.setdefault((kind, what), []).append(of["now"] / of["before"])
+            for name, _ in sides:
+                cpu = sum(statistics.median(r[0] for r in found[name][kind]) for kind in ("save", "load"))
+                spent[name].append(cpu / (2 * found[name]["bytes"] / (1 << 30)))
+        together = [b / a for a, b in zip(spent["before"], spent["now"], strict=True)]
+        median = statistics.median(together)
+        fails |= median > MOST
+        print(f"{engine}: CPU now ÷ before, {asked.pairs} pairs: median {median:.4f} ({min(together):.3f} to "
+              f"{max(together):.3f}); {statistics.median(spent['now']):.3f} s a GiB now", flush=True)  # fmt: skip
+        for (kind, what), of in ratios.items():
+            mean, low, high = interval(of)
+            print(f"  {kind} {what}: median {statistics.median(of):.4f}, mean {mean:.4f} ({low:.4f} to {high:.4f})")
+            fails |= what == "wall" and low > MOST
+    sys.exit(fails)
+
+
+if __name__ == "__main__":
+    main()
