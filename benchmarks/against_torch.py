@@ -36,7 +36,9 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
     import torch  # noqa: PLC0415 - in the processes only
 
     from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines.protocol import Clock, engine_class  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
     from pytest_ckpt.targets.posix.direct_io import DirectWay  # noqa: PLC0415
@@ -45,7 +47,8 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
 
     shard, activity, content = layout_of(asked).rank(rank), Activity(), Content(1)
     options = EngineOptions()
-    engines: dict[str, Any] = {n: engine_class(n)(shard, content, activity, options) for n in ("torch", "stream")}
+    classes = {"torch": TorchEngine, "stream": StreamEngine}
+    engines: dict[str, Any] = {n: made(shard, content, activity, options) for n, made in classes.items()}
     state: dict[str, dict[str, torch.Tensor]] = {}
     committed: dict[str, PosixCommitted] = {}
 

@@ -1,8 +1,8 @@
 """The records and functions that plugins of vendors import. Pure.
 
-`ExtraRequirement` and `Section` are what a plugin makes; `Decision` is what its judges return; `Measurement` with its
-`Operation`, `ClusterLimits` and `Settings` are what it is shown. `TargetSpec` is a kind of target that it brings; its
-code follows the protocols of `pytest_ckpt.targets.protocol`.
+`EngineSpec`, `ExtraRequirement` and `Section` are what a plugin makes; `Decision` is what its judges return;
+`Measurement` with its `Operation`, `ClusterLimits` and `Settings` are what it is shown. `TargetSpec` is a kind of
+target that it brings; its code follows the protocols of `pytest_ckpt.targets.protocol`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from pytest_ckpt.facts.engines import EngineSpec, MemoryRule
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import AreaRef, Capacity, CheckpointRef, TargetFacts, TargetSpec
@@ -25,9 +26,9 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.limits import ClusterLimits
 
 __all__ = [
-    "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "Decision", "ExtraRequirement", "Measurement", "Operation",
-    "PluginFacts", "Section", "Settings", "TargetFacts", "TargetSpec", "in_words", "read_facts", "read_requirement",
-    "read_section",
+    "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "Decision", "EngineSpec", "ExtraRequirement",
+    "Measurement", "MemoryRule", "Operation", "PluginFacts", "Section", "Settings", "TargetFacts", "TargetSpec",
+    "in_words", "read_facts", "read_requirement", "read_section",
 ]  # fmt: skip
 
 _ID = re.compile(r"[A-Z][A-Z0-9-]*")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.support.errors import UsageError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.run.doctor import Finding
+    from pytest_ckpt.run.findings import Finding
 
 HELP = "show what this machine can and cannot measure, and how to fix it"
 DESCRIPTION = (
@@ -45,7 +46,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.run.doctor import examine  # noqa: PLC0415
 
-    settings = resolve(said_of(asked), {})
+    settings = resolve(said_of(asked), {}, engines=find_engines())
     findings = []
     for finding in itertools.chain(examine(settings), _printer(settings)):
         findings.append(finding)
@@ -67,7 +68,7 @@ def _printer(settings: Settings) -> Iterator[Finding]:
     if not settings.pdf:
         return
     from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
-    from pytest_ckpt.run.doctor import Finding  # noqa: PLC0415
+    from pytest_ckpt.run.findings import Finding  # noqa: PLC0415
 
     try:
         check_printer("--ckpt-pdf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import add_options, resolve, said_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.report.plan import describe, describe_ranks  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
 
-    settings = resolve(said_of(asked), {})
+    settings = resolve(said_of(asked), {}, engines=find_engines())
     target = None
     if settings.target:
         from pytest_ckpt.config.gate_files import settle  # noqa: PLC0415

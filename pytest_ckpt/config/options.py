@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config import parsers
+from pytest_ckpt.config.engines import Engines, known_engines
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, Option, declaration
 from pytest_ckpt.facts.settings import PROFILES, Origin, Settings
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -41,11 +42,13 @@ def resolve(
     *,
     ini_source: str = "pytest configuration",
     hooked: Mapping[str, tuple[str, str]] | None = None,
+    engines: Engines | None = None,
 ) -> Settings:
     """Make the settings of a run. The command line wins over the TOML file, that over the ini file, that over defaults.
 
     Both mappings go from ini names (``ckpt_target``) to text, None where nothing was said; ``ini_source`` says what the
     second one is. ``hooked`` goes from ini names to (source, text) of what plugins said; it wins over defaults alone.
+    ``engines`` are those that can be chosen, and which is the default; without it the built-in ones.
     Raises UsageError that names the option, the value, what is accepted and the nearest correct word.
     """
     layers: list[tuple[str, Mapping[str, str | None]]] = [("command line", command_line)]
@@ -53,10 +56,12 @@ def resolve(
     if config:
         layers.append((config, _read_toml(Path(config))))
     layers.append((ini_source, ini))
+    engines = engines or known_engines()
+    defaults = {"ckpt_engine": (engines.default_source, engines.default), **(hooked or {})}
     values: dict[str, Any] = {}
     origins = []
     for option in OPTIONS:
-        source, text = (hooked or {}).get(option.ini_name, ("default", option.default))
+        source, text = defaults.get(option.ini_name, ("default", option.default))
         for name, layer in layers:
             if (said := layer.get(option.ini_name)) is not None:
                 source, text = name, said
@@ -65,7 +70,7 @@ def resolve(
             text = {"true": "on", "false": "off"}.get(text.lower(), text)
         if not text and source != "default":
             raise UsageError(f"{option.flag} has no value{_where(source)}.", f"{option.flag}: {option.help}.")
-        values[option.key] = _parse(option, text, source) if text else option.unset
+        values[option.key] = _parse(option, text, source, engines) if text else option.unset
         origins.append(Origin(option=option.flag, value=text, default=option.default, source=source))
     profile = PROFILES[values["profile"]]
     operations = values["operations"] or profile.operations
@@ -85,9 +90,10 @@ def resolve(
     return Settings(**fields, origins=tuple(origins))
 
 
-def _parse(option: Option, text: str, source: str) -> Any:
+def _parse(option: Option, text: str, source: str, engines: Engines) -> Any:
     try:
-        return getattr(parsers, option.parse)(text)
+        value = getattr(parsers, option.parse)(text)
+        return tuple(map(engines.choose, value)) if option.key == "engine" else value
     except ValueError as error:
         where = _where(source)
         raise UsageError(f"{option.flag} {text}{where}: {error}.", f"{option.flag}: {option.help}.") from None

@@ -32,6 +32,7 @@ def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list
         "subject": planned.subject,
         "model": shards.model.name,
         "mode": shards.mode,
+        "engine": planned.engine.name,
         "processes": shards.processes,
         "scale": shards.scale,
         "bytes": shards.bytes,

@@ -66,7 +66,8 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
                 "subject": m["subject"],
                 "conditions": {o.flag.removeprefix("--ckpt-"): settings.get(o.flag) for o in with_role("condition")}
                 | {name: m[name] for name in ("processes", "scale", "bytes")}
-                | ({"plugins": plugins} if plugins else {}),
+                | ({"plugins": plugins} if plugins else {})
+                | ({"engine of": owner} if (owner := _owner(limits[m["subject"]])) else {}),
                 "is_whole": m["failure"] is None,
                 "save_seconds": [o["seconds"] for o in m["operations"] if o["kind"] == "save"],
                 "load_seconds": [o["seconds"] for o in m["operations"] if o["kind"] == "load"],
@@ -76,6 +77,11 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
             for m in document["measurements"]
         ],
     }
+
+
+def _owner(checkpoint: Mapping[str, Any]) -> str:
+    """Return the package that brings the engine of a checkpoint, with its version; empty for a built-in one."""
+    return str((checkpoint.get("engine") or {}).get("owner", ""))
 
 
 def append_run(history: Path, document: Mapping[str, Any], folder: Path) -> int:

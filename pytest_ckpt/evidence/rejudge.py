@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from pytest_ckpt.config.engines import known_engines
 from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence import upgrade
@@ -16,6 +17,7 @@ from pytest_ckpt.evidence.manifest import MANIFEST, compare
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, decidable, is_unfinished
 from pytest_ckpt.facts.codec import Record, from_plain, misfits
+from pytest_ckpt.facts.engines import recorded_engine
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
@@ -307,7 +309,8 @@ def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None])
     ranks = sum(len(host["ranks"]) for host in hosts)
     if ranks and "ckpt_processes" not in said:
         said["ckpt_processes"] = str(ranks)
-    return resolve(command_line, said, ini_source="the run")
+    recorded = [recorded_engine(c["engine"]) for c in report["checkpoints"] if c.get("engine")]
+    return resolve(command_line, said, ini_source="the run", engines=known_engines(recorded))
 
 
 def _read(file: Path) -> Any:

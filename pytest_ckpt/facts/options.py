@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT
+
 Group = Literal["target", "cluster and limits", "workload", "checks", "evidence", "advanced"]
 Role = Literal["limit", "plan", "condition", "disclosed"]
 
@@ -104,10 +106,9 @@ OPTIONS: tuple[Option, ...] = (
            roles=("plan", "disclosed"),
            help="full: all ranks of the layout; subset: its ranks 0 to 7, one node; open: as many ranks as "
            "--ckpt-processes; auto: full where there are enough processes, else subset on a local file system"),
-    Option(key="engine", group="workload", metavar="NAME", default="torch", parse="read_engine", example="stream",
-           roles=("plan", "condition", "disclosed"),
-           help="how bytes get to the storage: torch (torch.save and torch.load, the state in memory), stream (the "
-           "same files by direct requests, with memory that does not depend on the model)"),
+    Option(key="engine", group="workload", metavar="NAME", default=DEFAULT.name, parse="read_engines",
+           example="stream", roles=("plan", "condition", "disclosed"), field="engines",
+           help="how bytes get to the storage: " + ", ".join(f"{engine.name} ({engine.help})" for engine in BUILT_IN)),
     Option(key="profile", group="workload", metavar="NAME", default="acceptance", parse="read_profile",
            example="nightly", roles=("plan", "disclosed"),
            help="acceptance: full size, 10 saves and 10 loads; nightly: 1/100 of the size, 10 and 10; "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ENGINES = ("torch", "stream")
+from pytest_ckpt.facts.engines import EngineSpec
+
 SUITES = ("performance", "contention", "conformance", "endurance")
 
 
@@ -62,7 +63,7 @@ class Settings:
     processes: int
     hosts: tuple[HostSlots, ...]
     launcher: str | None
-    engine: str
+    engines: tuple[EngineSpec, ...]
     request_bytes: int
     depth: int
     profile: str

@@ -29,8 +29,8 @@ NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
 class CheckpointRef:
     """One save of one subject. ``subject`` is its slug; ``number`` counts from 1 over all roles of a run.
 
-    A name that follows from a reference is never used twice in a run where ``attempt`` (from 0) is counted up with
-    every save of the same number.
+    ``attempt`` (from 0) is counted up with every save of the same number: a store whose names follow from the whole
+    reference never uses one twice in a run.
     """
 
     subject: str

@@ -15,6 +15,7 @@ from pytest_ckpt.facts.settings import ACCEPTANCE, SUITES
 from pytest_ckpt.facts.verdict import Grade, Verdict
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
+from pytest_ckpt.judging.engines import engine_sentences, memory_sentences
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.judging.waivers import expired, waive
@@ -400,7 +401,12 @@ def make_document(
         "system": system,
         "environment": environment,
         "settings": settings.origins,
-        "disclosures": disclosures(settings, gates) + plugin_sentences(environment),
+        "disclosures": [
+            *disclosures(settings, gates),
+            *plugin_sentences(environment),
+            *engine_sentences(settings),
+            *memory_sentences(plan, measurements),
+        ],
         "sections": [],
         "stages": stages,
         "left_behind": left_behind,

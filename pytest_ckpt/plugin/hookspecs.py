@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_ckpt.vendors import ExtraRequirement, Measurement, Section, Settings, TargetSpec
+    from pytest_ckpt.vendors import EngineSpec, ExtraRequirement, Measurement, Section, Settings, TargetSpec
 
 
 @pytest.hookspec(firstresult=True)
@@ -137,6 +137,27 @@ def pytest_ckpt_requirements(config: pytest.Config, settings: Settings) -> Seque
         @pytest.mark.requirement("ACME-CLIENTS")
         def test_enough_clients_take_part(subject, judge):
             judge(subject)
+    """
+
+
+def pytest_ckpt_engines(config: pytest.Config) -> Sequence[EngineSpec]:  # type: ignore[empty-body]
+    """Return engines beside those of pytest-ckpt; ``--ckpt-engine`` chooses one by its name.
+
+    ``make`` names a function by "module:function". The ranks import that module, so it must be installed, or found
+    through PYTHONPATH. A package may name an engine without a hook too, by an entry point in the group
+    ``pytest_ckpt.engines``. Asked once, by the controller, before anything is written. Example::
+
+        from pytest_ckpt.vendors import EngineSpec, MemoryRule
+
+        def pytest_ckpt_engines(config):
+            return [
+                EngineSpec(
+                    name="acme",
+                    help="ACME's own client library",
+                    make="acme_client.engine:make",
+                    memory=MemoryRule(process_bytes=200_000_000, state_share=1.0),
+                )
+            ]
     """
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_hooks
@@ -50,7 +51,8 @@ def _lead(config: pytest.Config, plugins: Plugins, said: dict[str, str | None], 
     """Open a run as its controller; preview it where pytest only lists tests."""
     command = ["pytest", *config.invocation_params.args]
     refuse_inside_mpi(shlex.join(command))
-    settings = resolve(said, ini, hooked=plugins.settings(resolve(said, ini)))
+    engines = find_engines(plugins.engines())
+    settings = resolve(said, ini, hooked=plugins.settings(resolve(said, ini, engines=engines)), engines=engines)
     extras = plugins.requirements(settings)
     _choose_tests(config, plugins.suites(settings))
     targets = known_targets(plugins.targets())

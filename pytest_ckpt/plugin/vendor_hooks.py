@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
+from pytest_ckpt.config.engines import read_spec
 from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetSpec
@@ -149,6 +151,17 @@ class Plugins(LaunchHooks):
                         raise ValueError(f"the id {requirement.id} is that of a requirement of {other}; choose another")
                     rows[requirement.id] = requirement
         return tuple(rows.values())
+
+    def engines(self) -> list[EngineSpec]:
+        """Return the engines of all plugins, each with its owner. Raises UsageError."""
+        hook = "pytest_ckpt_engines"
+        found = []
+        for plugin, said in self._ask(hook):
+            with _checks(plugin, hook):
+                if isinstance(said, EngineSpec):
+                    raise ValueError(f"engine {said.name} was returned alone, and a list of engines is expected")
+                found += [read_spec(one, f"plugin {plugin.label}") for one in _listed(said, "engines")]
+        return found
 
     def targets(self) -> dict[str, TargetSpec]:
         """Return the kinds of targets that plugins bring, by scheme. Raises UsageError."""

@@ -69,12 +69,12 @@ def _receive(group: Group) -> Job:
 
 def _measure(group: Group, activity: Activity, job: Job) -> None:
     from pytest_ckpt.facts.events import Imported  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines.protocol import engine_class  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.factory import engine_maker  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import write_event  # noqa: PLC0415
 
     activity.begin(None, "import")
-    for name in {task.engine for task in job.tasks}:
-        engine_class(name)
+    for make in {task.make for task in job.tasks}:
+        engine_maker(make)
     group.wait()
     from pytest_ckpt.ranks.loop import MeasurementLoop  # noqa: PLC0415
 

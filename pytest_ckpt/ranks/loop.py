@@ -18,7 +18,8 @@ from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, Fault, Integrity
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.content.generator import Content, content_seed
-from pytest_ckpt.ranks.engines.protocol import Loader, engine_class
+from pytest_ckpt.ranks.engines.factory import engine_maker
+from pytest_ckpt.ranks.engines.protocol import Engine, Loader
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import OF_DATA, EngineOptions
@@ -162,7 +163,7 @@ class MeasurementLoop:
         task = self._task
         seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject))
         content = Content(seed, compressible=task.compressible, constant=constant)
-        engine = engine_class(task.engine)(self._shard, content, self._activity, self._options)
+        engine = self._made(self._shard, content, self._options)
         make = strategy_of(task.strategy)
         return make(engine=engine, store=self._store, group=self._group, activity=self._activity)
 
@@ -185,7 +186,13 @@ class MeasurementLoop:
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
         """Return what loads a shard that this or another rank wrote."""
         content = Content(content_seed(self._task.seed, str(self._task.subject)), compressible=self._task.compressible)
-        return engine_class(self._task.engine)(shard, content, self._activity, options)
+        return self._made(shard, content, options)
+
+    def _made(self, shard: RankLayout, content: Content, options: EngineOptions) -> Engine:
+        engine: Engine = engine_maker(self._task.make)(
+            shard=shard, content=content, group=self._group, activity=self._activity, options=options
+        )
+        return engine
 
     def _load_all(self, engine: Loader, cache: HostCache) -> None:
         kept = self._own.kept

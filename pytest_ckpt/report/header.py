@@ -51,7 +51,10 @@ def header_lines(
             )
         )
     names = ", ".join(f"{h['host']} ({len(h['ranks'])} ranks, {h['cores']} cores)" for h in hosts) or "none"
-    lines.append(f"ckpt ranks: engine {settings.engine}; hosts: {names}; launcher: {environment['launcher']}")
+    (engine,) = settings.engines
+    if settings.where("--ckpt-engine").startswith(" (in default"):
+        lines.append(f"ckpt engine: {engine.name}, since torch is not installed: pip install 'pytest-ckpt[torch]'")
+    lines.append(f"ckpt ranks: engine {engine.name}; hosts: {names}; launcher: {environment['launcher']}")
     lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
     lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment)]

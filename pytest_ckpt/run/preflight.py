@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
+from pytest_ckpt.facts.engines import DEFAULT
 from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.facts.targets import TARGETS, Capability, TargetFacts, TargetSpec
@@ -83,6 +85,8 @@ def check(
         raise UsageError(
             "--ckpt-target is missing: where is the storage mounted?", "Say --ckpt-target=/mnt/array, for example."
         )
+    for engine in settings.engines:
+        check_installed(engine)
     spec = spec_of(settings.target, targets)
     target = make_target(spec, settings.target)
     facts = dataclasses.replace(target.check(), plugin=spec.plugin)
@@ -135,7 +139,7 @@ def check(
 
 
 def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
-    """Refuse options for what the target cannot do."""
+    """Refuse options, and an engine, for what the target cannot do."""
     needs: tuple[tuple[str, object, Capability], ...] = (
         ("--ckpt-second-mount", settings.second_mount, "second mount"),
         ("--ckpt-power-cut", settings.power_cut, "paths"),
@@ -147,6 +151,13 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
             raise UsageError(
                 f"{option} is for file systems, and --ckpt-target {facts.location} is {facts.description}.",
                 f"Leave out {option}.",
+            )
+    for engine in settings.engines:
+        if missing := sorted(engine.needs - facts.capabilities):
+            raise UsageError(
+                f"--ckpt-engine {engine.name} needs {', '.join(missing)}, and --ckpt-target {facts.location} is "
+                f"{facts.description}.",
+                f"Choose another engine, such as --ckpt-engine={DEFAULT.name}, or another target.",
             )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.near_full import LEVELS
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "pytest-ckpt/plan/2"
 
-# What a rank of the torch engine needs beside its state: Python, torch and MPI, measured in docs/performance.md.
-_TORCH_RANK_BYTES = 400_000_000
-_STREAM_RANK_BYTES = 100_000_000
 # The process of a host that reads samples while ranks save.
 _SAMPLES_BYTES = 30_000_000
 # A container's header, directory and pickle, and what file systems round up to.
@@ -45,7 +43,7 @@ class PlannedCheckpoint:
     """
 
     layout: Layout
-    engine: str
+    engine: EngineSpec
     demand: Demand
     operations: int
     checkpoint_bytes: int
@@ -61,7 +59,7 @@ class PlannedCheckpoint:
     @property
     def subject(self) -> Subject:
         """What the measurement is of."""
-        return self.layout.subject(self.engine)
+        return self.layout.subject(self.engine.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,18 +163,17 @@ def _plan_checkpoint(
     ranks = shards.ranks()
     tensors = sum(len(f.tensors) for r in ranks for f in r.files)
     one = shards.bytes + shards.files * _FILE_OVERHEAD_BYTES + tensors * _TENSOR_OVERHEAD_BYTES
-    keeps_state = settings.engine == "torch"
+    (engine,) = settings.engines
     # Where ranks load each other's files, each may hold the largest.
-    state = [
-        (shards.largest_rank_bytes if settings.asks_contention else rank.bytes) if keeps_state else 0 for rank in ranks
-    ]
-    beside = _TORCH_RANK_BYTES if keeps_state else _STREAM_RANK_BYTES
+    most = shards.largest_rank_bytes if settings.asks_contention else 0
+    state = [engine.memory.state_bytes(max(rank.bytes, most)) for rank in ranks]
+    beside = engine.memory.process_bytes
     if settings.asks_contention:
         beside += _SAMPLES_BYTES
     memory = [bytes_of_state + beside for bytes_of_state in state]
     return PlannedCheckpoint(
         layout=shards,
-        engine=settings.engine,
+        engine=engine,
         demand=demand(shards, limits),
         operations=settings.operations,
         checkpoint_bytes=one,
@@ -249,6 +246,7 @@ def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str
         "save_limit_seconds": planned.demand.save_limit_seconds,
         "load_limit_seconds": planned.demand.load_limit_seconds,
         "space_bytes": planned.space_bytes,
+        "engine": planned.engine.to_plain(),
         "memory_bytes": {
             "largest_rank": planned.largest_rank_memory_bytes,
             "largest_host": max(planned.host_memory_bytes),

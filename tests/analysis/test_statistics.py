@@ -66,6 +66,7 @@ def test_a_short_series_raises_no_more_of_them(before):
     assert sum(find_change(noisy(rng, before + 8)) is not None for _ in range(SERIES)) / SERIES < 0.01
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spread", [0.02, 0.05])
 def test_who_looks_every_morning_of_a_year_is_hardly_ever_alarmed(spread):
     """Each look is below 0.05 %, and there are 365 of them, in 60 unchanged years; seeded, as above."""
@@ -140,6 +141,7 @@ def test_the_interval_holds_the_ratio_and_is_always_the_same():
     assert not ratio_of_medians(one, one).is_change
 
 
+@pytest.mark.thorough
 def test_the_interval_covers_what_it_promises_about():
     """95 % in theory; a percentile interval of ten values is somewhat short of it or beyond, and is held to 90 %."""
     rng = random.Random(3)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.config import parsers
 from pytest_ckpt.config.options import command_words, resolve
+from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES, with_role
 from pytest_ckpt.facts.settings import HostSlots, Settings
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
@@ -62,7 +63,7 @@ VALUES = {
     "processes": ("16", "processes", 16),
     "hosts": ("n1:4,n2:4", "hosts", (HostSlots(name="n1", slots=4), HostSlots(name="n2", slots=4))),
     "launcher": ("srun --mpi=pmix", "launcher", "srun --mpi=pmix"),
-    "engine": ("torch", "engine", "torch"),
+    "engine": ("stream", "engines", (BUILT_IN[1],)),
     "profile": ("smoke", "profile", "smoke"),
     "scale": ("1/8", "scale", 0.125),
     "operations": ("7", "operations", 7),
@@ -132,7 +133,7 @@ def test_without_a_word_the_settings_are_those_of_an_acceptance_run():
     assert (of.target, of.cluster, of.launcher, of.seed) == (None, None, None, None)
     assert (of.overhead, of.restore_budget, of.checkpoints_per_failure, of.failures) == (0.05, 0.01, 20, "llama3")
     assert (of.models, of.mode, of.processes, of.hosts) == (tuple(MODELS), "auto", 8, ())
-    assert (of.engine, of.profile, of.scale, of.operations) == ("torch", "acceptance", 1.0, 10)
+    assert (of.engines, of.profile, of.scale, of.operations) == ((BUILT_IN[0],), "acceptance", 1.0, 10)
     assert (of.drop_caches, of.deadline_seconds, of.keep, of.report) == ("auto", 300.0, False, "ckpt-report")
     assert {o.source for o in of.origins} == {"default"}
 

@@ -115,7 +115,7 @@ def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
     ("changes", "code", "says"),
     [
         ({"ckpt_cluster": 1_000_000_000}, 1, "FAILED: something that is required was not met"),
-        ({"ckpt_target": "/nonexistent"}, 4, "NOT STARTED: the message above says what to mend"),
+        ({"ckpt_target": "/nonexistent"}, 4, "NOT STARTED: the message above says what to fix"),
         ({"ckpt_model": "llama3-8b,llama3-70b"}, 8, "INCOMPLETE: nothing failed"),
     ],
 )

@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 SMALLEST = (
     "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke",
     "--ckpt-operations=2", "--ckpt-scale=1/10000", "--ckpt-engine=stream", "--ckpt-gates=speed-only",
 )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_run_signs_itself_and_is_kept(front_door, pytester):
     (pytester.path / "target").mkdir()
     for words in (["genpkey", "-algorithm", "ed25519", "-out", "key.pem"],

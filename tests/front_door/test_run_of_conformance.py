@@ -41,7 +41,7 @@ def test_what_only_two_clients_can_show_is_no_part_of_a_run_on_local_storage(loc
 def test_what_was_not_chosen_counts_as_not_run(local_run: Run) -> None:
     assert local_run.code == 8
     assert local_run.outcomes() == dict.fromkeys(local_run.outcomes(), "not run")
-    assert "its suite, performance, was not chosen" in local_run.verdict("SAVE")["because"].lower()
+    assert "performance suite not selected" in local_run.verdict("SAVE")["because"].lower()
     assert local_run.document["measurements"] == []
 
 

@@ -388,7 +388,7 @@ def test_where_nothing_is_measured_a_plugin_s_requirement_is_not_run(door: Front
     assert run.code == 8, run.text
     verdict = run.verdict("ACME-MUTATES")
     assert (verdict["outcome"], verdict["severity"]) == ("not run", "required")
-    assert verdict["because"] == "Its suite, performance, was not chosen (--ckpt-suite)."
+    assert verdict["because"] == "Performance suite not selected (--ckpt-suite)."
     assert run.document["measurements"] == []
 
 

@@ -50,7 +50,7 @@ def edit(folder: Path, change: Callable[[dict], object]) -> None:
 
 
 def checks(folder: Path) -> dict[str, tuple[str, str, tuple[str, ...]]]:
-    return {c.name: (c.outcome, c.says, c.details) for c in verify_folder(folder, None)}
+    return {c.name: (c.outcome, c.description, c.details) for c in verify_folder(folder, None)}
 
 
 # --- judge -----------------------------------------------------------------------------------------------------------

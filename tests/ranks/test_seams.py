@@ -108,7 +108,7 @@ def watched(process):
                     before, event = from_line(line.decode())
                     assert "Traceback" not in before
                     if event:
-                        watch.heard(event)
+                        watch.take(event)
             if hung := watch.hung():
                 return hung
             assert process.poll() is None

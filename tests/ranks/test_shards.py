@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_ckpt.ranks.content.generator import Content
-from pytest_ckpt.ranks.engines.protocol import engine_class
+from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
@@ -34,7 +34,8 @@ def content():
 
 
 def made(engine, shard, **part):
-    return engine_class(engine)(shard, content(), Activity(), replace(OPTIONS, **part))
+    make = engine_maker(f"pytest_ckpt.ranks.engines.{engine}.engine:make")
+    return make(shard=shard, content=content(), group=None, activity=Activity(), options=replace(OPTIONS, **part))
 
 
 def save(engine, folder, of, ranks):

@@ -720,9 +720,9 @@ if asked["most_bytes"]:
 
 import numpy as np
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.ranks.engines.stream.container_layout import Container
 from pytest_ckpt.ranks.content.generator import Content
-from pytest_ckpt.ranks.engines.protocol import Clock, engine_class
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
@@ -739,7 +739,7 @@ clock = Clock(activity=Activity())
 store = open_store(AreaRef(scheme="", location=asked["folder"], run_id="", opener=""))
 ref = CheckpointRef(subject="s", number=1)
 store.prepare("s")
-engine = engine_class("stream")(shard, Content(7), Activity(), options)
+engine = StreamEngine(shard, Content(7), Activity(), options)
 engine.fill(1)
 draft = store.begin(ref, clock)
 engine.save(draft, clock)

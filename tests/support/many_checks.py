@@ -18,6 +18,8 @@ from typing import Any
 
 from pytest_ckpt.conformance import __main__ as command
 from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.failure import BlockedCall
 
 # Those beside which no other of their kind may be under way: they take the target away, or its space.
 ALONE = ("power cut", "small folder")
@@ -51,7 +53,8 @@ def _make(names: list[str], asked: dict[str, Any], at_once: int) -> dict[str, An
             if time.monotonic() - began > asked["seconds"]:
                 os.killpg(late, signal.SIGKILL)
                 del running[late]
-                found[name] = {"blocked": {"kind": "hung", "message": "no end", "phase": "", "stack": _end(log)}}
+                blocked = BlockedCall(call="", path="", host="", message="no end", stack=_end(log))
+                found[name] = {"blocked": to_plain(blocked)}
         time.sleep(0.01)
     return found
 

@@ -249,7 +249,7 @@ def _measurement(
         mode=shards.mode,
         processes=shards.processes,
         hosts=hosts,
-        engine=settings.engine,
+        engine=settings.engines[0].name,
         scale=shards.scale,
         seed=1,
         bytes=shards.bytes,

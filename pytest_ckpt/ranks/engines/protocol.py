@@ -94,16 +94,3 @@ class Engine(Loader, Protocol):
 
         An engine that commits itself returns how on the rank that did; None everywhere else.
         """
-
-
-def engine_class(name: str) -> type[Engine]:
-    """Return the engine of that name; its libraries are imported only now."""
-    if name == "torch":
-        from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415
-
-        return TorchEngine
-    if name == "stream":
-        from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
-
-        return StreamEngine
-    raise ValueError(f"no engine is called {name}")

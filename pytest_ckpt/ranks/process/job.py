@@ -42,9 +42,9 @@ class EngineOptions:
 class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
-    ``strategy`` is ``module:name`` of what makes it. With ``contention`` and ``endurance`` the patterns of
-    `measurement.Patterns` are measured too; the volume is filled where ``near_full_bytes`` says what a checkpoint needs
-    of it.
+    ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. With ``contention`` and
+    ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
+    ``near_full_bytes`` says what a checkpoint needs of it.
     """
 
     subject: Subject
@@ -54,6 +54,7 @@ class Task:
     scale: float
     operations: int
     engine: str
+    make: str
     seed: int
     drop_caches: str
     keep: bool
@@ -71,6 +72,8 @@ class Task:
         """Return the measurement that a plan and the settings of its run ask for."""
         own = {
             "model": planned.layout.model.name,
+            "engine": planned.engine.name,
+            "make": planned.engine.make,
             "seed": seed,
             "contention": settings.asks_contention,
             "endurance": settings.asks_endurance,

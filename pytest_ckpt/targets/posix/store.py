@@ -1,7 +1,9 @@
 """A run's area on a mounted file system, attached.
 
-A subject has a folder, a checkpoint a folder in it, which has another name until rank 0 renames it: that commits. What
-is durable before that: every file, by its fsync, and on every rank the folder; then the subject's folder.
+A subject has a folder, a checkpoint a folder in it, which has another name until rank 0 renames it: that commits. Every
+file is made durable before that, by its fsync, and every rank makes the folder's names durable; after the rename rank 0
+makes the subject's folder durable. Names follow from a checkpoint's number alone: before a number is saved again, what
+was saved under it is deleted.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ in whose name the pattern ``where`` is found.
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import re
@@ -28,12 +29,15 @@ def _hold(plan: dict[str, str]) -> None:
 
 
 def _patch_engine(plan: dict[str, str]) -> None:
-    from pytest_ckpt.ranks.engines import protocol as engines  # noqa: PLC0415 - only in the rank that it is for
+    from pytest_ckpt.ranks.engines import factory  # noqa: PLC0415 - only in the rank that it is for
 
-    find = engines.engine_class
+    find = factory.engine_maker
 
-    def engine_class(name):
-        class Misbehaving(find(name)):
+    @functools.cache
+    def engine_maker(reference):
+        from pytest_ckpt.ranks.engines.torch import engine as of_torch  # noqa: PLC0415 - where ranks import it
+
+        class Misbehaving(of_torch.TorchEngine):
             def _write(self, file, out):
                 if plan["way"] == "hold" and plan["where"] in out.name.as_posix():
                     _hold(plan)
@@ -57,9 +61,10 @@ def _patch_engine(plan: dict[str, str]) -> None:
                     self._write(file, out)
                     out.abort()
 
-        return Misbehaving
+        of_torch.TorchEngine = Misbehaving
+        return find(reference)
 
-    engines.engine_class = engine_class
+    factory.engine_maker = engine_maker
 
 
 def _patch_fsync(plan: dict[str, str]) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.ranks.content.generator import Content
     from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
     from pytest_ckpt.targets.protocol import Committed, Draft, Sink, Source
@@ -257,3 +258,11 @@ def _blocks(count: int) -> int:
 
 def _fault(kind: FaultKind, file: ShardFile, tensor: str, offset: int, count: int, detail: str) -> LocalFault:
     return LocalFault(kind=kind, file=file.name, tensor=tensor, offset=offset, bytes=count, detail=detail)
+
+
+def make(
+    *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+) -> StreamEngine:
+    """Return the engine of a rank's files. The ranks need not speak to each other for it."""
+    del group
+    return StreamEngine(shard, content, activity, options)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.ranks.content.generator import Content
     from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor
     from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Sink
 
@@ -214,3 +215,11 @@ def _dtype(tensor: Tensor) -> torch.dtype:
 
 def _bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
     return tensor.view(torch.uint8).numpy()
+
+
+def make(
+    *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+) -> TorchEngine:
+    """Return the engine of a rank's files. The ranks need not speak to each other for it."""
+    del group
+    return TorchEngine(shard, content, activity, options)

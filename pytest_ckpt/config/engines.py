@@ -1,0 +1,125 @@
+"""Which engines there are: the built-in ones, those of plugins, and those of installed packages.
+
+Read once, when a run or a command begins. An entry point is loaded only when its engine is chosen.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT, EngineSpec, MemoryRule
+from pytest_ckpt.support.errors import UsageError, nearest
+
+GROUP = "pytest_ckpt.engines"
+"""The group of entry points; each names an `EngineSpec` by its own name."""
+
+OPTION = "--ckpt-engine"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_REFERENCE = re.compile(r"[\w.]+:[\w.]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Engines:
+    """The engines that can be chosen, by name; the ``default`` and where it comes from."""
+
+    known: Mapping[str, Callable[[], EngineSpec]]
+    default: str = DEFAULT.name
+    default_source: str = "default"
+
+    def choose(self, name: str) -> EngineSpec:
+        """Return an engine. Raises ValueError for a name that none has, UsageError for one that cannot be read."""
+        if name not in self.known:
+            raise ValueError(f"one of {', '.join(self.known)} is expected{nearest(name, self.known)}")
+        return self.known[name]()
+
+
+def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
+    """Return the built-in engines and ``specs``; nothing of the machine is looked at. Built-in ones go first."""
+    return Engines(known={spec.name: _given(spec) for spec in (*specs, *BUILT_IN)})
+
+
+def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
+    """Return the engines that there are here: built in, of plugins (``hooked``), of installed packages.
+
+    Where the library of the default is not installed, the next that needs none is the default. Raises UsageError where
+    two have one name.
+    """
+    known = {spec.name: _given(spec) for spec in BUILT_IN}
+    owners = dict.fromkeys(known, "pytest-ckpt")
+    for spec in hooked:
+        _refuse_two(owners, spec.name, spec.owner)
+        known[spec.name] = _given(spec)
+    for point in importlib.metadata.entry_points(group=GROUP):
+        _refuse_two(owners, point.name, _owner(point))
+        known[point.name] = _loaded(point)
+    default = next(spec for spec in BUILT_IN if is_installed(spec))
+    source = "default" if default is DEFAULT else f"default without {DEFAULT.package}"
+    return Engines(known=known, default=default.name, default_source=source)
+
+
+def is_installed(spec: EngineSpec) -> bool:
+    """Whether the library that an engine needs is there; it is not imported."""
+    return not spec.package or importlib.util.find_spec(spec.package) is not None
+
+
+def check_installed(spec: EngineSpec) -> None:
+    """Raise UsageError where the library of an engine is not installed."""
+    if not is_installed(spec):
+        wanted = f"pytest-ckpt[{spec.extra}]" if spec.extra else spec.package
+        others = " or ".join(f"{OPTION}={other.name}" for other in BUILT_IN if is_installed(other))
+        raise UsageError(
+            f"{OPTION} {spec.name} needs the package {spec.package}, which is not installed.",
+            f"Run: pip install '{wanted}'. Or use {others}.",
+        )
+
+
+def read_spec(said: object, owner: str) -> EngineSpec:
+    """Return an engine of another package. Raises ValueError with a sentence on what is wrong."""
+    if not isinstance(said, EngineSpec):
+        raise ValueError(f"{said!r} is no pytest_ckpt.vendors.EngineSpec")
+    if not isinstance(said.name, str) or not _NAME.fullmatch(said.name):
+        raise ValueError(f"the name {said.name!r} is not of small letters, digits, dots, hyphens and underscores")
+    if not isinstance(said.make, str) or not _REFERENCE.fullmatch(said.make):
+        raise ValueError(f"make of engine {said.name} is {said.make!r}, and 'module:function' is expected")
+    memory = said.memory
+    if not isinstance(memory, MemoryRule) or memory.process_bytes < 0 or memory.state_share < 0:
+        raise ValueError(f"memory of engine {said.name} is {memory!r}, and a MemoryRule of numbers from 0 is expected")
+    if said.commits not in ("store", "engine"):
+        raise ValueError(f"commits of engine {said.name} is {said.commits!r}, and store or engine is expected")
+    return said._replace(owner=owner, needs=frozenset(said.needs))
+
+
+def _given(spec: EngineSpec) -> Callable[[], EngineSpec]:
+    return lambda: spec
+
+
+def _loaded(point: importlib.metadata.EntryPoint) -> Callable[[], EngineSpec]:
+    def load() -> EngineSpec:
+        try:
+            spec = read_spec(point.load(), _owner(point))
+            if spec.name != point.name:
+                raise ValueError(f"it calls itself {spec.name}")
+        except Exception as error:  # whatever a foreign module does
+            raise UsageError(
+                f"Engine {point.name} of {_owner(point)} ({point.value}) cannot be read: {error}",
+                "Correct the package, or choose another engine.",
+            ) from None
+        return spec
+
+    return load
+
+
+def _owner(point: importlib.metadata.EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
+
+def _refuse_two(owners: dict[str, str], name: str, owner: str) -> None:
+    if name in owners:
+        raise UsageError(
+            f"Two engines are called {name}: one of {owners[name]}, one of {owner}.", "Run without one of the two."
+        )
+    owners[name] = owner

