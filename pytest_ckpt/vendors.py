@@ -13,10 +13,11 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from pytest_ckpt.facts.engines import EngineSpec, MemoryRule
+from pytest_ckpt.facts.environment import PluginFacts
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import AreaRef, Capacity, CheckpointRef, TargetFacts, TargetSpec
@@ -66,21 +67,6 @@ class Section:
     paragraphs: Sequence[str] = ()
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PluginFacts:
-    """A plugin that takes part in a run, the hooks that it implements, and what it told of the environment."""
-
-    name: str
-    version: str
-    hooks: tuple[str, ...]
-    facts: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """Name and version."""
-        return f"{self.name} {self.version}".rstrip()
 
 
 def read_requirement(said: object, plugin: str) -> Requirement:
@@ -167,7 +153,7 @@ def _guarded(said: ExtraRequirement, plugin: str) -> Callable[[Measurement, Clus
             raise
         except BaseException as error:  # also what pytest's own skip and fail raise
             because = f"The judge of plugin {plugin} gave no decision: {in_words(error)}"
-            return Decision(outcome="not run", because=f"{because.rstrip('.')}.")
+            return Decision(outcome="not run", reason="hook failed", because=f"{because.rstrip('.')}.")
 
     return judge
 
@@ -188,4 +174,6 @@ def _checked(said: object, unit: str) -> Decision:
             raise ValueError(f"{name} is {value!r}, and a finite number or None is expected")
     if said.unit not in ("", unit):
         raise ValueError(f"the unit is {said.unit!r}, and that of the requirement is {unit!r}")
-    return dataclasses.replace(said, unit=unit, detail=tuple(_texts(said.detail, "the lines of detail")))
+    return dataclasses.replace(
+        said, reason="plugin", unit=unit, detail=tuple(_texts(said.detail, "the lines of detail"))
+    )

@@ -204,3 +204,10 @@ def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
             left.extend(own(imported(MODULES[path], path, at_import_time=True)))
     allowed = {"plugin/session_hooks", "plugin/stash", "facts/options", "facts/engines"}
     assert {p.with_suffix("").as_posix() for p in seen} <= allowed
+
+
+def test_no_judge_matches_a_text_with_a_regular_expression():
+    """What a judge needs to know comes to it as a typed fact."""
+    judging = {path: tree for path, tree in MODULES.items() if path.parts[0] == "judging"}
+    assert judging
+    assert {str(path) for path, tree in judging.items() if "re" in imported(tree, path)} == set()

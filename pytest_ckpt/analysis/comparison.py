@@ -77,8 +77,13 @@ def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]
             yield f"{place}{name}", value
 
 
+def _layout(subject: str) -> str:
+    """Return a subject without engine and strategy: these are settings, which a comparison names apart."""
+    return subject.partition("/")[0]
+
+
 def _verdicts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
-    one, other = ({(v["id"], v["subject"]): v for v in r.get("requirements") or ()} for r in (before, after))
+    one, other = ({(v["id"], _layout(v["subject"])): v for v in r.get("requirements") or ()} for r in (before, after))
     rows = []
     for key in dict.fromkeys([*one, *other]):
         was, now = one.get(key, {}).get("outcome"), other.get(key, {}).get("outcome")
@@ -89,7 +94,7 @@ def _verdicts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[
 
 
 def _operations(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    one, other = ({m["subject"]: m for m in r.get("measurements") or ()} for r in (before, after))
+    one, other = ({_layout(m["subject"]): m for m in r.get("measurements") or ()} for r in (before, after))
     for subject in dict.fromkeys([*one, *other]):
         for kind in _KINDS:
             was, now = (_times(m.get(subject), kind) for m in (one, other))

@@ -28,7 +28,6 @@ from pytest_ckpt.judging.catalogue import extended, offered, recorded
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import (
     EXIT_INCOMPLETE,
-    NO_TEST,
     chosen_suites,
     judge_run,
     make_document,
@@ -146,7 +145,7 @@ def _judge(
     verdicts = []
     for found in places:
         # A test that did not run then does not run now.
-        if found.because.endswith(NO_TEST) or found.id not in catalogue:
+        if found.reason == "no test" or found.id not in catalogue:
             continue
         requirement = catalogue[found.id]
         if found.outcome == "not run" and requirement.suite not in chosen:
@@ -297,7 +296,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
     if found.outcome == "not run":
         return dataclasses.replace(found, severity=severity_of(requirement, subject, gates))
     # What a report says alone is no fact.
-    return not_run(requirement, subject, NO_FACTS, gates)
+    return not_run(requirement, subject, "no facts", NO_FACTS, gates)
 
 
 def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None]) -> Settings:

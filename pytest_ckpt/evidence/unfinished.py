@@ -80,7 +80,7 @@ def decidable(
     for id_, subjects in known_subjects(plan, settings, gates, catalogue).items():
         for subject in subjects:
             if not catalogue[id_].plugin and (subject in measured or (id_, subject) in observed):
-                yield not_run(catalogue[id_], subject, "", gates)
+                yield not_run(catalogue[id_], subject, "no facts", "", gates)
 
 
 def as_incomplete(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.measurement import (
     DataEffect,
@@ -80,22 +81,6 @@ class Ready:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
     """All ranks have imported the engine."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostFacts:
-    """What a host of ranks is. ``memory_available_bytes`` counts the limit of the memory cgroup."""
-
-    host: str
-    ranks: tuple[int, ...]
-    cpu: str
-    cores: int
-    memory_bytes: int
-    memory_available_bytes: int
-    kernel: str
-    os: str
-    python: str
-    target_is_reached: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

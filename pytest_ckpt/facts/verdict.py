@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,18 +15,82 @@ Outcome = Literal["met", "failed", "not run", "waived"]
 Grade = Literal["certified", "not certified", "incomplete", "rehearsal"]
 
 
+Reason = Literal[
+    "met",
+    "over limit",
+    "uneven",
+    "error",
+    "killed",
+    "hung",
+    "anomaly",
+    "wrong bytes",
+    "missing bytes",
+    "not durable",
+    "cached",
+    "not steady",
+    "run ended",
+    "not measured",
+    "not recorded",
+    "too few",
+    "unproven",
+    "perhaps late",
+    "not possible",
+    "not given",
+    "not planned",
+    "not selected",
+    "no test",
+    "no facts",
+    "hook failed",
+    "check broke",
+    "plugin",
+]
+
+REASONS: Mapping[Reason, str] = {
+    "met": "the requirement is met",
+    "over limit": "the measured value is beyond the limit",
+    "uneven": "one rank or replica was served much more slowly than the others",
+    "error": "a call failed in an operation that the requirement judges",
+    "killed": "a rank was killed in an operation that the requirement judges",
+    "hung": "a call did not return within the deadline",
+    "anomaly": "the target did what a healthy one does not do",
+    "wrong bytes": "loaded bytes differ from the saved ones",
+    "missing bytes": "not all bytes were moved, or could be compared",
+    "not durable": "a file, folder or commit was not made durable",
+    "cached": "a cache held what was to be read from the storage",
+    "not steady": "the saves reached no steady state",
+    "run ended": "the run ended before, for another cause",
+    "not measured": "not all that is judged was measured",
+    "not recorded": "the files of a published result do not show it",
+    "too few": "too few ranks, operations or samples for the figure",
+    "unproven": "nobody could see what the requirement judges",
+    "perhaps late": "the time is not known exactly enough to decide",
+    "not possible": "these ranks or this volume cannot show it",
+    "not given": "the run was not given what it needs",
+    "not planned": "the checkpoint does not fit the processes or the target",
+    "not selected": "its suite was not selected",
+    "no test": "its test did not run",
+    "no facts": "the folder holds no facts about it",
+    "hook failed": "a hook of a plugin failed",
+    "check broke": "the check itself could not be made",
+    "plugin": "a plugin decided it; its sentence says why",
+}
+"""Every reason code, and what it says of a verdict."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """What was decided about one requirement and subject.
 
     ``margin`` is the share of the limit that was left (negative: by how much it was missed), None where a
-    requirement has no scale. ``because`` is one sentence for a person; ``detail`` holds the lines that explain it.
+    requirement has no scale. ``reason`` is a code of `REASONS`; a waived verdict keeps that of what was waived.
+    ``because`` is one sentence for a person; ``detail`` holds the lines that explain it.
     """
 
     id: str
     subject: str
     severity: Severity
     outcome: Outcome
+    reason: Reason
     measured: float | None
     limit: float | None
     unit: str

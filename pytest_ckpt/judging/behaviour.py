@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.wording import describe_blocked
 from pytest_ckpt.support.units import format_count, format_seconds
 
@@ -146,31 +146,41 @@ BEHAVIOURS = (
 def judge_observation(observation: Observation, limit: float | None) -> Decision:
     """A healthy target shows no anomaly, and its figure stays within the limit where there is one."""
     if observation.blocked:
-        because = _sentence(describe_blocked(observation.blocked))
+        because = describe_blocked(observation.blocked)
         stack = tuple(observation.blocked.stack.splitlines())
-        return Decision(outcome="failed", because=because, detail=(*stack, *_reproduce(observation)))
+        detail = (*stack, *_reproduce(observation))
+        return Decision(outcome="failed", reason="hung", because=because, detail=detail)
     if observation.not_run:
         because, _, more = observation.not_run.partition("\n")
         detail = (*more.splitlines(), *_reproduce(observation))
-        return Decision(outcome="not run", because=_sentence(because), detail=detail)
+        return not_decided("check broke", _sentence(because), detail)
     measured, unit = observation.measured, observation.unit
     detail = (*(_line(a) for a in observation.anomalies), *_facts(observation), *_reproduce(observation))
     if observation.anomaly_count:
         first = observation.anomalies[0]
         count = f" ({format_count(observation.anomaly_count)} such findings)" if observation.anomaly_count > 1 else ""
-        because = f"{first.kind}: {first.where}: seen {first.seen}, expected {first.expected}{count}."
-        return Decision(outcome="failed", because=_sentence(because), measured=measured, unit=unit, detail=detail)
+        because = _sentence(f"{first.kind}: {first.where}: seen {first.seen}, expected {first.expected}{count}.")
+        return Decision(
+            outcome="failed", reason="anomaly", because=because, measured=measured, unit=unit, detail=detail
+        )
     tried = f"{format_count(observation.trials)} trial{'' if observation.trials == 1 else 's'}"
     if measured is None:
         if not observation.trials:
-            return Decision(outcome="not run", because="The check ended before its first trial.")
-        return Decision(outcome="met", because=f"No fault in {tried}.", detail=detail)
+            return not_decided("too few", "The check ended before its first trial.")
+        return Decision(outcome="met", reason="met", because=f"No fault in {tried}.", detail=detail)
     if limit is None:
-        return Decision(outcome="met", because=f"No fault in {tried}.", measured=measured, unit=unit, detail=detail)
+        return Decision(
+            outcome="met",
+            reason="met",
+            because=f"No fault in {tried}.",
+            measured=measured,
+            unit=unit,
+            detail=detail,
+        )
     figure = format_seconds if unit == "s" else "{:g}".format
     if measured > limit:
         because = f"Took {figure(measured)}; limit {figure(limit)}, in {tried}."
-        return measured_as("failed", measured, limit, unit, because, detail)
+        return measured_as("over limit", measured, limit, unit, because, detail)
     because = f"Worst: {figure(measured)}; limit {figure(limit)}, in {tried}."
     return measured_as("met", measured, limit, unit, because, detail)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pytest_ckpt.analysis import steadiness
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.targets import Capability
+from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging import (
     endurance,
     interference,
@@ -240,10 +242,22 @@ def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capab
     return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 
-def row(requirement: Requirement) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatalogueRow:
+    """A requirement as the catalogue of a report shows it."""
+
+    id: str
+    title: str
+    severity: Severity
+    text: str
+    source: str
+    suite: str
+    plugin: str
+
+
+def row(requirement: Requirement) -> CatalogueRow:
     """Return a requirement as the catalogue of a report shows it."""
-    names = ("id", "title", "severity", "text", "source", "suite", "plugin")
-    return {name: getattr(requirement, name) for name in names}
+    return CatalogueRow(**{f.name: getattr(requirement, f.name) for f in fields(CatalogueRow)})
 
 
 def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.subject import Pattern, Stage
-from pytest_ckpt.facts.verdict import Outcome
+from pytest_ckpt.facts.verdict import Outcome, Reason
 from pytest_ckpt.judging.wording import describe_failure
 
 # Units of which all or none is demanded, so that no share of a limit can be left.
@@ -20,10 +20,14 @@ _BEFORE: dict[OperationKind, tuple[Stage, ...]] = {"save": ("prepare",), "load":
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """A judge's answer, before it is given its id and severity. ``margin`` is computed from measured and limit."""
+    """A judge's answer, before it is given its id and severity.
+
+    ``margin`` is computed from measured and limit; plugins leave ``reason`` as it is.
+    """
 
     outcome: Outcome
     because: str
+    reason: Reason = "plugin"
     measured: float | None = None
     limit: float | None = None
     unit: str = ""
@@ -38,20 +42,43 @@ class Decision:
 
 
 def measured_as(
-    outcome: Outcome, measured: float, limit: float, unit: str, because: str, detail: Sequence[str]
+    reason: Reason, measured: float, limit: float, unit: str, because: str, detail: Sequence[str]
 ) -> Decision:
-    """Return a decision with a measured value and its limit."""
-    return Decision(outcome=outcome, measured=measured, limit=limit, unit=unit, because=because, detail=tuple(detail))
+    """Return a decision with a measured value and its limit: met, or failed for that reason."""
+    return Decision(
+        outcome="met" if reason == "met" else "failed",
+        reason=reason,
+        measured=measured,
+        limit=limit,
+        unit=unit,
+        because=because,
+        detail=tuple(detail),
+    )
+
+
+def not_decided(reason: Reason, because: str, detail: Sequence[str] = ()) -> Decision:
+    """Return "not run", and why."""
+    return Decision(outcome="not run", reason=reason, because=because, detail=tuple(detail))
+
+
+def failed_by(failure: Failure) -> Decision:
+    """Return the decision that a failure of the storage is."""
+    reason: Reason = "killed" if failure.kind == "killed" else "hung" if failure.kind == "hung" else "error"
+    detail = tuple(failure.stack.splitlines())
+    return Decision(outcome="failed", reason=reason, because=describe_failure(failure), detail=detail)
 
 
 def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
     """Return "not run" with the reason why not all operations of a kind were measured."""
     if measurement.failure:
-        because = f"The run ended before this was measured: {describe_failure(measurement.failure)}"
-    else:
-        done = len(measurement.of_kind(kind))
-        because = f"Only {done} of {measurement.operations_planned} {kind}s were measured."
-    return Decision(outcome="not run", because=because)
+        return ended_before(measurement.failure)
+    done = len(measurement.of_kind(kind))
+    return not_decided("not measured", f"Only {done} of {measurement.operations_planned} {kind}s were measured.")
+
+
+def ended_before(failure: Failure) -> Decision:
+    """Return "not run": a failure elsewhere ended the run."""
+    return not_decided("run ended", f"The run ended before this was measured: {describe_failure(failure)}")
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:

@@ -13,13 +13,13 @@ from pytest_ckpt.analysis.steadiness import (
     steady_round,
     unsteadiness,
 )
-from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.support.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement
-    from pytest_ckpt.facts.verdict import Outcome
+    from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 MOST_LOSS = 0.10
@@ -33,7 +33,7 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     if found is None:
         return without_pattern(measurement, ("endurance",))
     if not found.requested_seconds:
-        return Decision(outcome="not run", because="No duration given (--ckpt-duration).")
+        return not_decided("not given", "No duration given (--ckpt-duration).")
     quarter = found.seconds / 4
     pairs = list(zip(found.start_seconds, found.save_seconds, strict=True))
     first = [s for at, s in pairs if at < quarter]
@@ -43,7 +43,7 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: floa
             f"In {format_seconds(found.seconds)} only {len(pairs)} saves ended, {len(first)} in the first quarter and "
             f"{len(last)} in the last; {_LEAST_SAVES_OF_A_QUARTER} are needed in each."
         )
-        return Decision(outcome="not run", because=because)
+        return not_decided("too few", because)
     ratio = statistics.fmean(first) / statistics.fmean(last)
     loss = max(0.0, 1 - ratio)
     because = (
@@ -56,8 +56,8 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: floa
         f"{format_seconds(statistics.fmean(last))}",
         f"slowest save {format_seconds(max(found.save_seconds))}",
     )
-    outcome: Outcome = "failed" if loss > most else "met"
-    return measured_as(outcome, loss, most, "fraction", because, detail)
+    reason: Reason = "over limit" if loss > most else "met"
+    return measured_as(reason, loss, most, "fraction", because, detail)
 
 
 def judge_steady(measurement: Measurement, _limits: ClusterLimits) -> Decision:
@@ -68,7 +68,7 @@ def judge_steady(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     rounds = found.save_seconds[:MOST_ROUNDS]
     if len(rounds) < WINDOW_ROUNDS:
         because = f"Only {len(rounds)} saves ended; a window has {WINDOW_ROUNDS}."
-        return Decision(outcome="not run", because=because)
+        return not_decided("too few", because)
     windows = [rounds[n : n + WINDOW_ROUNDS] for n in range(len(rounds) - WINDOW_ROUNDS + 1)]
     detail = tuple(
         f"rounds {n} to {n + WINDOW_ROUNDS - 1}: range {format_percent(spread)}, slope {format_percent(change)} of the "
@@ -82,9 +82,10 @@ def judge_steady(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return measured_as("met", float(reached), float(MOST_ROUNDS), "rounds", because, detail)
     if len(rounds) < MOST_ROUNDS:
         because = f"Not steady after {len(rounds)} of {MOST_ROUNDS} rounds ({bounds})."
-        return Decision(outcome="not run", because=because, detail=detail)
+        return not_decided("too few", because, detail)
     because = f"No {WINDOW_ROUNDS} consecutive saves of {len(rounds)} were steady ({bounds})."
-    return Decision(outcome="failed", because=because, limit=float(MOST_ROUNDS), unit="rounds", detail=detail)
+    limit = float(MOST_ROUNDS)
+    return Decision(outcome="failed", reason="not steady", because=because, limit=limit, unit="rounds", detail=detail)
 
 
 def judge_near_full(measurement: Measurement, _limits: ClusterLimits) -> Decision:
@@ -98,7 +99,7 @@ def judge_near_full(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     for level in filled:
         losses[level.requested] = max(0.0, 1 - base / statistics.median(level.save_seconds))
     if set(losses) != set(MOST_NEAR_FULL_LOSS):
-        return Decision(outcome="not run", because="Not every level was measured.")
+        return not_decided("not measured", "Not every level was measured.")
     detail = tuple(
         f"{format_percent(level.used)} in use, {format_bytes(level.ballast_bytes)} of it written for this: "
         + ", ".join(format_seconds(s) for s in level.save_seconds)
@@ -107,12 +108,12 @@ def judge_near_full(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     short = next((level for level in filled if level.used < level.requested - 0.01), None)
     if short:
         because = f"The ballast filled the volume to {format_percent(short.used)}; {short.requested:.0%} was requested."
-        return Decision(outcome="not run", because=because, detail=detail)
+        return not_decided("not possible", because, detail)
     worst = max(losses, key=lambda level: losses[level] / MOST_NEAR_FULL_LOSS[level])
     numbers = ", ".join(
         f"at {level:.0%} {format_percent(1 - loss)} (at least {format_percent(1 - MOST_NEAR_FULL_LOSS[level])})"
         for level, loss in losses.items()
     )
     because = f"Save rate compared with the volume as it was: {numbers}."
-    outcome: Outcome = "failed" if losses[worst] > MOST_NEAR_FULL_LOSS[worst] else "met"
-    return measured_as(outcome, losses[worst], MOST_NEAR_FULL_LOSS[worst], "fraction", because, detail)
+    reason: Reason = "over limit" if losses[worst] > MOST_NEAR_FULL_LOSS[worst] else "met"
+    return measured_as(reason, losses[worst], MOST_NEAR_FULL_LOSS[worst], "fraction", because, detail)

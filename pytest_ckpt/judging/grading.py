@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.checks import CHECKS
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.environment import PluginFacts
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import ACCEPTANCE, SUITES
-from pytest_ckpt.facts.verdict import Grade, Verdict
+from pytest_ckpt.facts.verdict import Grade, Reason, Verdict
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
 from pytest_ckpt.judging.engines import engine_sentences, memory_sentences
@@ -50,6 +51,37 @@ class Judgement:
     exit_code: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterSize:
+    """The largest cluster, in accelerators, whose limits a subject met; None where nothing was measured."""
+
+    subject: str
+    save: int | None
+    load: int | None
+    overall: int | None
+    projected: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A way to choose the interval between checkpoints, and the effective training time ratio that it gives."""
+
+    name: str
+    interval_seconds: float
+    effective_training_time_ratio: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingRow:
+    """What the measured times of a subject, at full size, mean for training."""
+
+    subject: str
+    save_seconds: float
+    load_seconds: float
+    projected: bool
+    intervals: tuple[Interval, ...]
+
+
 def judge_run(
     plan: Plan,
     settings: Settings,
@@ -70,20 +102,18 @@ def judge_run(
     chosen = chosen_suites(settings, gates, catalogue)
     complete = []
     for requirement in asked_requirements(settings, gates, catalogue):
-        unchosen = (
-            ""
-            if requirement.suite in chosen
-            else f"{requirement.suite.capitalize()} suite not selected (--ckpt-suite)."
-        )
-        for subject, reason in _subjects(requirement, plan, settings, gates):
+        for subject, reason, because in _subjects(requirement, plan, settings, gates):
             verdict = known.get((requirement.id, subject))
-            complete.append(verdict or not_run(requirement, subject, unchosen or reason or NO_TEST, gates))
+            if verdict is None and requirement.suite not in chosen:
+                unselected = f"{requirement.suite.capitalize()} suite not selected (--ckpt-suite)."
+                verdict = not_run(requirement, subject, "not selected", unselected, gates)
+            complete.append(verdict or not_run(requirement, subject, reason, because, gates))
     complete = waive(complete, waivers, day)
     order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
     # Subject by subject; what is asked of the target as a whole stands last.
     complete.sort(key=lambda v: order.get(v.subject, len(order)))
     failed = [v for v in complete if v.outcome == "failed" and v.severity == "required"]
-    missing = [v for v in complete if v.outcome == "not run" and (v.severity == "required" or v.because == NO_TEST)]
+    missing = [v for v in complete if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]
     waived = [v for v in complete if v.outcome == "waived" and v.severity == "required"]
     rehearsals = _rehearsal_reasons(plan, settings, gates) + _reread_reasons(settings, measurements)
     rehearsals += _basis_reasons(measurements)
@@ -171,12 +201,17 @@ def _gates_something(requirement: Requirement, settings: Settings, gates: Gates)
     return any(gates.kind(c.requirement, c.subject, requirement.severity) != "advisory" for c in checks)
 
 
-def _subjects(requirement: Requirement, plan: Plan, settings: Settings, gates: Gates) -> list[tuple[str, str]]:
-    """Return (subject, why it cannot run) of everything that a requirement is judged on."""
+def _subjects(requirement: Requirement, plan: Plan, settings: Settings, gates: Gates) -> list[tuple[str, Reason, str]]:
+    """Return (subject, reason, sentence) of everything that a requirement is judged on: why it has no verdict yet."""
     if requirement.suite != "conformance":
-        return [(str(c.subject), c.not_run or "") for c in plan.checkpoints]
-    checks = asked_checks(requirement, settings, gates)
-    return [(c.subject, "" if is_given(c, settings) else missing_need(c)) for c in checks]
+        return [
+            (str(c.subject), "not planned", c.not_run) if c.not_run else (str(c.subject), "no test", NO_TEST)
+            for c in plan.checkpoints
+        ]
+    return [
+        (c.subject, "no test", NO_TEST) if is_given(c, settings) else (c.subject, "not given", missing_need(c))
+        for c in asked_checks(requirement, settings, gates)
+    ]
 
 
 def known_subjects(
@@ -184,7 +219,7 @@ def known_subjects(
 ) -> dict[str, list[str]]:
     """Return every requirement of a run with what it is judged on."""
     asked = asked_requirements(settings, gates, catalogue)
-    return {r.id: [subject for subject, _ in _subjects(r, plan, settings, gates)] for r in asked}
+    return {r.id: [subject for subject, _, _ in _subjects(r, plan, settings, gates)] for r in asked}
 
 
 def possible_grade(
@@ -285,7 +320,7 @@ def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgem
     )
 
 
-def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
     """Return the largest cluster that each measurement would serve; projected where it was not at full size."""
     rows = []
     for m in measurements:
@@ -294,18 +329,18 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
         by_load = largest_cluster_for_load(load, plan.limits) if load else None
         overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
         rows.append(
-            {
-                "subject": str(m.subject),
-                "save": by_save,
-                "load": by_load,
-                "overall": overall,
-                "projected": m.bytes != m.full_bytes,
-            }
+            ClusterSize(
+                subject=str(m.subject),
+                save=by_save,
+                load=by_load,
+                overall=overall,
+                projected=m.bytes != m.full_bytes,
+            )
         )
     return rows
 
 
-def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[TrainingRow]:
     """Return what the measured times mean for training: the intervals of the rule, of Young and of Daly.
 
     Each comes with the effective training time ratio that it gives (restart of the job itself counted as zero).
@@ -322,22 +357,22 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[dict[
             "Daly": daly_interval_seconds(save, mttf),
         }
         rows.append(
-            {
-                "subject": str(m.subject),
-                "save_seconds": save,
-                "load_seconds": load,
-                "projected": m.bytes != m.full_bytes,
-                "intervals": [
-                    {
-                        "name": name,
-                        "interval_seconds": seconds,
-                        "effective_training_time_ratio": effective_training_time_ratio(
+            TrainingRow(
+                subject=str(m.subject),
+                save_seconds=save,
+                load_seconds=load,
+                projected=m.bytes != m.full_bytes,
+                intervals=tuple(
+                    Interval(
+                        name=name,
+                        interval_seconds=seconds,
+                        effective_training_time_ratio=effective_training_time_ratio(
                             save_seconds=save, load_seconds=load, interval_seconds=seconds, mttf_seconds=mttf
                         ),
-                    }
+                    )
                     for name, seconds in intervals.items()
-                ],
-            }
+                ),
+            )
         )
     return rows
 
@@ -352,14 +387,12 @@ def disclosures(settings: Settings, gates: Gates) -> list[str]:
     ] + [f"relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
 
 
-def plugin_sentences(environment: Mapping[str, Any]) -> list[str]:
+def plugin_sentences(plugins: Iterable[PluginFacts]) -> list[str]:
     """Name every plugin that took part, its version and its hooks."""
-    sentences = []
-    for plugin in environment.get("plugins") or ():
-        hooks = ", ".join(hook.removeprefix("pytest_ckpt_") for hook in plugin["hooks"])
-        label = f"{plugin['name']} {plugin['version']}".rstrip()
-        sentences.append(f"plugin {label} takes part with {hooks}")
-    return sentences
+    return [
+        f"plugin {p.label} takes part with {', '.join(hook.removeprefix('pytest_ckpt_') for hook in p.hooks)}"
+        for p in plugins
+    ]
 
 
 def make_document(
@@ -382,6 +415,7 @@ def make_document(
     """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it."""
     plain_plan = plan.to_plain()
     sizes = cluster_sizes(plan, measurements)
+    plugins = [from_plain(PluginFacts, plugin) for plugin in environment.get("plugins") or ()]
     document = {
         "schema": SCHEMA,
         "run": run,
@@ -403,7 +437,7 @@ def make_document(
         "settings": settings.origins,
         "disclosures": [
             *disclosures(settings, gates),
-            *plugin_sentences(environment),
+            *plugin_sentences(plugins),
             *engine_sentences(settings),
             *memory_sentences(plan, measurements),
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.support.units import format_bytes, format_seconds
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ckpt.facts.measurement import Measurement
-    from pytest_ckpt.facts.verdict import Outcome
+    from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 MOST_NEIGHBOUR = 1.25
@@ -36,14 +36,14 @@ def judge_neighbour(measurement: Measurement, _limits: ClusterLimits, *, most: f
     )
     if not found.bursts:
         because = "The second job completed no burst, so nothing was beside the saves."
-        return Decision(outcome="not run", because=because, detail=detail)
+        return not_decided("too few", because, detail)
     alone, beside = statistics.median(found.alone_seconds), statistics.median(found.contended_seconds)
     because = (
         f"Median save during a second job's bursts: {format_seconds(beside)}; alone: {format_seconds(alone)} "
         f"({beside / alone:.2f} x; limit {most:g} x)."
     )
-    outcome: Outcome = "failed" if beside / alone > most else "met"
-    return measured_as(outcome, beside / alone, most, "beside / alone", because, detail)
+    reason: Reason = "over limit" if beside / alone > most else "met"
+    return measured_as(reason, beside / alone, most, "beside / alone", because, detail)
 
 
 def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float = MOST_READ_DELAY) -> Decision:
@@ -63,22 +63,22 @@ def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float 
     least = min(*found.alone_reads, *found.contended_reads)
     if least < _LEAST_READS:
         because = f"One turn read only {least} samples; a 99th percentile needs {_LEAST_READS}."
-        return Decision(outcome="not run", because=because, detail=detail)
+        return not_decided("too few", because, detail)
     slowest = max(found.save_seconds)
     if slowest > limit:
         because = (
             f"Slowest save during sample reads: {format_seconds(slowest)}, "
             f"{slowest / limit:.2f} x the limit of {format_seconds(limit)} ({MOST_MIXED_SAVE:g} x the save limit)."
         )
-        return measured_as("failed", slowest, limit, "s", because, detail)
+        return measured_as("over limit", slowest, limit, "s", because, detail)
     alone, beside = statistics.median(found.alone_p99_seconds), statistics.median(found.contended_p99_seconds)
     because = (
         f"99th percentile of a sample read during saves: {format_seconds(beside)}; alone: {format_seconds(alone)} "
         f"({beside / alone:.2f} x; limit {most:g} x). Slowest save during the reads: {format_seconds(slowest)}; "
         f"limit {format_seconds(limit)}."
     )
-    outcome: Outcome = "failed" if beside / alone > most else "met"
-    return measured_as(outcome, beside / alone, most, "during saves / alone", because, detail)
+    reason: Reason = "over limit" if beside / alone > most else "met"
+    return measured_as(reason, beside / alone, most, "during saves / alone", because, detail)
 
 
 def _times(seconds: Sequence[float]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, measured_as, undecided
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
 from pytest_ckpt.judging.wording import describe_fault
 from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate
 
@@ -24,6 +24,7 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
         first = integrity.faults[0]
         return Decision(
             outcome="failed",
+            reason="wrong bytes",
             measured=float(integrity.fault_count),
             limit=0.0,
             unit="faults",
@@ -39,6 +40,7 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     if integrity.bytes_checked != integrity.bytes_expected:
         return Decision(
             outcome="failed",
+            reason="missing bytes",
             measured=float(integrity.bytes_checked),
             limit=float(integrity.bytes_expected),
             unit="bytes",
@@ -47,6 +49,7 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
         )
     return Decision(
         outcome="met",
+        reason="met",
         measured=0.0,
         limit=0.0,
         unit="faults",
@@ -61,7 +64,7 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return _cold_as_declared(measurement)
     loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
     if cache is not None and not cache.gauge:
-        return Decision(outcome="not run", because=f"Cannot prove uncached reads: {cache.detail}.")
+        return not_decided("unproven", f"Cannot prove uncached reads: {cache.detail}.")
     if not loads:
         return undecided(measurement, "load")
     warmest = max(loads, key=_resident)
@@ -79,13 +82,13 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
             f"{format_percent(fraction)} of what load {warmest.index} was about to read was cached on the client"
             f"{method}, so its time is not the storage's."
         )
-        return measured_as("failed", fraction, MOST_RESIDENT, "fraction", because, detail)
+        return measured_as("cached", fraction, MOST_RESIDENT, "fraction", because, detail)
     every = measurement.of_kind("load")
     if len(every) < measurement.operations_planned:
         return undecided(measurement, "load")
     if len(loads) < len(every):
         unknown = ", ".join(str(o.index) for o in every if o not in loads)
-        return Decision(outcome="not run", because=f"The cached share before load {unknown} was not measured.")
+        return not_decided("unproven", f"The cached share before load {unknown} was not measured.")
     cached = f"At most {format_percent(fraction)}" if fraction else "None"
     because = f"{cached} of the data to be read was cached{method}."
     return measured_as("met", fraction, MOST_RESIDENT, "fraction", because, detail)
@@ -108,7 +111,7 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
         because = "Nobody saw that files became durable" + (
             ": only the library that wrote them says so." if durability.observed != "unseen" else "."
         )
-        return Decision(outcome="not run", because=because)
+        return not_decided("unproven", because)
     # Without folders a name is as durable as what it names.
     has_folders = "rename" in durability.commit_methods or durability.directories > 0
     counts = (
@@ -123,9 +126,10 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
         because = f"Of {format_count(of)} {name} only {format_count(done)} were made durable: " + (
             "a power cut may take acknowledged checkpoints."
         )
-        return measured_as("failed", float(done), float(of), name, because, detail)
+        return measured_as("not durable", float(done), float(of), name, because, detail)
     return Decision(
         outcome="met",
+        reason="met",
         measured=float(durability.files_synced),
         limit=float(durability.files),
         unit="files",

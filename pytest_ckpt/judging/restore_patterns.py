@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, is_decided_in, measured_as
+from pytest_ckpt.judging.decision import (
+    Decision,
+    ended_before,
+    failed_by,
+    is_decided_in,
+    measured_as,
+    not_decided,
+)
 from pytest_ckpt.judging.proof import MOST_RESIDENT
 from pytest_ckpt.judging.variability import skew_of
-from pytest_ckpt.judging.wording import describe_failure, describe_fault
+from pytest_ckpt.judging.wording import describe_fault
 from pytest_ckpt.support.units import format_count, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -42,7 +49,7 @@ def judge_storm(measurement: Measurement, limits: ClusterLimits, *, most: float 
         f"Load {worst.index}: rank {worst.slowest_rank} took {ratio:.2f} x the median rank's time per byte "
         f"(at most {MOST_STORM_SKEW:g}): the storage serves the replicas unevenly."
     )
-    return measured_as("failed", ratio, MOST_STORM_SKEW, "slowest / median", because, decision.detail)
+    return measured_as("uneven", ratio, MOST_STORM_SKEW, "slowest / median", because, decision.detail)
 
 
 def judge_shifted(measurement: Measurement, limits: ClusterLimits) -> Decision:
@@ -71,15 +78,14 @@ def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decis
     """Decide where a pattern was not measured: it failed itself, cannot be with these ranks, or was not reached."""
     failure = measurement.failure
     if failure and any(is_decided_in(failure, name) for name in names):
-        return Decision(outcome="failed", because=describe_failure(failure), detail=tuple(failure.stack.splitlines()))
+        return failed_by(failure)
     reasons = measurement.patterns.not_run if measurement.patterns else {}
     for name in names:
         if name in reasons:
-            return Decision(outcome="not run", because=reasons[name])
+            return not_decided("not possible", reasons[name])
     if failure:
-        because = f"The run ended before this was measured: {describe_failure(failure)}"
-        return Decision(outcome="not run", because=because)
-    return Decision(outcome="not run", because="It was not measured.")
+        return ended_before(failure)
+    return not_decided("not measured", "It was not measured.")
 
 
 def _no_time(found: LoadPattern) -> Decision | None:
@@ -92,6 +98,7 @@ def _no_time(found: LoadPattern) -> Decision | None:
         )
         return Decision(
             outcome="failed",
+            reason="wrong bytes",
             measured=float(integrity.fault_count),
             limit=0.0,
             unit="faults",
@@ -105,6 +112,7 @@ def _no_time(found: LoadPattern) -> Decision | None:
         )
         return Decision(
             outcome="failed",
+            reason="missing bytes",
             measured=float(integrity.bytes_checked),
             limit=float(integrity.bytes_expected),
             unit="bytes",
@@ -114,14 +122,14 @@ def _no_time(found: LoadPattern) -> Decision | None:
     for operation in found.operations:
         if operation.resident_bytes is None or not operation.mapped_bytes:
             because = "That these loads were cold cannot be proven here, so their times say nothing of the storage."
-            return Decision(outcome="not run", because=because, detail=(found.reads,))
+            return not_decided("unproven", because, (found.reads,))
         resident = operation.resident_bytes / operation.mapped_bytes
         if resident > MOST_RESIDENT:
             because = (
                 f"{format_percent(resident)} of what load {operation.index} was about to read was cached "
                 f"(limit {format_percent(MOST_RESIDENT)}), so its time is not the storage's."
             )
-            return Decision(outcome="not run", because=because, detail=(found.reads,))
+            return not_decided("cached", because, (found.reads,))
     return None
 
 
@@ -143,7 +151,7 @@ def _within(measurement: Measurement, patterns: dict[str, LoadPattern], limits: 
             f"Slowest {where}: {format_seconds(slowest.seconds)}; limit {format_seconds(limit)}, {times} "
             f"({slowest.seconds / limit:.2f} x the limit); rank {slowest.slowest_rank} was last."
         )
-        return measured_as("failed", slowest.seconds, limit, "s", because, (*detail, *origin))
+        return measured_as("over limit", slowest.seconds, limit, "s", because, (*detail, *origin))
     because = f"Slowest {where}: {format_seconds(slowest.seconds)}; limit {format_seconds(limit)}, {times}."
     return measured_as("met", slowest.seconds, limit, "s", because, (*detail, *origin))
 

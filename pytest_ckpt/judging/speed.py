@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, is_decided_by, measured_as, undecided
-from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.judging.decision import Decision, failed_by, is_decided_by, measured_as, undecided
 from pytest_ckpt.support.units import format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float
     operations = measurement.of_kind(kind)
     failure = measurement.failure
     if failure and is_decided_by(failure, kind):
-        return Decision(outcome="failed", because=describe_failure(failure), detail=tuple(failure.stack.splitlines()))
+        return failed_by(failure)
     planned = measurement.operations_planned
     if len(operations) < planned:
         return undecided(measurement, kind)
@@ -60,7 +59,7 @@ def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float
             f"{kind.capitalize()} {short[0].index} brought {format_count(short[0].bytes)} of "
             f"{format_count(measurement.bytes)} bytes: its time is not that of a whole {kind}."
         )
-        return Decision(outcome="failed", because=because, limit=limit, unit="s", detail=detail)
+        return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     over = [o for o in operations if _seconds(o) > limit]
     if over:
         because = (
@@ -68,7 +67,7 @@ def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float
             f"{slowest.index}, {format_seconds(worst)} ({worst / limit:.2f} x the limit), "
             f"{_where(slowest)}."
         )
-        return measured_as("failed", worst, limit, "s", because, detail)
+        return measured_as("over limit", worst, limit, "s", because, detail)
     because = f"Slowest of {planned} {kind}s: {format_seconds(worst)}; limit {format_seconds(limit)}."
     return measured_as("met", worst, limit, "s", because, detail)
 

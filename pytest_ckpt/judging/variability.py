@@ -6,7 +6,7 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, measured_as, undecided
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.units import format_percent, format_seconds
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
-    from pytest_ckpt.facts.verdict import Outcome
+    from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 MOST_SKEW = 1.5
@@ -36,7 +36,7 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: f
     if not measurement.operations:
         return undecided(measurement, "save")
     if measurement.processes < 3:
-        return Decision(outcome="not run", because=f"Too few ranks to find a straggler: {measurement.processes}.")
+        return not_decided("too few", f"Too few ranks to find a straggler: {measurement.processes}.")
     worst = max(measurement.operations, key=lambda o: skew_of(o, measurement.rank_bytes)[0])
     skew, tail = skew_of(worst, measurement.rank_bytes)
     host = next((r.host for r in measurement.ranks if r.rank == worst.slowest_rank), "")
@@ -56,7 +56,7 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: f
     )
     # The value shown is the one that is nearest to its limit, or farthest beyond it.
     unit, measured, limit = max(ratios, key=lambda r: r[1] / r[2])
-    return measured_as("failed" if failed else "met", measured, limit, unit, because, detail)
+    return measured_as("over limit" if failed else "met", measured, limit, unit, because, detail)
 
 
 def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
@@ -77,7 +77,7 @@ def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     if len(known) < len(_KINDS):
         if measurement.failure:
             return undecided(measurement, "load")
-        return Decision(outcome="not run", because="Variation needs at least two operations of a kind.")
+        return not_decided("too few", "Variation needs at least two operations of a kind.")
     worst = max(known, key=known.__getitem__)
     value = known[worst]
     because = (
@@ -88,8 +88,8 @@ def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     warm = _much_faster(measurement.of_kind("load"))
     if warm:
         because = f"{warm} {because}"
-    failed = value > most or bool(warm)
-    return measured_as("failed" if failed else "met", value, most, "fraction", because, detail)
+    reason: Reason = "cached" if warm else "over limit" if value > most else "met"
+    return measured_as(reason, value, most, "fraction", because, detail)
 
 
 def judge_retention(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_RETENTION) -> Decision:
@@ -104,8 +104,8 @@ def judge_retention(measurement: Measurement, _limits: ClusterLimits, *, most: f
         f"{format_seconds(found.save_seconds)} ({ratio:.2f} x; limit {most} x)."
     )
     detail = (f"deletions between saves, each alone: {deletes}", f"the newest {found.kept} checkpoints were kept")
-    outcome: Outcome = "failed" if ratio > most else "met"
-    return measured_as(outcome, ratio, most, "with / without deletion", because, detail)
+    reason: Reason = "over limit" if ratio > most else "met"
+    return measured_as(reason, ratio, most, "with / without deletion", because, detail)
 
 
 def judge_data(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_DATA_EFFECT) -> Decision:
@@ -131,8 +131,8 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits, *, most: float 
         because = (
             f"{found.fault_count} faults in what was loaded for this comparison, so its times are not valid. {because}"
         )
-    outcome: Outcome = "failed" if ratios[worst] > most or found.fault_count else "met"
-    return measured_as(outcome, ratios[worst], most, "unique / constant", because, detail)
+    reason: Reason = "wrong bytes" if found.fault_count else "over limit" if ratios[worst] > most else "met"
+    return measured_as(reason, ratios[worst], most, "unique / constant", because, detail)
 
 
 def _much_faster(loads: Sequence[Operation]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.facts.verdict import Severity, Verdict
+from pytest_ckpt.facts.verdict import Reason, Severity, Verdict
 from pytest_ckpt.judging.behaviour import judge_observation
-from pytest_ckpt.judging.decision import Decision
+from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
@@ -29,7 +29,7 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
     failure = measurement.failure
     if failure and failure.kind == "hook" and decision.outcome == "met":
         # Nobody knows what the hook did or left undone; what failed all the same has failed.
-        decision = Decision(outcome="not run", because=f"It was met, but {describe_failure(failure)}")
+        decision = not_decided("hook failed", f"It was met, but {describe_failure(failure)}")
     return _verdict(requirement, subject, decision, gates)
 
 
@@ -41,9 +41,9 @@ def decide_observed(requirement: Requirement, observation: Observation, gates: G
     return _verdict(requirement, subject, decision, gates)
 
 
-def not_run(requirement: Requirement, subject: str, because: str, gates: Gates) -> Verdict:
+def not_run(requirement: Requirement, subject: str, reason: Reason, because: str, gates: Gates) -> Verdict:
     """Return the verdict of a requirement that could not be judged."""
-    return _verdict(requirement, subject, Decision(outcome="not run", because=because), gates)
+    return _verdict(requirement, subject, not_decided(reason, because), gates)
 
 
 def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: Gates) -> Verdict:
@@ -52,6 +52,7 @@ def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: 
         subject=subject,
         severity=severity_of(requirement, subject, gates),
         outcome=decision.outcome,
+        reason=decision.reason,
         measured=decision.measured,
         limit=decision.limit,
         unit=decision.unit,

@@ -30,7 +30,7 @@ def describe_failure(failure: Failure) -> str:
 
 def describe_blocked(call: BlockedCall) -> str:
     """Return one sentence: which call did not return, on which host and path, and for how long."""
-    return f"{call.call} of {call.path} on {call.host} did not return: {call.message}."
+    return f"The call {call.call} of {call.path} on {call.host} did not return within the deadline: {call.message}."
 
 
 def describe_fault(fault: Fault) -> str:

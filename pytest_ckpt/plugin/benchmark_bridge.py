@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_ckpt.plugin.carried import Timed
+
 
 def quieten_benchmark(config: pytest.Config) -> None:
     """Leave out pytest-benchmark's own table unless one of its options was given: the summary says the same."""
@@ -21,17 +23,17 @@ def quieten_benchmark(config: pytest.Config) -> None:
         plugged.quiet = True
 
 
-def add_benchmark(config: pytest.Config, carried: dict[str, Any]) -> None:
+def add_benchmark(config: pytest.Config, timed: Timed | None) -> None:
     """Add the seconds of one test's operations; does nothing where pytest-benchmark is absent or switched off."""
     benchmarks = config.pluginmanager.get_plugin("pytest-benchmark")
     plugged = getattr(config, "_benchmarksession", None)
-    if not carried.get("seconds") or plugged is None or benchmarks is None:
+    if timed is None or not timed.seconds or plugged is None or benchmarks is None:
         return
     from pytest_benchmark.stats import Metadata  # noqa: PLC0415 - only where it is in use
 
     metadata: Any = Metadata  # it has no types
 
-    subject, kind = carried["subject"], carried["kind"]
+    subject, kind = timed.subject, timed.kind
     # Results are compared by their full name; a node id would change with the folder pytest is started in.
     name = f"{kind}[{subject}]"
     fixture = SimpleNamespace(
@@ -40,7 +42,7 @@ def add_benchmark(config: pytest.Config, carried: dict[str, Any]) -> None:
         group=kind,
         param=subject,
         params={"subject": subject},
-        extra_info={"bytes": carried["bytes"], "unit": "s"},
+        extra_info={"bytes": timed.bytes, "unit": "s"},
         cprofile_stats=None,
         has_error=False,
     )
@@ -53,6 +55,6 @@ def add_benchmark(config: pytest.Config, carried: dict[str, Any]) -> None:
         "warmup": False,
     }
     stats = metadata(fixture, iterations=1, options=options)
-    for seconds in carried["seconds"]:
+    for seconds in timed.seconds:
         stats.update(seconds)
     plugged.benchmarks.append(stats)

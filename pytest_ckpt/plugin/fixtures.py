@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_ckpt.config.options import command_words
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.behaviour import missing_need
@@ -20,9 +20,9 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
+from pytest_ckpt.plugin.carried import Carried, Timed, hang
 from pytest_ckpt.plugin.stash import PLUGINS, RUN
 from pytest_ckpt.plugin.terminal_observer import TerminalObserver
-from pytest_ckpt.plugin.verdict_collector import CARRIED
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.run.crash import keep_traceback
 from pytest_ckpt.targets.posix.run_folder import folder_of
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.run.context import RunContext
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-_CARRIED = pytest.StashKey[dict[str, Any]]()
+_CARRIED = pytest.StashKey[Carried]()
 
 # The requirements whose seconds pytest-benchmark follows.
-_TIMED = {"SAVE": "save", "LOAD": "load"}
+_TIMED: dict[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +91,7 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
             _decide_and_tell(subject)
         except Exception as error:
             sentence = keep_traceback(error, run.folder, run.redactor)
-            request.node.stash[_CARRIED] = {"crash": sentence}
+            request.node.stash[_CARRIED] = Carried(crash=sentence)
             pytest.fail(sentence, pytrace=False)
 
     def _decide_and_tell(subject: str) -> None:
@@ -99,14 +99,14 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
             pytest.fail(f"'{subject}' is no subject of {requirement.id}; it has {', '.join(known)}", pytrace=False)
         if requirement.suite == "conformance":
             verdict = _judge_behaviour(requirement, subject, run, request.getfixturevalue("checks"))
-            carried: dict[str, Any] = {}
+            timed = None
             raw = f"observations/{requirement.id}.{subject}.json"
         else:
-            verdict, carried = _judge(requirement, subject, run, request.getfixturevalue("bench"))
+            verdict, timed = _judge(requirement, subject, run, request.getfixturevalue("bench"))
             raw = f"measurements/{Subject.from_text(subject).slug}.json"
         verdict = run.waived(verdict)
-        request.node.stash[_CARRIED] = {"verdict": json.dumps(to_plain(verdict)), **carried}
-        names = ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
+        request.node.stash[_CARRIED] = Carried(verdict=verdict, timed=timed)
+        names = ("subject", "severity", "outcome", "reason", "measured", "limit", "unit", "margin")
         properties = [("requirement", verdict.id), *((name, getattr(verdict, name)) for name in names)]
         request.node.user_properties.extend((name, value) for name, value in properties if value is not None)
         if verdict.outcome in ("not run", "waived"):
@@ -124,28 +124,28 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
 def carry(item: pytest.Item, report: pytest.TestReport) -> None:
     """Hang what a test decided on its report."""
     if report.when == "call" and _CARRIED in item.stash:
-        setattr(report, CARRIED, item.stash[_CARRIED])
+        hang(item.stash[_CARRIED], report)
 
 
 def _judge(
     requirement: Requirement, subject: str, run: RunContext, bench: Measurements
-) -> tuple[Verdict, dict[str, Any]]:
+) -> tuple[Verdict, Timed | None]:
     planned = run.plan.of(Subject.from_text(subject))
     if planned.not_run:
-        return not_run(requirement, subject, f"{planned.not_run}.", run.gates), {}
+        return not_run(requirement, subject, "not planned", f"{planned.not_run}.", run.gates), None
     measurement = bench.measurement(planned.subject)
     verdict = decide(requirement, measurement, run.plan.limits, run.gates)
     kind = _TIMED.get(requirement.id)
     if kind is None:
-        return verdict, {}
-    seconds = [float(o.seconds) for o in measurement.operations if o.kind == kind]
-    return verdict, {"subject": subject, "kind": kind, "seconds": seconds, "bytes": int(measurement.bytes)}
+        return verdict, None
+    seconds = tuple(o.seconds for o in measurement.of_kind(kind))
+    return verdict, Timed(subject=subject, kind=kind, seconds=seconds, bytes=measurement.bytes)
 
 
 def _judge_behaviour(requirement: Requirement, subject: str, run: RunContext, checks: Observations) -> Verdict:
     (check,) = (c for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject))
     if not is_given(check, run.settings):
-        return not_run(requirement, subject, missing_need(check), run.gates)
+        return not_run(requirement, subject, "not given", missing_need(check), run.gates)
     return decide_observed(requirement, checks.observation(check), run.gates)
 
 

@@ -78,7 +78,7 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
         _choose_tests(config, plugins.suites(run.settings))
     except UsageError as error:
         config.stash[REFUSED].append(str(error))
-    if differs := plugins.differs(run.environment.get("plugins") or (), run.extras, extras):
+    if differs := plugins.differs(run.environment.plugins, run.extras, extras):
         config.stash[REFUSED].append(differs)
     return unpack(packed, extras)
 

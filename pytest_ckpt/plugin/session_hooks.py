@@ -187,7 +187,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
     """Show a failed advisory requirement as what it is: neither passed nor failed."""
-    carried = getattr(report, "pytest_ckpt", None)
-    if carried and report.when == "call" and report.passed and '"outcome": "failed"' in carried["verdict"]:
+    if not hasattr(report, "pytest_ckpt") or not report.passed:
+        return None
+    from pytest_ckpt.plugin.carried import carried_by  # noqa: PLC0415 - only where a run is judged
+
+    carried = carried_by(report)
+    if carried and carried.verdict and carried.verdict.outcome == "failed":
         return "advisory", "a", ("ADVISORY", {"yellow": True})
     return None

@@ -23,7 +23,7 @@ from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetSpec
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow, row
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.plugin import hookspecs
@@ -93,20 +93,21 @@ class Plugins(LaunchHooks):
                     )
         return cls(config, _told_apart(found.values()))
 
-    def records(self) -> list[dict[str, Any]]:
-        """Return name, version and hooks of every plugin, in plain types."""
+    def records(self) -> list[PluginFacts]:
+        """Return name, version and hooks of every plugin."""
         return [
-            to_plain(PluginFacts(name=p.name, version=p.version, hooks=tuple(h for h in HOOKS if h in p.implements)))
+            PluginFacts(name=p.name, version=p.version, hooks=tuple(h for h in HOOKS if h in p.implements))
             for p in self._found
         ]
 
-    def facts(self, settings: Settings) -> list[dict[str, Any]]:
+    def facts(self, settings: Settings) -> list[PluginFacts]:
         """Return the records with what every plugin tells of the environment. Raises UsageError."""
-        records = {record["name"]: record for record in self.records()}
+        records = {record.name: record for record in self.records()}
         for plugin, said in self._ask("pytest_ckpt_environment_facts", settings=settings):
             with _checks(plugin, "pytest_ckpt_environment_facts"):
                 facts = read_facts(said)
-            records[plugin.name]["facts"] = {n: HIDDEN if is_telling(n) else value for n, value in facts.items()}
+            hidden = {n: HIDDEN if is_telling(n) else value for n, value in facts.items()}
+            records[plugin.name] = dataclasses.replace(records[plugin.name], facts=hidden)
         return list(records.values())
 
     def settings(self, settings: Settings) -> dict[str, tuple[str, str]]:
@@ -224,9 +225,7 @@ class Plugins(LaunchHooks):
                 found.append({"plugin": plugin.name, **failed, "head": [], "rows": []})
         return found
 
-    def differs(
-        self, told: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], extras: Sequence[Requirement]
-    ) -> str:
+    def differs(self, told: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]) -> str:
         """Say in what the plugins here, with ``extras``, are not those of a controller; empty where they are alike."""
         if odd := sorted(_everywhere(told) ^ _everywhere(self.records())):
             names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
@@ -281,9 +280,9 @@ def _identify(config: pytest.Config, plugin: object, registered: str) -> _Plugin
     return _Plugin(name=plugin_name(config, plugin, registered), version=version, implements={})
 
 
-def _everywhere(records: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, tuple[str, ...]]]:
+def _everywhere(records: Iterable[PluginFacts]) -> set[tuple[str, str, tuple[str, ...]]]:
     """Return (name, version, hooks) of the plugins that every process of a run must have."""
-    found = ((p["name"], p["version"], tuple(h for h in p["hooks"] if h in _EVERYWHERE)) for p in records)
+    found = ((p.name, p.version, tuple(h for h in p.hooks if h in _EVERYWHERE)) for p in records)
     return {plugin for plugin in found if plugin[2]}
 
 

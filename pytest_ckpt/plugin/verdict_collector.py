@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, quieten_benchmark
+from pytest_ckpt.plugin.carried import carried_by
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.report.text import summary_lines
 from pytest_ckpt.run.close import ClosedRun, close_run
@@ -18,10 +16,8 @@ from pytest_ckpt.run.crash import EXIT_CRASHED, keep_traceback
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from pytest_ckpt.facts.verdict import Verdict
     from pytest_ckpt.run.open import OpenRun
-
-# The attribute with which a test's report carries what was decided; plain types only, so that it survives xdist.
-CARRIED = "pytest_ckpt"
 
 
 class VerdictCollector:
@@ -42,14 +38,12 @@ class VerdictCollector:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a verdict out of a test's report, and its seconds into pytest-benchmark."""
-        carried = getattr(report, CARRIED, None)
-        if carried is None or report.when != "call":
-            return
-        if sentence := carried.get("crash"):
-            self._crashes.append(sentence)
-            return
-        self._verdicts.append(from_plain(Verdict, json.loads(carried["verdict"])))
-        add_benchmark(self._config, carried)
+        carried = carried_by(report)
+        if carried and carried.crash:
+            self._crashes.append(carried.crash)
+        elif carried and carried.verdict:
+            self._verdicts.append(carried.verdict)
+            add_benchmark(self._config, carried.timed)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

@@ -159,7 +159,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
             verdicts.append(judge_result(result, requirement, plan.limits, gates))
         else:
             checks = asked_checks(requirement, settings, gates)
-            verdicts += [not_run(requirement, check.subject, NOT_TESTED, gates) for check in checks]
+            verdicts += [not_run(requirement, check.subject, "not recorded", NOT_TESTED, gates) for check in checks]
     judgement = judge_run(plan, settings, gates, verdicts, [measurement])
     if judgement.grade == "certified":
         # Gates that ask for no proof cannot make one.

@@ -40,7 +40,7 @@ def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits
         "COLD": _cold(result),
         "DURABLE-CALLS": _durable(result),
     }.get(requirement.id, NOT_TESTED)
-    verdict = not_run(requirement, str(result.measurement.subject), because, gates)
+    verdict = not_run(requirement, str(result.measurement.subject), "not recorded", because, gates)
     return replace(verdict, detail="\n".join(_readings_text(result))) if requirement.id == "COLD" else verdict
 
 
@@ -50,13 +50,15 @@ def _time(
     measurement, figures = result.measurement, result.figures[kind]
     if not figures.operations and not figures.planned:
         because = f"The result holds no {kind}: those are another run's."
-        return not_run(requirement, str(measurement.subject), because, gates)
+        return not_run(requirement, str(measurement.subject), "not recorded", because, gates)
     if figures.operations == figures.planned:
         measurement = replace(measurement, operations_planned=figures.operations)
     verdict = decide(requirement, measurement, limits, gates)
     bounded = [o for o in measurement.of_kind(kind) if o.at_least_seconds is not None]
     if verdict.limit is not None and (between := _only_perhaps_late(measurement, kind, verdict.limit)):
-        verdict = replace(verdict, outcome="not run", measured=None, margin=None, because=between)
+        verdict = replace(
+            verdict, outcome="not run", reason="perhaps late", measured=None, margin=None, because=between
+        )
     elif verdict.outcome == "failed":
         # The count holds those that are late at most.
         perhaps = [_perhaps(o) for o in bounded if (o.at_least_seconds or 0.0) <= (verdict.limit or 0.0) < o.seconds]
@@ -103,12 +105,12 @@ def _straggler(result: Result, requirement: Requirement, limits: ClusterLimits, 
         because = (
             "With checkpoint.rank_sync every rank waits for the slowest before it stops its clock: none has its own."
         )
-        return not_run(requirement, str(measurement.subject), because, gates)
+        return not_run(requirement, str(measurement.subject), "not recorded", because, gates)
     complete = tuple(o for o in measurement.operations if o.basis == ALL_RANKS)
     if not complete:
         held = max(run.rank_count for run in result.runs)
         because = f"Only {format_count(held)} of {format_count(measurement.processes)} ranks recorded their times."
-        return not_run(requirement, str(measurement.subject), because, gates)
+        return not_run(requirement, str(measurement.subject), "not recorded", because, gates)
     verdict = decide(requirement, replace(measurement, operations=complete), limits, gates)
     left_out = len(measurement.operations) - len(complete)
     if not left_out:

@@ -37,7 +37,7 @@ def diff_lines(document: Mapping[str, Any]) -> list[str]:
     if same:
         lines += ["", f"the same in both: {', '.join(same)}"]
     if rows := document["operations"]:
-        form = "{:<22.22} {:<5}{:>12}{:>12}{:>22}  {}"
+        form = "{:<22} {:<5}{:>12}{:>12}{:>22}  {}"
         lines += ["", form.format("operations", "", "before", "after", "ratio", "")]
         lines += [form.format(*_cells(row)).rstrip() for row in rows]
         lines += ["", *textwrap.wrap(_METHOD, 100)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.grading import chosen_suites, plugin_sentences, possible_grade
@@ -12,6 +12,7 @@ from pytest_ckpt.support.units import format_bytes, format_count, format_percent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from pytest_ckpt.facts.environment import Environment
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.judging.gates import Gates
@@ -23,13 +24,13 @@ def header_lines(
     settings: Settings,
     gates: Gates,
     target: TargetFacts,
-    environment: Mapping[str, Any],
+    environment: Environment,
     notices: Sequence[str],
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
 ) -> list[str]:
     """Return the lines for pytest's header."""
     limits = plan.limits
-    hosts = environment["hosts"]
+    hosts = environment.hosts
     needed = f"{format_bytes(plan.space_bytes)} needed" if settings.measures else "no checkpoint is written"
     lines = [
         f"ckpt target: {target.location} ({', '.join((*_described(target), needed))})",
@@ -50,14 +51,14 @@ def header_lines(
                 f"{format_rate(asks.load_bytes_per_second)} to load"
             )
         )
-    names = ", ".join(f"{h['host']} ({len(h['ranks'])} ranks, {h['cores']} cores)" for h in hosts) or "none"
+    names = ", ".join(f"{h.host} ({len(h.ranks)} ranks, {h.cores} cores)" for h in hosts) or "none"
     (engine,) = settings.engines
     if settings.where("--ckpt-engine").startswith(" (in default"):
         lines.append(f"ckpt engine: {engine.name}, since torch is not installed: pip install 'pytest-ckpt[torch]'")
-    lines.append(f"ckpt ranks: engine {engine.name}; hosts: {names}; launcher: {environment['launcher']}")
+    lines.append(f"ckpt ranks: engine {engine.name}; hosts: {names}; launcher: {environment.launcher}")
     lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
     lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
-    lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment)]
+    lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]
     lines.append(f"ckpt grade possible: {possible_grade(plan, settings, gates, catalogue)}")
     return lines + [f"ckpt note: {notice}" for notice in notices]
 

@@ -79,6 +79,7 @@ def render(document: dict[str, Any]) -> str:
         document=document,
         subjects=subjects,
         counts=view.counts(verdicts),
+        rehearsal=view.rehearsal_result(document),
         required=view.counts([v for v in verdicts if v["severity"] == "required"]),
         foot=Markup(_as_css_text(_foot(document))),
         limits=_limits(cluster),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_PROPERTIES = ("subject", "severity", "outcome", "measured", "limit", "unit", "margin")
+_PROPERTIES = ("subject", "severity", "outcome", "reason", "measured", "limit", "unit", "margin")
 
 
 def write_junit(document: dict[str, Any], path: Path) -> None:

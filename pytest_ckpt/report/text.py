@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.judging.grading import EXIT_INCOMPLETE
 from pytest_ckpt.report import view
 from pytest_ckpt.report.quantity import NONE, margin_text, quantity
 from pytest_ckpt.report.svg import printable
@@ -20,6 +19,11 @@ WIDTH = 100
 """Columns that a summary fills at most. Only a path that is longer is left whole, so that it can be copied."""
 
 _CERTIFICATE = "certificate.html"
+_REHEARSALS: dict[view.RehearsalResult, str] = {
+    "passed": ": passed",
+    "failed": ": did not pass",
+    "incomplete": ": not everything required was run",
+}
 _GRADES: dict[str, dict[str, bool]] = {
     "certified": {"green": True, "bold": True},
     "not certified": {"red": True, "bold": True},
@@ -163,12 +167,8 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
     cluster = f" for a cluster of {accelerators:,} accelerators" if accelerators else ""
     markup, addition = _GRADES[grade], ""
     if grade == "rehearsal":
-        required = view.counts([v for v in verdicts if v["severity"] == "required"])
-        if required.get("failed"):
-            markup, addition = _GRADES["not certified"], ": did not pass"
-        else:
-            is_whole = set(required) == {"met"} and document.get("exit_code") != EXIT_INCOMPLETE
-            addition = ": passed" if is_whole else ": not everything required was run"
+        result = view.rehearsal_result(document)
+        markup, addition = _GRADES["not certified" if result == "failed" else grade], _REHEARSALS[result]
     lines: list[Line] = [(f"{grade.upper()}{cluster}{addition}", markup)]
     # A reason that ends in a verdict's own sentence stands above already.
     told = tuple(v["because"] for v in verdicts if v["outcome"] != "met" and v["because"])

@@ -27,7 +27,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 78.0, 1040.0, 34.0, 190.0,
 
 def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
     """Return the trend as lines of text, with sparklines of block characters or of ASCII."""
-    form = "{:<22.22} {:<5}{:>5}{:>12}{:>12}{:>12}{:>8}  {}"
+    form = "{:<22} {:<5}{:>5}{:>12}{:>12}{:>12}{:>8}  {}"
     lines = [f"{document['runs']} runs", ""]
     lines.append(form.format("checkpoint", "", "runs", "newest", "slowest", "limit", "late", "median of each run"))
     for series in document["series"]:

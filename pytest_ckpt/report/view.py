@@ -5,9 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from pytest_ckpt.judging.grading import EXIT_INCOMPLETE
 
 Document = Mapping[str, Any]
+RehearsalResult = Literal["passed", "failed", "incomplete"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +151,15 @@ def behaviour(document: Document) -> list[Document]:
     """Return the verdicts on how the target behaves."""
     ids = behaviour_ids(document)
     return [v for v in document.get("requirements") or [] if v["id"] in ids]
+
+
+def rehearsal_result(document: Document) -> RehearsalResult:
+    """Return how a rehearsal ended; it certifies nothing in any case."""
+    required = counts([v for v in document.get("requirements") or [] if v["severity"] == "required"])
+    if required.get("failed"):
+        return "failed"
+    is_whole = set(required) == {"met"} and document.get("exit_code") != EXIT_INCOMPLETE
+    return "passed" if is_whole else "incomplete"
 
 
 def counts(verdicts: Sequence[Document]) -> dict[str, int]:

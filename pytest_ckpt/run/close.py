@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt import __version__
 from pytest_ckpt.conformance.posix.check_folder import CHECKS_FOLDER
 from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.judging.grading import judge_run, make_document
@@ -93,7 +94,7 @@ def close_run(
         exit_code=code,
         measurements=measurements,
         observations=observations,
-        environment=context.environment,
+        environment=to_plain(context.environment),
         stages=_stages(run, measurements, observations, total=total, clean_up=time.monotonic() - began),
         left_behind=left_behind,
         system=context.system,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, extended, offered, row
+from pytest_ckpt.facts.environment import Environment
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow, extended, offered, row
 from pytest_ckpt.judging.grading import asked_checks, asked_requirements
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, waive
@@ -36,7 +37,7 @@ class RunContext(LaunchContext):
     command: tuple[str, ...]
     gates: Gates
     waivers: tuple[Waiver, ...]
-    environment: dict[str, Any]
+    environment: Environment
     system: dict[str, Any] | None = None
     catalogue: Mapping[str, Requirement] = dataclasses.field(default_factory=lambda: REQUIREMENTS)
 
@@ -46,7 +47,7 @@ class RunContext(LaunchContext):
         return Redactor.of(os.environ, [*(o.value for o in self.settings.origins), *self.command])
 
     @property
-    def extras(self) -> list[dict[str, Any]]:
+    def extras(self) -> list[CatalogueRow]:
         """The requirements of plugins, as the report's catalogue shows them."""
         return [row(r) for r in self.catalogue.values() if r.plugin]
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
+from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.system_description import read_system
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.environment import Environment, PluginFacts
 from pytest_ckpt.facts.targets import TARGETS, AreaRef, TargetSpec
 from pytest_ckpt.judging.catalogue import extended
 from pytest_ckpt.judging.requirement import Requirement
@@ -58,7 +58,7 @@ def open_run(
     settings: Settings,
     command: Sequence[str],
     extras: Sequence[Requirement] = (),
-    plugins: Sequence[dict[str, Any]] = (),
+    plugins: Sequence[PluginFacts] = (),
     targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> OpenRun:
     """Check everything, then make the run folder and the run's area on the target. Raises UsageError and Crash.
@@ -82,7 +82,7 @@ def _open(
     settings: Settings,
     command: Sequence[str],
     extras: Sequence[Requirement],
-    plugins: Sequence[dict[str, Any]],
+    plugins: Sequence[PluginFacts],
     targets: Mapping[str, TargetSpec],
     folder: Path,
 ) -> OpenRun:
@@ -163,7 +163,7 @@ def _context(
     area: AreaRef | None = None,
     small: AreaRef | None = None,
     second: SecondClient | None = None,
-    plugins: Sequence[dict[str, Any]] = (),
+    plugins: Sequence[PluginFacts] = (),
     system: dict[str, Any] | None = None,
 ) -> RunContext:
     return RunContext(
@@ -182,14 +182,14 @@ def _context(
         command=tuple(command),
         gates=checked.gates,
         waivers=checked.waivers,
-        environment={
-            "hosts": [to_plain(host) for host in checked.hosts],
-            "target": to_plain(checked.facts),
-            "versions": versions(),
-            "launcher": checked.launcher.version,
-            **({"second_client": second.description} if second else {}),
-            **({"plugins": list(plugins)} if plugins else {}),
-        },
+        environment=Environment(
+            hosts=checked.hosts,
+            target=checked.facts,
+            versions=versions(),
+            launcher=checked.launcher.version,
+            second_client=second.description if second else "",
+            plugins=tuple(plugins),
+        ),
         system=system,
         catalogue=checked.catalogue,
     )

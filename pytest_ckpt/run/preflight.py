@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.engines import DEFAULT
-from pytest_ckpt.facts.events import Event, HostFacts, HostsSeen
+from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.facts.targets import TARGETS, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered

@@ -79,7 +79,9 @@ def test_a_test_that_did_not_run_then_does_not_run_now(run_folder, tmp_path):
     for verdict in report["requirements"]:
         if verdict["id"] == "COLD":
             verdict.update(
-                outcome="not run", because="Its test did not run: it was deselected, or the session ended before it."
+                outcome="not run",
+                reason="no test",
+                because="Its test did not run: it was deselected, or the session ended before it.",
             )
     (tmp_path / "report.json").write_text(json.dumps(report))
     (tmp_path / "measurements").symlink_to(run_folder / "measurements")

@@ -21,11 +21,6 @@ from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.ranks.process.job import Job
 
-st.register_type_strategy(Subject, st.builds(
-    Subject, model=st.from_regex(r"[a-z][a-z0-9]*(-[a-z0-9]+b)?", fullmatch=True),
-    mode=st.sampled_from(["full", "subset", "open"]), processes=st.none() | st.integers(1, 10**6),
-    engine=st.from_regex(r"[a-z][a-z0-9_]*", fullmatch=True), strategy=st.sampled_from(["sync", "async", "tiered"]),
-))  # fmt: skip
 KINDS = [Measurement, Operation, Verdict, Failure, CacheFacts, Integrity, Durability,
          RankFacts, Job, Launcher, OperationRef, BlockedCall]  # fmt: skip
 

@@ -31,9 +31,13 @@ def run_of(*, kind="ext4", **said):
     return plan_run(settings, mounted(kind)), settings, SPEED
 
 
+REASON = {"met": "met", "failed": "over limit", "not run": "not measured", "waived": "over limit"}
+
+
 def verdict(requirement, outcome, subject=SUBJECT):
     return Verdict(id=requirement, subject=subject, severity=REQUIREMENTS[requirement].severity, outcome=outcome,
-                   measured=None, limit=None, unit="", margin=None, because=f"It is {outcome}.", detail="")  # fmt: skip
+                   reason=REASON[outcome], measured=None, limit=None, unit="", margin=None,
+                   because=f"It is {outcome}.", detail="")  # fmt: skip
 
 
 def book(subject=SUBJECT, *, without=(), **outcomes):

@@ -58,7 +58,7 @@ def test_every_requirement_has_a_text_for_the_buyer_and_a_source():
 
 
 def test_what_is_not_judged_has_no_numbers():
-    verdict = not_run(REQUIREMENTS["SAVE"], str(SUBJECT), "it was deselected.", GATES)
+    verdict = not_run(REQUIREMENTS["SAVE"], str(SUBJECT), "no test", "it was deselected.", GATES)
     assert (verdict.outcome, verdict.measured, verdict.limit, verdict.margin) == ("not run", None, None, None)
 
 
@@ -83,10 +83,7 @@ class TestTime:
         verdict = judged(requirement, measurement(**{kind: (0.1, 0.1, 1.5 * limit)}))
         assert verdict.outcome == "failed"
         assert verdict.measured == 1.5 * limit
-        assert f"1 of 3 {kind}" in verdict.because
-        assert f"{kind[:-1]} 3" in verdict.because
-        assert "1.50 x the limit" in verdict.because
-        assert "most of it in fsync on rank 0" in verdict.because
+        assert verdict.reason == "over limit"
         assert verdict.margin == pytest.approx(-0.5)
 
     def test_the_detail_says_where_the_limit_comes_from(self, requirement, kind, limit):
@@ -105,7 +102,7 @@ class TestTime:
 
     def test_too_few_operations_leave_it_undecided(self, requirement, kind, limit):
         verdict = judged(requirement, measurement(**{kind: (1.0, 1.0)}))
-        assert (verdict.outcome, verdict.because) == ("not run", f"Only 2 of 3 {kind} were measured.")
+        assert (verdict.outcome, verdict.reason) == ("not run", "not measured")
 
     def test_a_slow_one_that_was_short_of_bytes_is_not_called_fast(self, requirement, kind, limit):
         good = measurement()
@@ -113,7 +110,7 @@ class TestTime:
                  for o in good.operations]  # fmt: skip
         verdict = judged(requirement, dataclasses.replace(good, operations=tuple(short)))
         assert verdict.outcome == "failed"
-        assert f"{kind[:-1].capitalize()} 2 brought 999,999,999 of 1,000,000,000 bytes" in verdict.because
+        assert verdict.reason == "missing bytes"
 
     @pytest.mark.parametrize("how", ["error", "killed", "hung"])
     def test_a_failure_in_it_fails_it_and_says_who_where_and_what(self, requirement, kind, limit, how):
@@ -140,7 +137,7 @@ def test_a_failure_in_the_saves_fails_save_and_leaves_the_others_undecided(how):
     assert outcomes.pop("SAVE") == "failed"
     assert outcomes.pop("STRAGGLER") == "met", "the one save that was made can be judged for it"
     assert outcomes == dict.fromkeys(["LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS", "REPEAT"], "not run")
-    assert "No space left" in judged("LOAD", of).because
+    assert judged("LOAD", of).reason == "run ended"
 
 
 def test_a_failure_in_the_loads_leaves_save_as_it_was_measured():
@@ -165,7 +162,7 @@ def test_a_launch_that_did_not_start_decides_nothing():
     failure = Failure(kind="launch", message="2 of 8 ranks had not started after 60 s", rank=3)
     of = measurement(saves=(), loads=(), failure=failure, **BEFORE_ALL)
     assert {outcome(r, of) for r in ALL} == {"not run"}
-    assert "Rank 3 did not start" in judged("SAVE", of).because
+    assert judged("SAVE", of).reason == "run ended"
 
 
 # --- INTEGRITY -------------------------------------------------------------------------------------------------------
@@ -192,7 +189,7 @@ def test_one_byte_that_was_not_compared_fails_integrity():
     integrity = Integrity(bytes_expected=3 * FULL, bytes_checked=3 * FULL - 1, fault_count=0, faults=())
     verdict = judged("INTEGRITY", measurement(integrity=integrity))
     assert verdict.outcome == "failed"
-    assert "Only 2,999,999,999 of 3,000,000,000 bytes" in verdict.because
+    assert verdict.reason == "missing bytes"
 
 
 def test_loads_that_were_not_made_leave_integrity_undecided():
@@ -213,9 +210,7 @@ def test_a_byte_more_is_not():
     last = dataclasses.replace(of.operations[-1], resident_bytes=FULL // 100 + 1)
     verdict = judged("COLD", dataclasses.replace(of, operations=(*of.operations[:-1], last)))
     assert verdict.outcome == "failed"
-    assert "load 3" in verdict.because
-    assert "drop_caches" in verdict.because
-    assert "cachestat" in verdict.because
+    assert verdict.reason == "cached"
 
 
 def test_one_load_of_which_nothing_is_known_keeps_coldness_undecided():
@@ -293,7 +288,7 @@ def test_a_tail_of_exactly_the_limit_is_met_and_beyond_it_fails():
     assert (verdict.outcome, verdict.measured, verdict.unit) == ("met", 1.3, "p99 / p50")
     verdict = judged("STRAGGLER", with_ranks([1.0] * 197 + [1.31] * 3))
     assert (verdict.outcome, verdict.severity) == ("failed", "advisory")
-    assert "save 1, rank 197" in verdict.because
+    assert verdict.reason == "over limit"
 
 
 def test_fewer_than_a_hundred_ranks_have_no_99th_percentile():

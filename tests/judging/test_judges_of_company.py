@@ -10,27 +10,15 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.measurement import MixedLoad, NoisyNeighbour, Patterns
+from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.verdicts import severity_of
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
+from tests.support.made_patterns import with_neighbour, with_reads
 
 pytestmark = pytest.mark.covers(requirements=("NEIGHBOUR", "MIXED"))
 
 SAVE_LIMIT = LIMITS.save_limit_seconds
-NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "alone_seconds": (1.0, 1.0, 1.0),
-             "contended_seconds": (1.0, 1.1, 1.2), "bursts": 6, "neighbour_bytes": FULL}  # fmt: skip
-MIXED = {"reads": "4 readers", "alone_p99_seconds": (0.004, 0.004, 0.005),
-         "contended_p99_seconds": (0.006, 0.007, 0.008),
-         "alone_reads": (100, 300, 300), "contended_reads": (100, 250, 250), "save_seconds": (1.0, 2.0)}  # fmt: skip
-
-
-def with_neighbour(**changes):
-    return measurement(patterns=Patterns(neighbour=NoisyNeighbour(**NEIGHBOUR | changes)))
-
-
-def with_reads(size=FULL, **changes):
-    return measurement(size=size, patterns=Patterns(mixed=MixedLoad(**MIXED | changes)))
 
 
 @pytest.mark.parametrize(("requirement", "name", "of"), [
@@ -55,7 +43,7 @@ class TestBoth:
 
     def test_what_these_ranks_cannot_be_is_not_run_with_its_reason(self, requirement, name, of):
         verdict = judged(requirement, measurement(patterns=Patterns(not_run={name: "Two are needed."})))
-        assert (verdict.outcome, verdict.because) == ("not run", "Two are needed.")
+        assert (verdict.outcome, verdict.reason) == ("not run", "not possible")
 
     def test_an_error_of_the_storage_in_it_fails_it_and_no_save(self, requirement, name, of):
         failed = measurement(failure=failed_in(at("save", 2, scenario=name)))
@@ -105,4 +93,4 @@ def test_a_save_beside_reads_may_take_a_quarter_longer_than_the_limit(size):
 def test_of_few_reads_there_is_no_99th_percentile(which):
     verdict = judged("MIXED", with_reads(**{which: (300, 99, 300)}))
     assert verdict.outcome == "not run"
-    assert "only 99 samples" in verdict.because
+    assert verdict.reason == "too few"

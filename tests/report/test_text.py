@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+
 import pytest
 
 from pytest_ckpt.report.text import WIDTH, failure_text, summary_lines

@@ -575,6 +575,7 @@ def _verdicts(
             "subject": subject,
             "severity": severity,
             "outcome": outcome,
+            "reason": {"met": "met", "failed": "over limit"}.get(outcome, "run ended"),
             "measured": measured,
             "limit": limit,
             "unit": unit,

@@ -53,7 +53,7 @@ def pytest_ckpt_before_measure(subjects: Sequence[str]) -> None:
 
 def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -> None:
     """ACME keeps its own log of all that was ever measured."""
-    entry = {"subject": measurement.subject, "load_seconds": [o.seconds for o in measurement.of_kind("load")]}
+    entry = {"subject": str(measurement.subject), "load_seconds": [o.seconds for o in measurement.of_kind("load")]}
     with (config.invocation_params.dir / "acme.jsonl").open("a") as log:
         log.write(json.dumps(entry) + "\n")
 

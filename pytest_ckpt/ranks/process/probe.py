@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.events import HostFacts, HostsSeen
+from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.process.activity import write_event
 from pytest_ckpt.support.references import load

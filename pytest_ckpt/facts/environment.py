@@ -1,0 +1,53 @@
+"""What a run was made with: hosts, target, versions, launcher, plugins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pytest_ckpt.facts.targets import TargetFacts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostFacts:
+    """What a host of ranks is. ``memory_available_bytes`` counts the limit of the memory cgroup."""
+
+    host: str
+    ranks: tuple[int, ...]
+    cpu: str
+    cores: int
+    memory_bytes: int
+    memory_available_bytes: int
+    kernel: str
+    os: str
+    python: str
+    target_is_reached: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PluginFacts:
+    """A plugin that takes part in a run, the hooks that it implements, and what it told of the environment."""
+
+    name: str
+    version: str
+    hooks: tuple[str, ...]
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Name and version."""
+        return f"{self.name} {self.version}".rstrip()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """What a run was made with. ``second_client`` describes it, and is empty where there is none.
+
+    ``versions`` go by the name of a package.
+    """
+
+    hosts: tuple[HostFacts, ...]
+    target: TargetFacts
+    versions: dict[str, str]
+    launcher: str
+    second_client: str = ""
+    plugins: tuple[PluginFacts, ...] = ()

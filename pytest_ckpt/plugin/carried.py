@@ -1,0 +1,50 @@
+"""What the report of a test carries to the controller, over xdist too: its verdict, and the seconds it judged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.measurement import OperationKind
+from pytest_ckpt.facts.verdict import Verdict
+
+if TYPE_CHECKING:
+    import pytest
+
+# The attribute of a report; it holds text, which survives xdist.
+_ATTRIBUTE = "pytest_ckpt"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timed:
+    """Seconds of each save, or load, of a subject, and the bytes of one."""
+
+    subject: str
+    kind: OperationKind
+    seconds: tuple[float, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Carried:
+    """What one test decided; ``timed`` is None where no times were judged.
+
+    ``crash`` is the sentence of an error of our own; there is no verdict then.
+    """
+
+    verdict: Verdict | None = None
+    timed: Timed | None = None
+    crash: str = ""
+
+
+def hang(carried: Carried, report: pytest.TestReport) -> None:
+    """Hang what a test decided on its report."""
+    setattr(report, _ATTRIBUTE, json.dumps(to_plain(carried)))
+
+
+def carried_by(report: pytest.TestReport) -> Carried | None:
+    """Return what a test decided, None for a report of another test or phase."""
+    text = getattr(report, _ATTRIBUTE, None)
+    return from_plain(Carried, json.loads(text)) if text and report.when == "call" else None

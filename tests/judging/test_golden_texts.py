@@ -1,0 +1,237 @@
+"""The sentences of every judge, one golden text each; other tests assert outcome, figures and reason codes.
+
+``CKPT_UPDATE_GOLDEN=1 pytest tests/judging/test_golden_texts.py`` writes them anew, to be read in the diff.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.failure import BlockedCall
+from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.observation import Anomaly, Observation
+from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Fault, Integrity
+from pytest_ckpt.facts.verdict import REASONS
+from pytest_ckpt.judging.behaviour import judge_observation
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement, operation
+from tests.support.made_patterns import (
+    FAULT,
+    endured,
+    filled,
+    pattern,
+    with_data,
+    with_neighbour,
+    with_patterns,
+    with_reads,
+    with_retention,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+SAVE, LOAD = LIMITS.save_limit_seconds, LIMITS.load_limit_seconds
+FLIPPED = Fault(kind="flipped", rank=1, host="n1", checkpoint=2, file="a.pt", tensor="t", offset=4096, bytes=1,
+                detail="1 bits differ in 1 bytes")  # fmt: skip
+CACHE = CacheFacts(
+    required=True, policy="auto", method="drop_caches", gauge="cachestat", resident_fraction=0.0,
+    readings=(
+        CacheReading(rule="rule 1", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, requires_drop=True),
+        CacheReading(rule="rule 2", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, requires_drop=False),
+    ),
+)  # fmt: skip
+ENDED = failed_in(at("save", 2))
+
+
+def timed(kind, limit):
+    """Cases of SAVE and LOAD, which have the same judge."""
+    done = {"saves": (1.0,) * 3, "loads": (1.0,) * 3}
+    return {
+        "met": measurement(),
+        "too slow at a thousandth of the size": measurement(size=FULL // 1000),
+        "one is too slow": measurement(**done | {f"{kind}s": (1.0, 2.0, 1.5 * limit)}),
+        "one moved fewer bytes": measurement(
+            operations=[operation("save", n, 1.0, size=FULL - (n == 2 and kind == "save")) for n in (1, 2, 3)]
+            + [operation("load", n, 1.0, size=FULL - (n == 2 and kind == "load")) for n in (1, 2, 3)]
+        ),
+        "one is missing": measurement(**done | {f"{kind}s": (1.0, 1.0)}),
+        **{
+            f"a rank ended: {how}": measurement(
+                **done | {f"{kind}s": (1.0,)}, failure=failed_in(at(kind, 2), how, stack="state D\nin nfs_wait")
+            )
+            for how in ("error", "killed", "hung")
+        },
+        "the run ended elsewhere": measurement(saves=(), loads=(), failure=failed_in(at(kind, 1, "content"), "killed")),
+        "the launch failed": measurement(saves=(), loads=(), failure=failed_in(kind="launch")),
+        "a hook failed": measurement(failure=failed_in(kind="hook")),
+    }
+
+
+def of_pattern(*names):
+    """Cases of the judges of loads by other ranks; the first pattern of a requirement goes wrong."""
+    name = names[0]
+    return {
+        "met": with_patterns(),
+        "too slow": with_patterns(**{name: pattern(1.0, 3 * LOAD, 2.0)}),
+        "wrong bytes": with_patterns(**{name: pattern(fault_count=2, faults=(FAULT,))}),
+        "bytes are missing": with_patterns(**{name: pattern(bytes_checked=3 * FULL - 1)}),
+        "cached": with_patterns(**{name: pattern(resident=0.5)}),
+        "not seen to be cold": with_patterns(**{name: pattern(resident=None)}),
+        "a call failed": with_patterns(**{name: None}, failure=failed_in(at("load", 2, scenario=name))),
+        "the run ended before": with_patterns(**{name: None}, failure=ENDED),
+        "not possible": with_patterns(**{name: None}, not_run={name: "Two are needed."}),
+        "not measured": with_patterns(**{name: None}),
+    }
+
+
+def loads_of(*seconds):
+    done = [operation("save", n, 1.0) for n in range(1, len(seconds) + 1)]
+    done += [operation("load", n, s) for n, s in enumerate(seconds, 1)]
+    return measurement(operations=done, operations_planned=len(seconds))
+
+
+CASES = {
+    "SAVE": timed("save", SAVE),
+    "LOAD": timed("load", LOAD),
+    "INTEGRITY": {
+        "met": measurement(),
+        "wrong bytes": measurement(integrity=Integrity(
+            bytes_expected=3 * FULL, bytes_checked=3 * FULL, fault_count=2, faults=(FLIPPED, FAULT))),
+        "bytes are missing": measurement(integrity=Integrity(
+            bytes_expected=3 * FULL, bytes_checked=3 * FULL - 1, fault_count=0, faults=())),
+        "the run ended before": measurement(loads=(), integrity=None, failure=ENDED),
+    },
+    "COLD": {
+        "met": measurement(cache=CACHE),
+        "cached": measurement(resident=0.5, cache=CACHE),
+        "one was not counted": measurement(operations=[
+            *(operation("save", n, 1.0) for n in (1, 2, 3)),
+            *(operation("load", n, 1.0, resident=None if n == 3 else 0.0) for n in (1, 2, 3)),
+        ]),
+        "no gauge": measurement(cache=dataclasses.replace(CACHE, gauge="", detail="neither call saw the file")),
+        "a load is missing": measurement(loads=(1.0,)),
+    },
+    "DURABLE-CALLS": {
+        "met": measurement(),
+        "a file was not synced": measurement(durability=Durability(
+            files=24, files_synced=23, directories=15, directories_synced=15, saves=3, commits=3)),
+        "not counted": measurement(durability=None),
+    },
+    "STRAGGLER": {
+        "met": measurement(),
+        "one rank is slow": measurement(operations=[operation("save", 1, 4.0, ranks=[1.0, 1.0, 4.0, 1.0])]),
+        "two ranks": measurement(processes=2),
+        "nothing was measured": measurement(operations=()),
+    },
+    "REPEAT": {
+        "met": measurement(),
+        "it varies": measurement(saves=(1.0, 2.0, 1.0)),
+        "later loads were cached": loads_of(3.0, 3.0, 3.0, 1.0, 0.9),
+        "one load was cached": loads_of(3.0, 1.0, 3.0),
+        "one of each": loads_of(1.0),
+        "the run ended before": measurement(saves=(1.0,), loads=(), failure=ENDED),
+    },
+    "RETENTION": {
+        "met": with_retention(),
+        "no deletion between saves": with_retention(delete_seconds=()),
+        "too slow": with_retention(save_while_deleting_seconds=12.0),
+        "the run ended before": measurement(failure=ENDED),
+    },
+    "DATA": {
+        "met": with_data(),
+        "too slow": with_data(unique_save_seconds=(30.0, 30.0, 30.0)),
+        "wrong bytes": with_data(fault_count=3),
+        "the run ended before": measurement(failure=ENDED),
+    },
+    "STORM": of_pattern("storm") | {"uneven": with_patterns(storm=pattern(3.0, ranks=[1.0, 1.0, 1.0, 3.0]))},
+    "SHIFTED": of_pattern("shifted"),
+    "RESHAPED": of_pattern("joined", "split"),
+    "NEIGHBOUR": {
+        "met": with_neighbour(),
+        "too slow": with_neighbour(contended_seconds=(2.0,) * 3),
+        "nothing was beside it": with_neighbour(bursts=0, neighbour_bytes=0),
+        "not possible": measurement(patterns=Patterns(not_run={"neighbour": "Two are needed."})),
+    },
+    "MIXED": {
+        "met": with_reads(),
+        "reads are too slow": with_reads(contended_p99_seconds=(0.1,) * 3),
+        "a save is too slow": with_reads(save_seconds=(2 * SAVE,)),
+        "too few reads": with_reads(alone_reads=(99, 300, 300)),
+        "not measured": measurement(),
+    },
+    "ENDURE": {
+        "met": endured([1.0] * 40),
+        "too slow": endured([1.0] * 30 + [2.0] * 10),
+        "no duration": endured([1.0] * 40, asked=0.0),
+        "too few saves": endured([1.0] * 4),
+        "a call failed": measurement(failure=failed_in(at("save", 700, scenario="endurance"))),
+    },
+    "STEADY": {
+        "met": endured([3.0, 2.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
+        "not steady": endured([1.0, 2.0] * 13),
+        "not steady yet": endured([1.0, 2.0] * 3),
+        "too few saves": endured([1.0] * 4),
+    },
+    "NEARFULL": {
+        "met": filled(),
+        "too slow": filled(at_90=2.0),
+        "the ballast was too small": filled(used=(0.0, 0.5, 0.9)),
+        "not possible": measurement(patterns=Patterns(not_run={"near_full": "It was not filled: others use it."})),
+        "a call failed": measurement(failure=failed_in(at("save", 3, scenario="near_full", level=0.8))),
+    },
+}  # fmt: skip
+
+SEEN = Observation(requirement="STALE", subject="attributes", trials=1200, seconds=1.0, reproduce="python -m check")
+ANOMALY = Anomaly(kind="old size", where="a, trial 3", seen="4,096", expected="8,192")
+OBSERVATIONS = {
+    "met without a figure": (SEEN, None),
+    "met without a limit": (dataclasses.replace(SEEN, measured=0.5, unit="s"), None),
+    "met": (dataclasses.replace(SEEN, measured=0.5, unit="s", facts={"clients": "2"}), 1.0),
+    "too slow": (dataclasses.replace(SEEN, measured=1.5, unit="s"), 1.0),
+    "one anomaly": (dataclasses.replace(SEEN, anomaly_count=1, anomalies=(ANOMALY,)), 1.0),
+    "many anomalies": (dataclasses.replace(SEEN, anomaly_count=1200, anomalies=(ANOMALY,) * 2), 1.0),
+    "not run": (dataclasses.replace(SEEN, not_run="the check itself broke: exit code 1\nTraceback"), 1.0),
+    "no trial": (dataclasses.replace(SEEN, trials=0), None),
+    "blocked": (dataclasses.replace(SEEN, blocked=BlockedCall(
+        call="mkdir", path="/mnt/a/b", host="n1", message="no progress for 300 s", stack="state D\nin nfs_wait")), 1.0),
+}  # fmt: skip
+
+
+def told(name, decided):
+    """Return everything that was decided in a case, as lines."""
+    detail = decided.detail.splitlines() if isinstance(decided.detail, str) else decided.detail
+    figures = f"measured {decided.measured!r:.12} limit {decided.limit!r:.12} {decided.unit}".rstrip()
+    lines = [f"== {name}: {decided.outcome}, {decided.reason}", figures, *textwrap.wrap(decided.because, 116)]
+    return "\n".join([*lines, *(f"  {line}" for line in detail)]) + "\n"
+
+
+def hold(name, text):
+    """Hold a text against its golden one, or write that anew."""
+    file = GOLDEN / f"{name.lower()}.txt"
+    if os.environ.get("CKPT_UPDATE_GOLDEN"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    assert text == file.read_text(), f"{file}: see the first lines of this test"
+
+
+def test_every_judge_has_a_golden_text():
+    assert set(CASES) == {name for name, r in REQUIREMENTS.items() if r.judge}
+    assert {file.stem for file in GOLDEN.glob("*")} == {name.lower() for name in (*CASES, "behaviour")}
+
+
+@pytest.mark.parametrize("requirement", CASES)
+def test_the_sentences_of_a_judge(requirement):
+    verdicts = {name: judged(requirement, of) for name, of in CASES[requirement].items()}
+    for name, verdict in verdicts.items():
+        assert (verdict.outcome == "met") == (verdict.reason == "met"), name
+        assert verdict.reason in REASONS, name
+        assert verdict.reason != "plugin", name
+        assert verdict.because.endswith("."), name
+    hold(requirement, "\n".join(told(name, verdict) for name, verdict in verdicts.items()))
+
+
+def test_the_sentences_of_the_judge_of_behaviour():
+    hold("behaviour", "\n".join(told(name, judge_observation(*of)) for name, of in OBSERVATIONS.items()))
