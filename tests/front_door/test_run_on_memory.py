@@ -24,7 +24,7 @@ def server() -> Iterator[str]:
         yield name
 
 
-@pytest.fixture(scope="module", params=["torch", "stream"])
+@pytest.fixture(scope="module", params=[pytest.param("torch", marks=pytest.mark.thorough), "stream"])
 def run(request: pytest.FixtureRequest, server: str, make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home(f"memory-{request.param}")) as door:
         # What a whole table asks of a folder is named, and left out.
@@ -109,6 +109,7 @@ def test_a_killed_rank_s_draft_is_removed(server: str, make_home: Callable[[str]
     assert run.run_id not in wire.ask("areas")
 
 
+@pytest.mark.thorough
 def test_the_area_of_a_killed_controller_is_told_to_the_next_run(server: str, make_home: Callable[[str], Path]) -> None:
     target = MemoryTarget(server)
     code = f"from tests.support.targets.memory_store import *; MemoryTarget({server!r}).create_area('dead')"
@@ -132,7 +133,7 @@ def test_a_suite_of_which_nothing_can_be_asked_is_refused(server: str, make_home
     assert "--ckpt-near-full" in other.text
 
 
-@pytest.mark.parametrize("word", ["s3://bucket/path", "memry://x", "gs://"])
+@pytest.mark.parametrize("word", ["s3://bucket/path", pytest.param("memry://x", marks=pytest.mark.thorough)])
 def test_an_unknown_scheme_is_refused_with_the_known_ones(word: str, make_home: Callable[[str], Path]) -> None:
     with opened_door(make_home("unknown-scheme")) as door:
         run = door.start(*TINY, *BRINGS, target=word).finish()
