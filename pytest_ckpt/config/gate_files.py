@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
+from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.gates import BUILT_IN, Gates, read_gates
-from pytest_ckpt.judging.grading import chosen_suites
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, read_waivers
 from pytest_ckpt.support import resources

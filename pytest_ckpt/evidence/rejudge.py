@@ -25,14 +25,10 @@ from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import extended, offered, recorded
+from pytest_ckpt.judging.completeness import chosen_suites
+from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.gates import Gates
-from pytest_ckpt.judging.grading import (
-    EXIT_INCOMPLETE,
-    chosen_suites,
-    judge_run,
-    make_document,
-    without_plugins,
-)
+from pytest_ckpt.judging.grading import EXIT_INCOMPLETE, judge_run, without_plugins
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, severity_of
 from pytest_ckpt.judging.waivers import Waiver

@@ -15,7 +15,7 @@ from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.behaviour import missing_need
-from pytest_ckpt.judging.grading import is_given
+from pytest_ckpt.judging.completeness import is_given
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
 from pytest_ckpt.launching.measurements import Measurements

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.grading import chosen_suites, plugin_sentences, possible_grade
+from pytest_ckpt.judging.completeness import chosen_suites
+from pytest_ckpt.judging.document import plugin_sentences
+from pytest_ckpt.judging.grading import possible_grade
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate, format_seconds
 

@@ -17,7 +17,7 @@ from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.facts.targets import TARGETS, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
-from pytest_ckpt.judging.grading import known_subjects
+from pytest_ckpt.judging.completeness import known_subjects
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch

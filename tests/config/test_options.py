@@ -20,8 +20,8 @@ from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES, with_role
 from pytest_ckpt.facts.settings import HostSlots, Settings
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.document import disclosures
 from pytest_ckpt.judging.gates import Gates
-from pytest_ckpt.judging.grading import disclosures
 from pytest_ckpt.sizing.models import MODELS
 from pytest_ckpt.support.errors import UsageError
 from tests.support.selection import examples

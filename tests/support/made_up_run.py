@@ -24,7 +24,9 @@ from pytest_ckpt.facts.events import (
 )
 from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
-from pytest_ckpt.judging.grading import asked_requirements, judge_run, make_document
+from pytest_ckpt.judging.completeness import asked_requirements
+from pytest_ckpt.judging.document import make_document
+from pytest_ckpt.judging.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run

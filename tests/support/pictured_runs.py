@@ -27,14 +27,9 @@ from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Integrity
 from pytest_ckpt.facts.targets import Capacity
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.grading import (
-    asked_checks,
-    asked_requirements,
-    chosen_suites,
-    is_given,
-    judge_run,
-    make_document,
-)
+from pytest_ckpt.judging.completeness import asked_checks, asked_requirements, chosen_suites, is_given
+from pytest_ckpt.judging.document import make_document
+from pytest_ckpt.judging.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run

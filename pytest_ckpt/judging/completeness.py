@@ -1,0 +1,104 @@
+"""What a complete run consists of: its suites, requirements, checks and subjects. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.settings import SUITES
+from pytest_ckpt.facts.verdict import Reason
+from pytest_ckpt.judging.behaviour import missing_need
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.requirement import Requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_ckpt.facts.checks import Check
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.judging.gates import Gates
+    from pytest_ckpt.sizing.plan import Plan
+
+
+NO_TEST = "Its test did not run: it was deselected, or the session ended before it."
+
+
+def chosen_suites(
+    settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> tuple[str, ...]:
+    """Return the suites of a run: those that were named, or those in which the gates require something.
+
+    A suite of which nothing can be asked of the target is none of the run's.
+    """
+    if settings.suites != ("auto",):
+        there = {r.suite for r in catalogue.values()}
+        return tuple(suite for suite in settings.suites if suite in there)
+    asked = asked_requirements(settings, gates, catalogue)
+    wanted = {r.suite for r in asked if gates_something(r, settings, gates)}
+    return tuple(suite for suite in SUITES if suite in wanted)
+
+
+def asked_requirements(
+    settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> list[Requirement]:
+    """Return what a run with these settings is to judge; what the gates switch off is no part of it."""
+    return [r for r in catalogue.values() if r.is_asked(settings) and _is_on(r, gates)]
+
+
+def asked_checks(requirement: Requirement, settings: Settings, gates: Gates) -> list[Check]:
+    """Return the checks of a requirement on the target's behaviour that are part of a run."""
+    return [
+        c
+        for c in CHECKS
+        if c.requirement == requirement.id
+        and (kind := gates.kind(c.requirement, c.subject, requirement.severity)) != "off"
+        and (kind != "where given" or is_given(c, settings))
+    ]
+
+
+def is_given(check: Check, settings: Settings) -> bool:
+    """Whether a run has what a check needs."""
+    return {
+        "": True,
+        "second client": bool(settings.second_mount) or len({h.name for h in settings.hosts}) > 1,
+        "power cut": bool(settings.power_cut),
+        "small folder": bool(settings.full_target),
+    }[check.needs]
+
+
+def _is_on(requirement: Requirement, gates: Gates) -> bool:
+    if requirement.suite != "conformance":
+        return gates.kind(requirement.id, "", requirement.severity) != "off"
+    checks = (c for c in CHECKS if c.requirement == requirement.id)
+    return any(gates.kind(c.requirement, c.subject, requirement.severity) != "off" for c in checks)
+
+
+def gates_something(requirement: Requirement, settings: Settings, gates: Gates) -> bool:
+    """Return whether a certificate asks for a requirement."""
+    if requirement.suite != "conformance":
+        return gates.kind(requirement.id, "", requirement.severity) == "required"
+    checks = asked_checks(requirement, settings, gates)
+    return any(gates.kind(c.requirement, c.subject, requirement.severity) != "advisory" for c in checks)
+
+
+def subjects_of(
+    requirement: Requirement, plan: Plan, settings: Settings, gates: Gates
+) -> list[tuple[str, Reason, str]]:
+    """Return (subject, reason, sentence) of everything that a requirement is judged on: why it has no verdict yet."""
+    if requirement.suite != "conformance":
+        return [
+            (str(c.subject), "not planned", c.not_run) if c.not_run else (str(c.subject), "no test", NO_TEST)
+            for c in plan.checkpoints
+        ]
+    return [
+        (c.subject, "no test", NO_TEST) if is_given(c, settings) else (c.subject, "not given", missing_need(c))
+        for c in asked_checks(requirement, settings, gates)
+    ]
+
+
+def known_subjects(
+    plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> dict[str, list[str]]:
+    """Return every requirement of a run with what it is judged on."""
+    asked = asked_requirements(settings, gates, catalogue)
+    return {r.id: [subject for subject, _, _ in subjects_of(r, plan, settings, gates)] for r in asked}
