@@ -25,7 +25,7 @@ def run(asked: argparse.Namespace) -> int:
     """Print the comparison."""
     from pytest_ckpt.analysis.comparison import compare_reports  # noqa: PLC0415
     from pytest_ckpt.evidence.manifest import is_as_listed  # noqa: PLC0415
-    from pytest_ckpt.evidence.rejudge import read_report  # noqa: PLC0415
+    from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
     from pytest_ckpt.report.diff import diff_lead, diff_lines, diff_sections  # noqa: PLC0415
 
     folders = (Path(asked.before), Path(asked.after))

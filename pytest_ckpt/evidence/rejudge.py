@@ -6,17 +6,24 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pytest_ckpt.config.engines import known_engines
 from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence import upgrade
-from pytest_ckpt.evidence.cross_check import SESSION, contradictions, observation_contradictions
+from pytest_ckpt.evidence.cross_check import SESSION
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
-from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.evidence.run_files import (
+    REPORT,
+    _fitting,
+    not_ours,
+    read_file,
+    read_measurements,
+    read_observations,
+    read_run,
+)
 from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, decidable, is_unfinished
-from pytest_ckpt.facts.codec import Record, from_plain, misfits
 from pytest_ckpt.facts.engines import recorded_engine
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
@@ -32,11 +39,9 @@ from pytest_ckpt.judging.grading import EXIT_INCOMPLETE, judge_run, without_plug
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, severity_of
 from pytest_ckpt.judging.waivers import Waiver
-from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
+from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.strict_json import parse, read
 
-REPORT = "report.json"
 NO_FACTS = "In this folder there is no measurement of it."
 
 _JUDGED = (REPORT, "measurements/", "observations/")
@@ -64,7 +69,7 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_rec
     when a file in it is none that a run leaves.
     """
     unfinished = is_unfinished(folder)
-    found, schema = (_read(folder / SESSION), upgrade.NOW) if unfinished else read_run(folder)
+    found, schema = (read_file(folder / SESSION), upgrade.NOW) if unfinished else read_run(folder)
     try:
         report = begun_report(found) if unfinished else found
         document = _judge(folder, report, schema, command_line, as_recorded=as_recorded)
@@ -119,8 +124,8 @@ def _judge(
     plan = plan_run(settings, target)
     measurements = read_measurements(folder, plan, schema)
     if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
-        raise _not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
-    observations = _read_observations(folder, schema)
+        raise not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
+    observations = read_observations(folder, schema)
     facts = _Facts(
         plan=plan,
         gates=gates,
@@ -194,94 +199,6 @@ def _has_same_limits(report: Mapping[str, Any], plan: Plan) -> bool:
     return all(math.isclose(value, then.get(name, math.nan), rel_tol=1e-9) for name, value in now.items())
 
 
-def read_report(folder: Path) -> dict[str, Any]:
-    """Return the report of a run folder, in today's schema. Raises UsageError as `read_run` does."""
-    return read_run(folder)[0]
-
-
-def read_run(folder: Path) -> tuple[dict[str, Any], upgrade.Schema]:
-    """Return the report of a run folder in today's schema, and the schema that the folder follows.
-
-    Raises UsageError when there is no report, or one that no run writes.
-    """
-    file = folder / REPORT
-    report = _read(file)
-    if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
-        raise UsageError(f"{file} is no report of pytest-ckpt.", "Name the folder of a run, such as ckpt-report.")
-    if not (schema := upgrade.schema_of(report)):
-        raise UsageError(
-            f"{file} follows {report['schema']:.60}, which this version does not know.",
-            "Judge it with the version of pytest-ckpt that made the run, or a newer one.",
-        )
-    return _today(file, "report", report, schema), schema
-
-
-def _today(
-    file: Path, kind: Literal["report", "measurement", "observation"], plain: Any, schema: upgrade.Schema
-) -> Any:
-    """Return a document in today's schema, checked against the schema that it follows, then against today's."""
-    part = "" if kind == "report" else kind
-    what = "follows no schema of pytest-ckpt" if kind == "report" else f"is no {kind} of pytest-ckpt"
-    if wrong := faults(plain, schema.name, part):
-        raise _not_ours(file, what, wrong)
-    try:
-        today = upgrade.upgraded(kind, plain, schema)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise _not_ours(file, what, [f"{type(error).__name__}: {error}"]) from None
-    if today is not plain and (wrong := faults(today, upgrade.NOW.name, part)):
-        raise _not_ours(file, what, wrong)
-    return today
-
-
-def read_measurements(folder: Path, plan: Plan, schema: upgrade.Schema) -> list[Measurement]:
-    """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
-    files = [
-        (folder / "measurements" / schema.measurement_file(planned.subject), planned) for planned in plan.checkpoints
-    ]
-    return [_read_measurement(file, planned, schema) for file, planned in files if file.exists()]
-
-
-def _read_measurement(file: Path, planned: PlannedCheckpoint, schema: upgrade.Schema) -> Measurement:
-    measurement = _read_record(file, Measurement, "measurement", schema)
-    if wrong := contradictions(measurement, planned):
-        raise _not_ours(file, "is no measurement of this run", wrong)
-    return measurement
-
-
-def _read_observations(folder: Path, schema: upgrade.Schema) -> list[Observation]:
-    found = []
-    for file in sorted((folder / "observations").glob("*.json")):
-        observation = _read_record(file, Observation, "observation", schema)
-        name = f"{observation.requirement}.{observation.subject}"
-        if file.stem != name:
-            raise _not_ours(file, "is of another check", [f"it holds what {name} saw"])
-        if wrong := observation_contradictions(observation):
-            raise _not_ours(file, "is no observation of a run", wrong)
-        found.append(observation)
-    return found
-
-
-def _read_record(
-    file: Path, kind: type[Record], part: Literal["measurement", "observation"], schema: upgrade.Schema
-) -> Record:
-    plain = _today(file, part, _read(file), schema)
-    try:
-        record = from_plain(kind, plain)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise _not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
-    if wrong := list(misfits(record)):
-        raise _not_ours(file, f"is no {part} of pytest-ckpt", wrong)
-    return record
-
-
-def _fitting(kind: type[Record], plain: Any) -> Record:
-    """Return a record of the report. Raises TypeError for values of other types than a run writes."""
-    record = from_plain(kind, plain)
-    if wrong := next(misfits(record), ""):
-        raise TypeError(f"{kind.__name__.lower()}: {wrong}")
-    return record
-
-
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
     """Judge one requirement again, on what it was judged on."""
     subject, gates = found.subject, facts.gates
@@ -306,20 +223,3 @@ def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None])
         said["ckpt_processes"] = str(ranks)
     recorded = [recorded_engine(c["engine"]) for c in report["checkpoints"] if c.get("engine")]
     return resolve(command_line, said, ini_source="the run", engines=known_engines(recorded))
-
-
-def _read(file: Path) -> Any:
-    try:
-        return parse(read(file))
-    except OSError as error:
-        raise UsageError(
-            f"{file} cannot be read: {error.strerror}.",
-            "Name the folder of a run, such as ckpt-report, or of results of DLIO.",
-        ) from None
-    except ValueError as error:
-        raise UsageError(f"{file} is not JSON: {error}.", "Name the folder of a run that ended.") from None
-
-
-def _not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
-    more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
-    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MOST_TOLD])}{more}.", _VERIFY)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.evidence import upgrade
-from pytest_ckpt.evidence.attestation import PAYLOAD_TYPE, envelope_bytes, read_envelope, statement
 from pytest_ckpt.evidence.cross_check import against_events, against_session
-from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, digests, file_digest, report_text
+from pytest_ckpt.evidence.differences import differences, short, some
+from pytest_ckpt.evidence.manifest import MANIFEST, compare, report_text
+from pytest_ckpt.evidence.outcome import Check
 from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.evidence.signature_check import _unsigned, check_signature
 from pytest_ckpt.evidence.unfinished import NO_REPORT, is_unfinished
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.measurement import Measurement
@@ -31,33 +31,16 @@ from pytest_ckpt.support.strict_json import parse, read
 if TYPE_CHECKING:
     from pytest_ckpt.evidence.signing import PublicKey
 
-Outcome = Literal["holds", "broken", "not checked"]
 
-SIGN_OPTION = "--ckpt-sign"
 # What follows from the measurements; the rest of a report says where and when they were made.
 _FOLLOWS = (
     "cluster", "checkpoints", "gates", "requirements", "measurements", "observations", "certified_cluster", "training",
     "grade", "grade_reasons",
 )  # fmt: skip
-# Sentences for people, which another version may word otherwise.
-_WORDING = frozenset({"because", "reason", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
 PDF = "certificate.pdf"
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 # Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.
 _OTHER_EXITS = (1, 2, 3)
-_NAMES = ("requirement", "id", "kind", "index", "subject")
-_MOST_DETAILS = 20
-_CLOSE = 1e-9
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
-    """One thing that was looked at; ``details`` name each place where it does not hold."""
-
-    name: str
-    outcome: Outcome
-    description: str
-    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +98,7 @@ def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
         ]
         if found:
             description = "measurements, plan and session are not of one run"
-            verdicts = Check(name="verdicts", outcome="broken", description=description, details=_some(found))
+            verdicts = Check(name="verdicts", outcome="broken", description=description, details=some(found))
         else:
             description = (
                 f"{len(measurements)} measurements fit plan, session and events; no report says what follows from them"
@@ -124,7 +107,7 @@ def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
                 name="verdicts",
                 outcome="not checked",
                 description=description,
-                details=_some(document["grade_reasons"]),
+                details=some(document["grade_reasons"]),
             )
     return (digests, schema, verdicts, pages, _unsigned(None, key))
 
@@ -149,7 +132,7 @@ def _check_schema(folder: Path) -> tuple[Check, _Report | None]:
     """Check report.json against the schema that it follows; return it unless it cannot be judged."""
 
     def broken(description: str, *details: str) -> Check:
-        return Check(name="schema", outcome="broken", description=description, details=_some(details))
+        return Check(name="schema", outcome="broken", description=description, details=some(details))
 
     try:
         data = read(folder / "report.json")
@@ -192,7 +175,7 @@ def _check_verdicts(folder: Path, checked: _Report) -> Check:
         if v["subject"] not in measured and (v["id"], v["subject"]) not in observed
     ]
     found += [
-        f"{place}: report.json says {_short(said)}, the measurements say {_short(follows)}"
+        f"{place}: report.json says {short(said)}, the measurements say {short(follows)}"
         for name in _FOLLOWS
         if is_same_version or name != "grade_reasons"
         for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
@@ -209,7 +192,7 @@ def _check_verdicts(folder: Path, checked: _Report) -> Check:
         found.append(f"exit_code: report.json says {code}, the measurements say {again['exit_code']}")
     if found:
         description = "the report does not follow from the measurements"
-        return Check(name="verdicts", outcome="broken", description=description, details=_some(found))
+        return Check(name="verdicts", outcome="broken", description=description, details=some(found))
     count = sum(v["id"] in REQUIREMENTS for v in report["requirements"])
     beside = (
         "" if is_same_version else f" (of version {report['run']['version']}; the wording of sentences is not compared)"
@@ -225,7 +208,7 @@ def _own_gates(report: Mapping[str, Any]) -> list[str]:
         return []
     ours = to_plain(built_in(names[gates["name"]]))
     return [
-        f"{place}: report.json says {_short(said)}, the table of that name says {_short(shipped)}"
+        f"{place}: report.json says {short(said)}, the table of that name says {short(shipped)}"
         for place, said, shipped in differences(gates, ours, "gates")
     ]
 
@@ -242,7 +225,7 @@ def _check_plugins(report: Mapping[str, Any]) -> tuple[Check, ...]:
     if not details:
         return ()
     description = f"{len(details)} of plugins cannot be made again without them: they are as the report has them"
-    return (Check(name="plugins", outcome="not checked", description=description, details=_some(details)),)
+    return (Check(name="plugins", outcome="not checked", description=description, details=some(details)),)
 
 
 def _check_pages(folder: Path, checked: _Report) -> Check:
@@ -289,121 +272,8 @@ def _check_pdf(file: Path, checked: _Report) -> Check:
     return Check(name="pdf", outcome="not checked", description=description)
 
 
-def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
-    """Check the envelope's form, what it states, and with ``key`` who signed it."""
-    file = folder / ATTESTATION
-    if file.is_symlink():
-        # A manifest does not list it, so nothing else would tell.
-        description = f"{ATTESTATION} is a link"
-        return Check(name="signature", outcome="broken", description=description, details=(f"changed: {ATTESTATION}",))
-    if not file.exists():
-        return _unsigned(report, key)
-    try:
-        data = read(file)
-        envelope = read_envelope(data)
-    except (OSError, ValueError) as error:
-        return Check(
-            name="signature", outcome="broken", description=f"{ATTESTATION} cannot be read", details=(str(error),)
-        )
-    faults = []
-    if envelope_bytes(envelope) != data:
-        faults.append(f"{ATTESTATION} is not byte for byte as it was written")
-    if envelope.payload_type != PAYLOAD_TYPE:
-        faults.append(f"the payload type is {envelope.payload_type!r}, not {PAYLOAD_TYPE!r}")
-    sha256 = digests(folder) | {MANIFEST: file_digest(folder / MANIFEST)}
-    if report is None or "report.json" not in sha256:
-        faults.append("there is no report that can be read to hold the statement against")
-    elif envelope.payload != statement(report, sha256):
-        faults.append(f"what was signed is not what the folder holds ({_stated(envelope.payload, sha256)})")
-    if key is not None:
-        from pytest_ckpt.evidence.signing import is_signed_by, key_id  # noqa: PLC0415
-
-        if not is_signed_by(envelope, key):
-            faults.append("no signature in it was made with the private key that belongs to --key")
-        elif key_id(key) not in {s.keyid for s in envelope.signatures}:
-            faults.append("the key's id in it, which nothing protects, was changed")
-    if faults:
-        return Check(
-            name="signature", outcome="broken", description="the signature does not hold", details=tuple(faults)
-        )
-    if key is None:
-        description = f"{ATTESTATION} fits the folder; who signed it cannot be known without --key"
-        return Check(name="signature", outcome="not checked", description=description)
-    return Check(
-        name="signature", outcome="holds", description="report.json and manifest were signed with the key of --key"
-    )
-
-
-def _unsigned(report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
-    was_signed = report is not None and any(
-        s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
-    )
-    if was_signed or key is not None:
-        description = f"{ATTESTATION} is not there" + (": the run was signed, so it was removed" if was_signed else "")
-        return Check(name="signature", outcome="broken", description=description, details=(f"removed: {ATTESTATION}",))
-    description = (
-        "the run was not signed: consistent tampering cannot be detected without a signature "
-        f"({SIGN_OPTION} signs a run)"
-    )
-    return Check(name="signature", outcome="not checked", description=description)
-
-
-def differences(said: Any, follows: Any, place: str, *, wording: bool = True) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (place, one value, other value) wherever two plain documents differ.
-
-    Items of lists are known by id, subject, kind and index where they have them. Without ``wording`` sentences for
-    people are passed over.
-    """
-    if isinstance(said, Mapping) and isinstance(follows, Mapping):
-        for name in dict.fromkeys([*said, *follows]):
-            if wording or name not in _WORDING:
-                yield from differences(said.get(name), follows.get(name), f"{place}.{name}", wording=wording)
-    elif isinstance(said, list) and isinstance(follows, list):
-        ones, others = _named(said), _named(follows)
-        for name in dict.fromkeys([*ones, *others]):
-            yield from differences(ones.get(name), others.get(name), f"{place}[{name}]", wording=wording)
-    elif not _is_equal(said, follows):
-        yield place, said, follows
-
-
-def _named(items: Sequence[Any]) -> dict[str, Any]:
-    named: dict[str, Any] = {}
-    for number, item in enumerate(items):
-        known = item if isinstance(item, dict) else {}
-        name = " ".join(str(known[n]) for n in _NAMES if n in known) or str(number)
-        named[name if name not in named else f"{name} {number}"] = item
-    return named
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    numbers = (int, float)
-    if isinstance(one, numbers) and isinstance(other, numbers) and isinstance(one, bool) == isinstance(other, bool):
-        return math.isclose(one, other, rel_tol=_CLOSE)
-    return type(one) is type(other) and bool(one == other)
-
-
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return read(one) == read(other)
     except OSError:
         return False
-
-
-def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
-    """Name the files whose digests are not those that were signed."""
-    try:
-        signed = {s["name"]: s["digest"]["sha256"] for s in parse(payload)["subject"]}
-    except (ValueError, KeyError, TypeError):
-        return "it is no statement"
-    other = [name for name, digest in signed.items() if sha256.get(name) != digest]
-    return f"changed since: {', '.join(other)}" if other else "other results are stated"
-
-
-def _some(found: Sequence[str]) -> tuple[str, ...]:
-    more = len(found) - _MOST_DETAILS
-    return (*found[:_MOST_DETAILS], *([f"and {more} more"] if more > 0 else []))
-
-
-def _short(value: Any) -> str:
-    text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,5 +1,6 @@
 """The checks, one row each: what is tried, who relies on it, what it needs. Pure data; the code is named, not imported.
 
+Longer than other modules, for it is one table.
 Rows of semantics: those of the survey of checkpoint software in docs/conformance.md.
 """
 

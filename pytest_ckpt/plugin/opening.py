@@ -11,7 +11,7 @@ import pytest
 from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.launching.launcher import refuse_inside_mpi
-from pytest_ckpt.plugin import fixtures, vendor_hooks
+from pytest_ckpt.plugin import fixtures, vendor_plugins
 from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, PLUGINS, REFUSED, RUN
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.verdict_collector import VerdictCollector
@@ -114,8 +114,8 @@ class _Late:
 
     def pytest_plugin_registered(self, plugin: object, plugin_name: str, manager: pytest.PytestPluginManager) -> None:
         """Note a plugin that comes too late."""
-        if id(plugin) not in self._known and plugin is not self and (late := vendor_hooks.own_hooks(manager, plugin)):
-            name = vendor_hooks.plugin_name(self._config, plugin, plugin_name)
+        if id(plugin) not in self._known and plugin is not self and (late := vendor_plugins.own_hooks(manager, plugin)):
+            name = vendor_plugins.plugin_name(self._config, plugin, plugin_name)
             self._config.stash[REFUSED].append(
                 f"Plugin {name} comes too late for {', '.join(h.name for h in late)}: the run was open when it was "
                 "loaded.\n  Name its folder on the command line, or load it with -p or an entry point."

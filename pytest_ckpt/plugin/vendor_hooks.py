@@ -11,7 +11,6 @@ import dataclasses
 import json
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +25,11 @@ from pytest_ckpt.facts.targets import TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow, row
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
-from pytest_ckpt.plugin import hookspecs
+from pytest_ckpt.plugin.vendor_plugins import HOOKS, TWINS, VendorPlugin, identify, own_hooks, told_apart
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.redaction import HIDDEN, is_telling
 from pytest_ckpt.targets.schemes import add_target
 from pytest_ckpt.vendors import PluginFacts, in_words, read_facts, read_requirement, read_section
-
-PREFIX = "pytest_ckpt_"
-HOOKS = tuple(name for name in vars(hookspecs) if name.startswith(PREFIX))
-TWINS = {
-    "pytest_ckpt_drop_caches": "ckpt_drop_caches",
-    "pytest_ckpt_power_cut": "ckpt_power_cut",
-    "pytest_ckpt_launch_command": "ckpt_launcher",
-}
-"""Hooks that decide what an option decides too, with the option's name in ini files."""
 
 _BEFORE, _AFTER, _SECTIONS = "pytest_ckpt_before_measure", "pytest_ckpt_after_measure", "pytest_ckpt_report_sections"
 # Called in workers of xdist too; what only the controller asks, a plugin may have there alone.
@@ -48,23 +38,10 @@ _NO_COMMANDS = ("auto", "never")
 _MEND = "Mend the plugin, or run without it."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Plugin:
-    """A plugin by name; ``implements`` goes from hooks to what pluggy knows of its functions."""
-
-    name: str
-    version: str
-    implements: dict[str, Any]
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} {self.version}".rstrip()
-
-
 class Plugins(LaunchHooks):
     """The plugins of a pytest that implement our hooks, in the order in which pytest calls them."""
 
-    def __init__(self, config: pytest.Config, found: Sequence[_Plugin]) -> None:
+    def __init__(self, config: pytest.Config, found: Sequence[VendorPlugin]) -> None:
         self._config = config
         self._found = tuple(found)
 
@@ -72,11 +49,11 @@ class Plugins(LaunchHooks):
     def of(cls, config: pytest.Config) -> Plugins:
         """Return the plugins that are loaded now. Raises UsageError where one implements what is no hook."""
         manager = config.pluginmanager
-        found: dict[int, _Plugin] = {}
+        found: dict[int, VendorPlugin] = {}
         for name in HOOKS:
             for implementation in reversed(getattr(manager.hook, name).get_hookimpls()):
                 plugin = implementation.plugin
-                mine = found.setdefault(id(plugin), _identify(config, plugin, implementation.plugin_name))
+                mine = found.setdefault(id(plugin), identify(config, plugin, implementation.plugin_name))
                 if implementation.wrapper or implementation.hookwrapper:
                     raise UsageError(
                         f"Plugin {mine.label} wraps {name}, and plugins are asked one by one.",
@@ -86,12 +63,12 @@ class Plugins(LaunchHooks):
         for plugin in manager.get_plugins():
             for hook in own_hooks(manager, plugin):
                 if hook.name not in HOOKS and not all(i.optionalhook for i in hook.get_hookimpls()):
-                    name = _identify(config, plugin, manager.get_name(plugin) or "").name
+                    name = identify(config, plugin, manager.get_name(plugin) or "").name
                     raise UsageError(
                         f"Plugin {name} implements {hook.name}, which is no hook{nearest(hook.name, HOOKS)}.",
                         f"Known are {', '.join(HOOKS)}.",
                     )
-        return cls(config, _told_apart(found.values()))
+        return cls(config, told_apart(found.values()))
 
     def records(self) -> list[PluginFacts]:
         """Return name, version and hooks of every plugin."""
@@ -237,14 +214,14 @@ class Plugins(LaunchHooks):
             return "A worker of pytest-xdist has other requirements of plugins than the run."
         return ""
 
-    def _ask(self, hook: str, **given: Any) -> Iterator[tuple[_Plugin, Any]]:
+    def _ask(self, hook: str, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
         """Yield (plugin, answer). Raises UsageError where a plugin fails."""
         try:
             yield from self._call(hook, **given)
         except HookBroke as error:
             raise UsageError(str(error), _MEND) from None
 
-    def _call(self, hook: str, *, only: _Plugin | None = None, **given: Any) -> Iterator[tuple[_Plugin, Any]]:
+    def _call(self, hook: str, *, only: VendorPlugin | None = None, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
         """Yield (plugin, answer) of every plugin, or of one. Raises HookBroke where one fails."""
         for plugin in self._found if only is None else (only,):
             implementation = plugin.implements.get(hook)
@@ -260,46 +237,14 @@ class Plugins(LaunchHooks):
             yield plugin, answer
 
 
-def own_hooks(manager: pytest.PytestPluginManager, plugin: object) -> list[Any]:
-    """Return the hooks with our prefix that a plugin implements, known or not."""
-    return [h for h in manager.get_hookcallers(plugin) or () if h.name.startswith(PREFIX)]
-
-
-def plugin_name(config: pytest.Config, plugin: object, registered: str) -> str:
-    """Return the name by which reports and errors call a plugin."""
-    if registered.isdigit():
-        return type(plugin).__qualname__
-    place = Path(registered)
-    return str(place.relative_to(config.rootpath)) if place.is_relative_to(config.rootpath) else registered
-
-
-def _identify(config: pytest.Config, plugin: object, registered: str) -> _Plugin:
-    distributions = config.pluginmanager.list_plugin_distinfo()
-    versions = [str(d.version) for known, d in distributions if known is plugin]
-    version = versions[0] if versions else str(getattr(plugin, "__version__", ""))
-    return _Plugin(name=plugin_name(config, plugin, registered), version=version, implements={})
-
-
 def _everywhere(records: Iterable[PluginFacts]) -> set[tuple[str, str, tuple[str, ...]]]:
     """Return (name, version, hooks) of the plugins that every process of a run must have."""
     found = ((p.name, p.version, tuple(h for h in p.hooks if h in _EVERYWHERE)) for p in records)
     return {plugin for plugin in found if plugin[2]}
 
 
-def _told_apart(plugins: Iterable[_Plugin]) -> tuple[_Plugin, ...]:
-    """Return the plugins with names that no two share."""
-    named: dict[str, _Plugin] = {}
-    for plugin in plugins:
-        name, number = plugin.name, 1
-        while name in named:
-            number += 1
-            name = f"{plugin.name} ({number})"
-        named[name] = dataclasses.replace(plugin, name=name)
-    return tuple(named.values())
-
-
 @contextlib.contextmanager
-def _checks(plugin: _Plugin, hook: str) -> Iterator[None]:
+def _checks(plugin: VendorPlugin, hook: str) -> Iterator[None]:
     """Turn the ValueError of what reads an answer into a UsageError that names plugin and hook."""
     try:
         yield
@@ -313,7 +258,7 @@ def _listed(said: object, what: str) -> Iterable[Any]:
     return said
 
 
-def _broken(plugin: _Plugin, hook: str, function: Any, error: BaseException) -> HookBroke:
+def _broken(plugin: VendorPlugin, hook: str, function: Any, error: BaseException) -> HookBroke:
     file = function.__code__.co_filename
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""

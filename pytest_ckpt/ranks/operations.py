@@ -13,6 +13,7 @@ from pytest_ckpt.facts.measurement import Operation
 from pytest_ckpt.facts.proofs import Durability, Fault, Observer
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.targets import CheckpointRef, Role
+from pytest_ckpt.ranks.beside import Beside
 from pytest_ckpt.ranks.engines.protocol import Check, Clock, Loader
 from pytest_ckpt.ranks.process.activity import write_event
 from pytest_ckpt.ranks.process.host_cache import Files
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.strategies.protocol import Saved, Strategy
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Store
+
 
 _MOST_FAULTS_OF_RANK = 20
 _FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
@@ -98,7 +100,7 @@ class Operations:
             if takes_part:
                 strategy.engine.fill(content or checkpoint)
         ref = self.new_ref(checkpoint, role)
-        beside = _Beside(meanwhile) if meanwhile else None
+        beside = Beside(meanwhile) if meanwhile else None
         self._start(at, tell=counted or stage == "endurance")
         start = time.perf_counter()
         if beside:
@@ -285,26 +287,3 @@ class Operations:
 
     def _spent(self, stage: str, seconds: float) -> None:
         self.stages[stage] = self.stages.get(stage, 0.0) + seconds
-
-
-class _Beside(threading.Thread):
-    """Does something beside an operation; its error is raised where the operation waits for it."""
-
-    def __init__(self, act: Callable[[threading.Event], None]) -> None:
-        super().__init__()
-        self._act = act
-        self._over = threading.Event()
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._act(self._over)
-        except BaseException as error:  # it is raised by finish
-            self._error = error
-
-    def finish(self) -> None:
-        """Say that it is over, wait for the end and raise the error that was met."""
-        self._over.set()
-        self.join()
-        if self._error:
-            raise self._error

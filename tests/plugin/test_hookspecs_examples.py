@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.plugin import hookspecs
-from pytest_ckpt.plugin.vendor_hooks import HOOKS
+from pytest_ckpt.plugin.vendor_plugins import HOOKS
 from tests.support.front_door import REQUIRED, SUBJECT, Run, opened_door
 from tests.support.machine import need
 from tests.support.vendor_folder import QUICK

@@ -1,0 +1,60 @@
+"""Where two plain documents differ, place by place; and findings cut to what a reader takes in."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+# Sentences for people, which another version may word otherwise.
+_WORDING = frozenset({"because", "reason", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
+_NAMES = ("requirement", "id", "kind", "index", "subject")
+_MOST_DETAILS = 20
+_CLOSE = 1e-9
+
+
+def differences(said: Any, follows: Any, place: str, *, wording: bool = True) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (place, one value, other value) wherever two plain documents differ.
+
+    Items of lists are known by id, subject, kind and index where they have them. Without ``wording`` sentences for
+    people are passed over.
+    """
+    if isinstance(said, Mapping) and isinstance(follows, Mapping):
+        for name in dict.fromkeys([*said, *follows]):
+            if wording or name not in _WORDING:
+                yield from differences(said.get(name), follows.get(name), f"{place}.{name}", wording=wording)
+    elif isinstance(said, list) and isinstance(follows, list):
+        ones, others = _named(said), _named(follows)
+        for name in dict.fromkeys([*ones, *others]):
+            yield from differences(ones.get(name), others.get(name), f"{place}[{name}]", wording=wording)
+    elif not _is_equal(said, follows):
+        yield place, said, follows
+
+
+def _named(items: Sequence[Any]) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for number, item in enumerate(items):
+        known = item if isinstance(item, dict) else {}
+        name = " ".join(str(known[n]) for n in _NAMES if n in known) or str(number)
+        named[name if name not in named else f"{name} {number}"] = item
+    return named
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    numbers = (int, float)
+    if isinstance(one, numbers) and isinstance(other, numbers) and isinstance(one, bool) == isinstance(other, bool):
+        return math.isclose(one, other, rel_tol=_CLOSE)
+    return type(one) is type(other) and bool(one == other)
+
+
+def some(found: Sequence[str]) -> tuple[str, ...]:
+    """Return the first findings, and how many more there are."""
+    more = len(found) - _MOST_DETAILS
+    return (*found[:_MOST_DETAILS], *([f"and {more} more"] if more > 0 else []))
+
+
+def short(value: Any) -> str:
+    """Return a value as JSON, cut to a line."""
+    text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,18 @@
+"""What was found of one thing that a verification looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["holds", "broken", "not checked"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One thing that was looked at; ``details`` name each place where it does not hold."""
+
+    name: str
+    outcome: Outcome
+    description: str
+    details: tuple[str, ...] = ()

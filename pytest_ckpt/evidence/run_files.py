@@ -1,0 +1,127 @@
+"""What a run folder's files hold, read strictly and restated in today's schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pytest_ckpt.evidence import upgrade
+from pytest_ckpt.evidence.cross_check import contradictions, observation_contradictions
+from pytest_ckpt.evidence.rejudge import _MOST_TOLD, _VERIFY
+from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.facts.codec import Record, from_plain, misfits
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.strict_json import parse, read
+
+REPORT = "report.json"
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """Return the report of a run folder, in today's schema. Raises UsageError as `read_run` does."""
+    return read_run(folder)[0]
+
+
+def read_run(folder: Path) -> tuple[dict[str, Any], upgrade.Schema]:
+    """Return the report of a run folder in today's schema, and the schema that the folder follows.
+
+    Raises UsageError when there is no report, or one that no run writes.
+    """
+    file = folder / REPORT
+    report = read_file(file)
+    if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
+        raise UsageError(f"{file} is no report of pytest-ckpt.", "Name the folder of a run, such as ckpt-report.")
+    if not (schema := upgrade.schema_of(report)):
+        raise UsageError(
+            f"{file} follows {report['schema']:.60}, which this version does not know.",
+            "Judge it with the version of pytest-ckpt that made the run, or a newer one.",
+        )
+    return _today(file, "report", report, schema), schema
+
+
+def _today(
+    file: Path, kind: Literal["report", "measurement", "observation"], plain: Any, schema: upgrade.Schema
+) -> Any:
+    """Return a document in today's schema, checked against the schema that it follows, then against today's."""
+    part = "" if kind == "report" else kind
+    what = "follows no schema of pytest-ckpt" if kind == "report" else f"is no {kind} of pytest-ckpt"
+    if wrong := faults(plain, schema.name, part):
+        raise not_ours(file, what, wrong)
+    try:
+        today = upgrade.upgraded(kind, plain, schema)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise not_ours(file, what, [f"{type(error).__name__}: {error}"]) from None
+    if today is not plain and (wrong := faults(today, upgrade.NOW.name, part)):
+        raise not_ours(file, what, wrong)
+    return today
+
+
+def read_measurements(folder: Path, plan: Plan, schema: upgrade.Schema) -> list[Measurement]:
+    """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
+    files = [
+        (folder / "measurements" / schema.measurement_file(planned.subject), planned) for planned in plan.checkpoints
+    ]
+    return [_read_measurement(file, planned, schema) for file, planned in files if file.exists()]
+
+
+def _read_measurement(file: Path, planned: PlannedCheckpoint, schema: upgrade.Schema) -> Measurement:
+    measurement = _read_record(file, Measurement, "measurement", schema)
+    if wrong := contradictions(measurement, planned):
+        raise not_ours(file, "is no measurement of this run", wrong)
+    return measurement
+
+
+def read_observations(folder: Path, schema: upgrade.Schema) -> list[Observation]:
+    """Return what the checks of a run saw, by the folder's own schema. Raises UsageError."""
+    found = []
+    for file in sorted((folder / "observations").glob("*.json")):
+        observation = _read_record(file, Observation, "observation", schema)
+        name = f"{observation.requirement}.{observation.subject}"
+        if file.stem != name:
+            raise not_ours(file, "is of another check", [f"it holds what {name} saw"])
+        if wrong := observation_contradictions(observation):
+            raise not_ours(file, "is no observation of a run", wrong)
+        found.append(observation)
+    return found
+
+
+def _read_record(
+    file: Path, kind: type[Record], part: Literal["measurement", "observation"], schema: upgrade.Schema
+) -> Record:
+    plain = _today(file, part, read_file(file), schema)
+    try:
+        record = from_plain(kind, plain)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
+    if wrong := list(misfits(record)):
+        raise not_ours(file, f"is no {part} of pytest-ckpt", wrong)
+    return record
+
+
+def _fitting(kind: type[Record], plain: Any) -> Record:
+    """Return a record of the report. Raises TypeError for values of other types than a run writes."""
+    record = from_plain(kind, plain)
+    if wrong := next(misfits(record), ""):
+        raise TypeError(f"{kind.__name__.lower()}: {wrong}")
+    return record
+
+
+def read_file(file: Path) -> Any:
+    """Return the JSON of a file of the folder. Raises UsageError."""
+    try:
+        return parse(read(file))
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}.",
+            "Name the folder of a run, such as ckpt-report, or of results of DLIO.",
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"{file} is not JSON: {error}.", "Name the folder of a run that ended.") from None
+
+
+def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
+    """Return the error for a file that no run of ours wrote in this way."""
+    more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
+    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MOST_TOLD])}{more}.", _VERIFY)

@@ -1,0 +1,87 @@
+"""Whether the signed statement of a run folder fits what the folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.evidence.attestation import PAYLOAD_TYPE, envelope_bytes, read_envelope, statement
+from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, digests, file_digest
+from pytest_ckpt.evidence.outcome import Check
+from pytest_ckpt.support.strict_json import parse, read
+
+if TYPE_CHECKING:
+    from pytest_ckpt.evidence.signing import PublicKey
+
+
+SIGN_OPTION = "--ckpt-sign"
+
+
+def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
+    """Check the envelope's form, what it states, and with ``key`` who signed it."""
+    file = folder / ATTESTATION
+    if file.is_symlink():
+        # A manifest does not list it, so nothing else would tell.
+        description = f"{ATTESTATION} is a link"
+        return Check(name="signature", outcome="broken", description=description, details=(f"changed: {ATTESTATION}",))
+    if not file.exists():
+        return _unsigned(report, key)
+    try:
+        data = read(file)
+        envelope = read_envelope(data)
+    except (OSError, ValueError) as error:
+        return Check(
+            name="signature", outcome="broken", description=f"{ATTESTATION} cannot be read", details=(str(error),)
+        )
+    faults = []
+    if envelope_bytes(envelope) != data:
+        faults.append(f"{ATTESTATION} is not byte for byte as it was written")
+    if envelope.payload_type != PAYLOAD_TYPE:
+        faults.append(f"the payload type is {envelope.payload_type!r}, not {PAYLOAD_TYPE!r}")
+    sha256 = digests(folder) | {MANIFEST: file_digest(folder / MANIFEST)}
+    if report is None or "report.json" not in sha256:
+        faults.append("there is no report that can be read to hold the statement against")
+    elif envelope.payload != statement(report, sha256):
+        faults.append(f"what was signed is not what the folder holds ({_stated(envelope.payload, sha256)})")
+    if key is not None:
+        from pytest_ckpt.evidence.signing import is_signed_by, key_id  # noqa: PLC0415
+
+        if not is_signed_by(envelope, key):
+            faults.append("no signature in it was made with the private key that belongs to --key")
+        elif key_id(key) not in {s.keyid for s in envelope.signatures}:
+            faults.append("the key's id in it, which nothing protects, was changed")
+    if faults:
+        return Check(
+            name="signature", outcome="broken", description="the signature does not hold", details=tuple(faults)
+        )
+    if key is None:
+        description = f"{ATTESTATION} fits the folder; who signed it cannot be known without --key"
+        return Check(name="signature", outcome="not checked", description=description)
+    return Check(
+        name="signature", outcome="holds", description="report.json and manifest were signed with the key of --key"
+    )
+
+
+def _unsigned(report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
+    was_signed = report is not None and any(
+        s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
+    )
+    if was_signed or key is not None:
+        description = f"{ATTESTATION} is not there" + (": the run was signed, so it was removed" if was_signed else "")
+        return Check(name="signature", outcome="broken", description=description, details=(f"removed: {ATTESTATION}",))
+    description = (
+        "the run was not signed: consistent tampering cannot be detected without a signature "
+        f"({SIGN_OPTION} signs a run)"
+    )
+    return Check(name="signature", outcome="not checked", description=description)
+
+
+def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
+    """Name the files whose digests are not those that were signed."""
+    try:
+        signed = {s["name"]: s["digest"]["sha256"] for s in parse(payload)["subject"]}
+    except (ValueError, KeyError, TypeError):
+        return "it is no statement"
+    other = [name for name, digest in signed.items() if sha256.get(name) != digest]
+    return f"changed since: {', '.join(other)}" if other else "other results are stated"
