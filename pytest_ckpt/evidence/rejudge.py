@@ -16,7 +16,8 @@ from pytest_ckpt.evidence.cross_check import SESSION
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
 from pytest_ckpt.evidence.run_files import (
     REPORT,
-    _fitting,
+    VERIFY_REMEDY,
+    fitting,
     not_ours,
     read_file,
     read_measurements,
@@ -45,8 +46,6 @@ from pytest_ckpt.support.errors import UsageError
 NO_FACTS = "In this folder there is no measurement of it."
 
 _JUDGED = (REPORT, "measurements/", "observations/")
-_VERIFY = "pytest-ckpt verify says what in the folder is not as its run left it."
-_MOST_TOLD = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +76,7 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_rec
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # Facts that have the right form and yet are none: a median over nothing, a division by zero, a part that lacks.
         raise UsageError(
-            f"{folder} cannot be judged: it holds what no run leaves ({type(error).__name__}: {error}).", _VERIFY
+            f"{folder} cannot be judged: it holds what no run leaves ({type(error).__name__}: {error}).", VERIFY_REMEDY
         ) from None
 
 
@@ -89,7 +88,7 @@ def judge_sealed_folder(folder: Path, command_line: Mapping[str, str | None]) ->
     document = judge_folder(folder, command_line)
     if is_unfinished(folder) or not (changed := changes_of_facts(folder)):
         return document
-    document["grade_reasons"].append(f"The folder is not as its run left it: {', '.join(changed)}. {_VERIFY}")
+    document["grade_reasons"].append(f"The folder is not as its run left it: {', '.join(changed)}. {VERIFY_REMEDY}")
     if document["grade"] == "certified":
         document |= {"grade": "incomplete", "exit_code": EXIT_INCOMPLETE}
     return document
@@ -116,10 +115,10 @@ def _judge(
 ) -> dict[str, Any]:
     extras = recorded(report.get("catalogue") or ())
     settings = _settings(report, command_line)
-    target = _fitting(TargetFacts, report["environment"]["target"])
+    target = fitting(TargetFacts, report["environment"]["target"])
     catalogue = offered(extended(extras), target.capabilities)
     said = command_line.get("ckpt_gates")
-    gates = load_gates(said, target.gate_kind, catalogue) if said else _fitting(Gates, report["gates"])
+    gates = load_gates(said, target.gate_kind, catalogue) if said else fitting(Gates, report["gates"])
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
     plan = plan_run(settings, target)
     measurements = read_measurements(folder, plan, schema)
@@ -135,7 +134,7 @@ def _judge(
     chosen = chosen_suites(settings, gates, catalogue)
     if "requirements" in report:
         has_same_limits = _has_same_limits(report, plan)
-        places = [_fitting(Verdict, v) for v in report["requirements"]]
+        places = [fitting(Verdict, v) for v in report["requirements"]]
     else:
         has_same_limits = True
         places = [
@@ -156,7 +155,7 @@ def _judge(
             verdicts.append(dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates)))
         else:
             verdicts.append(_decide(requirement, found, facts))
-    waivers = tuple(_fitting(Waiver, w) for w in report.get("waivers", []))
+    waivers = tuple(fitting(Waiver, w) for w in report.get("waivers", []))
     judgement = judge_run(plan, settings, gates, verdicts, measurements, waivers, report["run"]["started"], catalogue)
     if not as_recorded:
         judgement = without_plugins(judgement, {r.id: r.plugin for r in extras})

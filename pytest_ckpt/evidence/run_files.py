@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.cross_check import contradictions, observation_contradictions
-from pytest_ckpt.evidence.rejudge import _MOST_TOLD, _VERIFY
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.facts.codec import Record, from_plain, misfits
 from pytest_ckpt.facts.measurement import Measurement
@@ -16,6 +15,8 @@ from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
+VERIFY_REMEDY = "pytest-ckpt verify says what in the folder is not as its run left it."
+_MOST_TOLD = 5
 REPORT = "report.json"
 
 
@@ -100,7 +101,7 @@ def _read_record(
     return record
 
 
-def _fitting(kind: type[Record], plain: Any) -> Record:
+def fitting(kind: type[Record], plain: Any) -> Record:
     """Return a record of the report. Raises TypeError for values of other types than a run writes."""
     record = from_plain(kind, plain)
     if wrong := next(misfits(record), ""):
@@ -124,4 +125,4 @@ def read_file(file: Path) -> Any:
 def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
     """Return the error for a file that no run of ours wrote in this way."""
     more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
-    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MOST_TOLD])}{more}.", _VERIFY)
+    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MOST_TOLD])}{more}.", VERIFY_REMEDY)
