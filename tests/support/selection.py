@@ -3,6 +3,8 @@
 Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``. Where no file is named,
 the tests run in one process more than there are cores, a module to a process: most of them wait for other processes.
 Tests marked ``alone`` run while no other test does.
+
+A run of the product in a checkout loads this file too, in an environment without what the tests need: then it leaves.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 # Modules whose tests share nothing and take long: each test is a piece of work of its own, and they begin first.
 SPREAD = ("tests/conformance/test_matrix.py", "tests/conformance/test_matrix_of_speed.py")
@@ -36,6 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if _is_of_the_product(config):
+        config.pluginmanager.unregister(sys.modules[__name__])
+        return
+    from hypothesis import HealthCheck, settings  # noqa: PLC0415
+
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     # How long an example takes is the machine's business.
@@ -47,6 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def examples(count: int) -> int:
     """Return how many examples a property that costs much is tried with: a fifth in the fast set."""
+    from hypothesis import settings  # noqa: PLC0415
+
     return count if settings.default.max_examples > _FAST_EXAMPLES else max(1, count // 5)
 
 
@@ -57,13 +66,18 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.numprocesses = min(_MOST_PROCESSES, (os.cpu_count() or 1) + 1)
 
 
+def _is_of_the_product(config: pytest.Config) -> bool:
+    """Whether a target is judged here, and no test of the project runs."""
+    return any(config.getoption(name, None) for name in ("ckpt_target", "ckpt_config"))
+
+
 def _is_all_of_ours(config: pytest.Config) -> bool:
     """Whether this is the run of all tests; one of the product, of a file or to list tests is not."""
     return (
         config.args_source is pytest.Config.ArgsSource.TESTPATHS
         and not hasattr(config, "workerinput")
         and not config.option.collectonly
-        and not config.getoption("ckpt_target", None)
+        and not _is_of_the_product(config)
     )
 
 
