@@ -216,7 +216,7 @@ def test_the_header_says_what_is_about_to_be_done(good: Run) -> None:
     header = good.text.partition("collected ")[0]
     target: dict[str, Any] = good.document["environment"]["target"]
     for words in (
-        f"ckpt target: {good.target} ({target['file_system']} on {target['mount_point']}",
+        f"ckpt target: {good.target} ({target['kind']} on {target['mount_point']}",
         " free, ",
         "ckpt cluster: 64 accelerators",
         "a save within ",
