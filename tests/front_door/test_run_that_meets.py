@@ -109,6 +109,8 @@ def test_every_file_folder_and_commit_is_counted_as_durable(good: Run) -> None:
         "directories_synced": 6,
         "saves": 2,
         "commits": 2,
+        "observed": "store",
+        "commit_methods": ["rename"],
     }
 
 
