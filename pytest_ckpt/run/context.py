@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.environment import Environment
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow, extended, offered, row
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow, extended, offered, recorded, row
 from pytest_ckpt.judging.completeness import asked_checks, asked_requirements
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, waive
@@ -92,14 +92,23 @@ class RunContext(LaunchContext):
         return plain
 
     def pack(self) -> bytes:
-        """Return the context for a worker on behalf of the same run; requirements, which are code, stay behind."""
-        return pickle.dumps({f.name: getattr(self, f.name) for f in _PACKED})
+        """Return the context for a worker on behalf of the same run.
+
+        Requirements are code and stay behind; of those of plugins go their rows of the catalogue.
+        """
+        return pickle.dumps(({f.name: getattr(self, f.name) for f in _PACKED}, self.extras))
 
 
 _PACKED = tuple(f for f in dataclasses.fields(RunContext) if f.name != "catalogue")
 
 
-def unpack(packed: bytes, extras: Sequence[Requirement] = ()) -> RunContext:
-    """Return the context that `RunContext.pack` gave, with the requirements that plugins have here."""
-    context = RunContext(**pickle.loads(packed))
+def unpack(packed: bytes, extras: Sequence[Requirement] | None = None) -> RunContext:
+    """Return the context that `RunContext.pack` gave.
+
+    ``extras`` are the requirements that plugins have here. Without them those of the run are shown; they have no judge.
+    """
+    known, rows = pickle.loads(packed)
+    if extras is None:
+        extras = recorded(dataclasses.asdict(r) for r in rows)
+    context = RunContext(**known)
     return dataclasses.replace(context, catalogue=offered(extended(extras), context.target.capabilities))

@@ -331,7 +331,7 @@ def test_a_truncating_open_that_hangs_is_named_with_what_the_kernel_says(make_ho
         "os.open = lie\n"
         "os.mkfifo = lambda path, real=os.mkfifo: os.path.exists(path) or real(path)"
     )
-    seen = made("TRUNCATE.concurrent", make_home("hang"), "--patience=1", sabotage=code)
+    seen = made("TRUNCATE.concurrent", make_home("hang"), "--patience=5", sabotage=code)
     assert kinds(seen) == {"a call hangs"}
     assert seen.anomaly_count == 8
     assert seen.anomalies[0].where.startswith("open with O_TRUNC: ")

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.launching.launcher import find_launcher, refuse_inside_mpi
 from pytest_ckpt.run.preflight import check_memory, check_space
 from pytest_ckpt.sizing.plan import plan_run
@@ -379,26 +380,40 @@ def test_too_little_memory_is_refused_before_anything_is_written(mounted, pytest
     assert not (pytester.path / "ckpt-report").exists()
 
 
+def host_with(name, ranks, available):
+    return HostFacts(
+        host=name,
+        ranks=tuple(ranks),
+        cpu="",
+        cores=64,
+        memory_bytes=2 * available,
+        memory_available_bytes=available,
+        kernel="",
+        os="",
+        python="",
+        target_is_reached=True,
+    )
+
+
 @settings(deadline=None)
 @given(gib=st.integers(min_value=8, max_value=103))
 def test_the_scale_that_is_proposed_fits_the_memory(gib):
-    def hosts(available):
-        return ({"host": "n1", "ranks": list(range(8)), "memory_available_bytes": available},)
-
+    hosts = (host_with("n1", range(8), gib << 30),)
     with pytest.raises(UsageError, match="Too little memory on n1") as refusal:
-        check_memory(planned(ckpt_model="llama3-8b")[1], hosts(gib << 30))
+        check_memory(planned(ckpt_model="llama3-8b")[1], hosts)
     scale = refusal.value.remedy.split("--ckpt-scale=")[1].split()[0]
-    check_memory(planned(ckpt_model="llama3-8b", ckpt_scale=scale)[1], hosts(gib << 30))
+    check_memory(planned(ckpt_model="llama3-8b", ckpt_scale=scale)[1], hosts)
 
 
 def test_memory_is_counted_for_each_host_by_the_ranks_that_are_on_it():
     plan = planned(ckpt_model="llama3-8b")[1]
-    half = [
-        {"host": f"n{i}", "ranks": list(range(4 * i, 4 * i + 4)), "memory_available_bytes": 60 << 30} for i in (0, 1)
-    ]
-    check_memory(plan, tuple(half))
+    first, second, poor = (
+        host_with(name, ranks, gib << 30)
+        for name, ranks, gib in (("n0", range(4), 60), ("n1", range(4, 8), 60), ("n1", range(4, 8), 40))
+    )
+    check_memory(plan, (first, second))
     with pytest.raises(UsageError, match="Too little memory on n1"):
-        check_memory(plan, (half[0], {**half[1], "memory_available_bytes": 40 << 30}))
+        check_memory(plan, (first, poor))
 
 
 # --- MPI -------------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_spaces_and_letters_of_any_language_in_both_folders_work(door: FrontDoor
     assert run.left_on_target == []
     assert str(target) in run.text
     assert "Ablage für Prüfung" in (report / "certificate.html").read_text()
-    assert run.document["environment"]["target"]["path"] == str(target)
+    assert run.document["environment"]["target"]["location"] == str(target)
     assert run.document["run"]["folder"] == str(report)
 
 

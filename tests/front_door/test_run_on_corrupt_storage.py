@@ -70,7 +70,7 @@ def test_damaged_pages_fail_integrity_and_nothing_else(damaged_pages: Run) -> No
         "COLD": "met",
         "DURABLE-CALLS": "met",
     }
-    assert "4 faulty places in the loaded data; first:  flipped: checkpoint 1" in damaged_pages.text
+    assert "4 faulty places in the loaded data; first: flipped: checkpoint 1" in damaged_pages.text
 
 
 def test_a_command_that_drops_caches_is_told_in_the_report(damaged_pages: Run) -> None:

@@ -109,6 +109,8 @@ def test_every_file_folder_and_commit_is_counted_as_durable(good: Run) -> None:
         "directories_synced": 6,
         "saves": 2,
         "commits": 2,
+        "observed": "store",
+        "commit_methods": ["rename"],
     }
 
 
@@ -216,7 +218,7 @@ def test_the_header_says_what_is_about_to_be_done(good: Run) -> None:
     header = good.text.partition("collected ")[0]
     target: dict[str, Any] = good.document["environment"]["target"]
     for words in (
-        f"ckpt target: {good.target} ({target['file_system']} on {target['mount_point']}",
+        f"ckpt target: {good.target} ({target['kind']} on {target['mount_point']}",
         " free, ",
         "ckpt cluster: 64 accelerators",
         "a save within ",

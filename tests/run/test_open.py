@@ -7,9 +7,11 @@ import tempfile
 import pytest
 
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.run import open as opening
 from pytest_ckpt.run.context import unpack
 from pytest_ckpt.run.crash import Crash
+from pytest_ckpt.targets.posix.target import PosixTarget
 
 TINY = {
     "ckpt_cluster": "64",
@@ -36,12 +38,14 @@ def names(folder):
     return sorted(p.name for p in folder.iterdir())
 
 
-@pytest.mark.parametrize("step", ["find_second_client", "leftovers", "write_atomically"])
-def test_an_error_while_a_run_is_opened_leaves_its_traceback_alone(settings, tmp_path, monkeypatch, step):
+@pytest.mark.parametrize(
+    ("part", "step"), [(opening, "find_second_client"), (PosixTarget, "leftovers"), (opening, "write_atomically")]
+)
+def test_an_error_while_a_run_is_opened_leaves_its_traceback_alone(settings, tmp_path, monkeypatch, part, step):
     def fail(*_):
         raise OSError(107, "Transport endpoint is not connected")
 
-    monkeypatch.setattr(opening, step, fail)
+    monkeypatch.setattr(part, step, fail)
     with pytest.raises(Crash, match=r"OSError.*crash\.txt"):
         opening.open_run(settings, ["pytest"])
     assert names(tmp_path / "target") == names(tmp_path / "scratch") == []
@@ -77,3 +81,18 @@ def test_a_run_is_planned_once(settings, monkeypatch):
 def test_a_worker_gets_the_very_context_of_its_run(settings):
     context = opening.open_run(settings, ["pytest"]).context
     assert unpack(context.pack()) == context
+
+
+def test_a_worker_knows_the_requirements_of_plugins_before_its_own_plugins_are_asked(settings):
+    def judge(*_):
+        raise AssertionError
+
+    extra = Requirement(
+        id="ACME-IT", title="It", severity="required", source="ACME", plugin="acme", words="It is.", judge=judge
+    )
+    context = opening.open_run(settings, ["pytest"], [extra]).context
+    told = unpack(context.pack())
+    assert told.extras == context.extras
+    assert told.catalogue["ACME-IT"].judge is None
+    assert unpack(context.pack(), [extra]) == context
+    assert unpack(context.pack(), []).extras == []
