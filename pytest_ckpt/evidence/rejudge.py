@@ -12,7 +12,7 @@ from pytest_ckpt.config.engines import known_engines
 from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence import upgrade
-from pytest_ckpt.evidence.cross_check import SESSION
+from pytest_ckpt.evidence.cross_check import PLAN, SESSION
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
 from pytest_ckpt.evidence.run_files import (
     REPORT,
@@ -70,7 +70,7 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_rec
     unfinished = is_unfinished(folder)
     found, schema = (read_file(folder / SESSION), upgrade.NOW) if unfinished else read_run(folder)
     try:
-        report = begun_report(found) if unfinished else found
+        report = begun_report(found, read_file(folder / PLAN)) if unfinished else found
         document = _judge(folder, report, schema, command_line, as_recorded=as_recorded)
         return as_incomplete(document) if unfinished else document
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -33,10 +33,10 @@ def is_unfinished(folder: Path) -> bool:
     return (folder / SESSION).is_file() and not any((folder / name).exists() for name in _SEALED)
 
 
-def begun_report(session: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a report says of a run before anything was measured, from its ``session.json``.
+def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a report says of a run before anything was measured, from its ``session.json`` and ``plan.json``.
 
-    Raises LookupError or TypeError for a file that no run writes.
+    Raises LookupError or TypeError for files that no run writes.
     """
     areas = [from_plain(AreaRef, area) for area in (session["area"], session["small"]) if area]
     return {
@@ -51,6 +51,7 @@ def begun_report(session: Mapping[str, Any]) -> dict[str, Any]:
             "seed": session["seed"],
         },
         "settings": session["settings"],
+        "checkpoints": plan["checkpoints"],
         "gates": session["gates"],
         "waivers": session["waivers"],
         "catalogue": session["extras"],

@@ -15,7 +15,7 @@ from pytest_ckpt.plugin import fixtures, vendor_plugins
 from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, PLUGINS, REFUSED, RUN
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.verdict_collector import VerdictCollector
-from pytest_ckpt.run.context import unpack
+from pytest_ckpt.run.context import packed_extras, unpack
 from pytest_ckpt.run.crash import EXIT_CRASHED, Crash
 from pytest_ckpt.run.open import open_run, preview_run
 from pytest_ckpt.support import resources
@@ -78,9 +78,10 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
         _choose_tests(config, plugins.suites(run.settings))
     except UsageError as error:
         config.stash[REFUSED].append(str(error))
-    if differs := plugins.differs(run.environment.plugins, run.extras, extras):
+    joined = unpack(packed, extras)
+    if differs := plugins.differs(run.environment.plugins, packed_extras(packed), joined.extras):
         config.stash[REFUSED].append(differs)
-    return unpack(packed, extras)
+    return joined
 
 
 def _choose_tests(config: pytest.Config, suites: list[str]) -> None:

@@ -22,7 +22,7 @@ from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetSpec
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow, row
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.plugin.vendor_plugins import HOOKS, TWINS, VendorPlugin, identify, own_hooks, told_apart
@@ -202,15 +202,15 @@ class Plugins(LaunchHooks):
                 found.append({"plugin": plugin.name, **failed, "head": [], "rows": []})
         return found
 
-    def differs(self, told: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]) -> str:
-        """Say in what the plugins here, with ``extras``, are not those of a controller; empty where they are alike."""
+    def differs(self, told: Sequence[PluginFacts], rows: Sequence[CatalogueRow], here: Sequence[CatalogueRow]) -> str:
+        """Say in what the plugins, with the requirements ``here``, are not those of a controller; empty where they are alike."""
         if odd := sorted(_everywhere(told) ^ _everywhere(self.records())):
             names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
             return (
                 f"A worker of pytest-xdist has not the plugins of the run: {names} is not on both sides. Load plugins "
                 "so that workers have them too: with -p, an entry point, or a conftest.py."
             )
-        if [row(r) for r in extras] != list(rows):
+        if list(here) != list(rows):
             return "A worker of pytest-xdist has other requirements of plugins than the run."
         return ""
 

@@ -92,8 +92,8 @@ class RunContext(LaunchContext):
         return plain
 
     def pack(self) -> bytes:
-        """Return the context for a worker on behalf of the same run; requirements, which are code, stay behind."""
-        return pickle.dumps({f.name: getattr(self, f.name) for f in _PACKED})
+        """Return the context for a worker on behalf of the same run; of requirements, which are code, their rows."""
+        return pickle.dumps(({f.name: getattr(self, f.name) for f in _PACKED}, self.extras))
 
 
 _PACKED = tuple(f for f in dataclasses.fields(RunContext) if f.name != "catalogue")
@@ -101,5 +101,13 @@ _PACKED = tuple(f for f in dataclasses.fields(RunContext) if f.name != "catalogu
 
 def unpack(packed: bytes, extras: Sequence[Requirement] = ()) -> RunContext:
     """Return the context that `RunContext.pack` gave, with the requirements that plugins have here."""
-    context = RunContext(**pickle.loads(packed))
+    fields, _ = pickle.loads(packed)
+    context = RunContext(**fields)
     return dataclasses.replace(context, catalogue=offered(extended(extras), context.target.capabilities))
+
+
+def packed_extras(packed: bytes) -> list[CatalogueRow]:
+    """Return the requirements that plugins have where `RunContext.pack` was called."""
+    rows: list[CatalogueRow]
+    _, rows = pickle.loads(packed)
+    return rows

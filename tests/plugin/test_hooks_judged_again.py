@@ -101,7 +101,7 @@ def test_its_requirement_stays_in_the_catalogue_and_its_sections_are_not_repeate
 def test_a_test_of_it_that_did_not_run_then_does_not_run_now(folder: Path) -> None:
     def leave_out(report: dict) -> None:
         because = "Its test did not run: it was deselected, or the session ended before it."
-        verdict(report).update(outcome="not run", because=because)
+        verdict(report).update(outcome="not run", reason="no test", because=because)
 
     edit(folder, leave_out)
     assert verdict(judge_folder(folder, {}))["because"].startswith("Its test did not run")
