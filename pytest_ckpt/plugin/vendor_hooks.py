@@ -203,7 +203,7 @@ class Plugins(LaunchHooks):
         return found
 
     def differs(self, told: Sequence[PluginFacts], rows: Sequence[CatalogueRow], here: Sequence[CatalogueRow]) -> str:
-        """Say in what the plugins, with the requirements ``here``, are not those of a controller; empty where they are alike."""
+        """Say in what plugins and requirements ``here`` are not those of a controller; empty where they are alike."""
         if odd := sorted(_everywhere(told) ^ _everywhere(self.records())):
             names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
             return (
