@@ -1,10 +1,11 @@
-"""A requirement, a model and an option are one row each: added to a copy of the tree, where ARCHITECTURE.md says.
+"""A requirement, a model, an engine and an option are one row each: added to a copy, where ARCHITECTURE.md says.
 
 Nothing else of the tree is changed: whatever lists them by name elsewhere fails here.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,8 +15,9 @@ import pytest
 
 from tests.support import CHECKOUT
 from tests.support.new_rows import THINGS, add
+from tests.support.vendor_folder import QUICK
 
-# What knows requirements, models or options: judges, sizes, settings, pages, the plan, the list of a run's tests.
+# What knows requirements, models, engines or options: judges, sizes, settings, pages, the plan, a run's tests.
 RELEVANT = (
     "tests/judging", "tests/sizing", "tests/config", "tests/cli/test_cli_plan.py", "tests/docs/test_generated_pages.py",
     "tests/report/test_text.py", "tests/plugin/test_plugin_is_light.py", "tests/test_layers.py",
@@ -71,6 +73,19 @@ def test_the_new_requirement_is_part_of_a_run(tree, tmp_path):
                     f"--rootdir={tmp_path}", "-c", os.devnull)  # fmt: skip
     assert listed.returncode == 0, listed.stdout + listed.stderr
     assert "test_all_saves_together_meet_the_budget[toy-2b-open-2]" in listed.stdout
+
+
+def test_the_new_engine_saves_and_loads(tree, tmp_path):
+    target, report = tmp_path / "target", tmp_path / "report"
+    target.mkdir()
+    done = python(tree, "-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-q", f"--ckpt-target={target}",
+                  f"--ckpt-report={report}", *QUICK, "--ckpt-engine=plain", f"--rootdir={tmp_path}",
+                  "-c", os.devnull)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (measurement,) = (json.loads(file.read_text()) for file in (report / "measurements").iterdir())
+    assert measurement["engine_facts"] == {"form": "plain bytes"}
+    assert measurement["integrity"]["bytes_checked"] == 2 * measurement["bytes"]
+    assert measurement["integrity"]["fault_count"] == 0
 
 
 @pytest.mark.thorough

@@ -65,7 +65,8 @@ class Option(NamedTuple):
 OPTIONS: tuple[Option, ...] = (
     Option(key="target", group="target", metavar="PATH", parse="read_text", example="/mnt/array/ckpt",
            roles=("condition",),
-           help="existing folder on the storage under test; checkpoints are written below it"),
+           help="existing folder on the storage under test, or scheme://… of a target that a plugin brings; "
+           "checkpoints are written below it"),
     Option(key="hosts", group="target", metavar="LIST", default="localhost", parse="read_hosts",
            example="node1:8,node2:8", roles=("condition", "disclosed"), unset=(),
            help="hosts that run the ranks, with the slots of each: host:slots,… or @hostfile"),

@@ -24,6 +24,9 @@ PARSERS = {
 }
 # Each is a decision: what stands here is taken on trust by whoever reads it.
 NOT_RUN = {
+    "ARCHITECTURE.md": [
+        f" pytest --ckpt-target=… --cluster=…{' ' * 23}pytest-ckpt plan | doctor | judge | verify | diff | trend"
+    ],
     "first_run.md": ["python3 -m venv .venv"],
     "several_hosts.md": [
         "MPICC=/opt/openmpi/bin/mpicc pip install --no-binary=mpi4py --force-reinstall --no-deps mpi4py",

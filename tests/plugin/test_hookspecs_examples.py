@@ -17,6 +17,8 @@ import pytest
 
 from pytest_ckpt.plugin import hookspecs
 from pytest_ckpt.plugin.vendor_plugins import HOOKS
+from tests.support.doc_pages import DOCS
+from tests.support.doc_pages import blocks as blocks_of_page
 from tests.support.front_door import REQUIRED, SUBJECT, Run, opened_door
 from tests.support.machine import need
 from tests.support.vendor_folder import QUICK
@@ -84,3 +86,9 @@ def test_what_they_tell_and_write_is_there(run: Run) -> None:
 def test_what_they_require_is_judged(run: Run) -> None:
     verdict = run.verdict("ACME-CLIENTS")
     assert (verdict["outcome"], verdict["measured"], verdict["limit"], verdict["unit"]) == ("met", 1, 1, "clients")
+
+
+@pytest.mark.parametrize("name", ["pytest_ckpt_engines", "pytest_ckpt_targets"])
+def test_the_page_for_vendors_shows_the_same_example(name: str) -> None:
+    shown = [block.text for block in blocks_of_page(DOCS / "writing_a_hook.md") if f"def {name}(" in block.text]
+    assert shown == EXAMPLES[name]

@@ -1,4 +1,4 @@
-"""What ACME adds to the acceptance test: every hook of pytest-ckpt once. docs/writing_a_hook.md leads through it."""
+"""What ACME adds to the acceptance test: its hooks, once each. docs/writing_a_hook.md leads through it."""
 
 from __future__ import annotations
 
