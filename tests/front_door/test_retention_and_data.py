@@ -33,9 +33,9 @@ WATCH = """
 import json, os, sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.ranks import operations
+    from pytest_ckpt.targets.posix import draft
 
-    make_folder = operations.make_folder
+    make_folder = draft.make_folder
 
     def make_and_tell(folder):
         make_folder(folder)
@@ -44,7 +44,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
             with open(os.environ["WATCHED"], "a") as file:
                 file.write(json.dumps(sorted(os.listdir(folder.parent))) + "\\n")
 
-    operations.make_folder = make_and_tell
+    draft.make_folder = make_and_tell
 """
 
 

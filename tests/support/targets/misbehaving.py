@@ -5,8 +5,8 @@
         …
         target.clear()
 
-``python misbehaving.py serve FOLDER MOUNTPOINT [SECOND]`` is the process; ``python misbehaving.py ask NAME power_cut``
-asks it from elsewhere. Needs root and /dev/fuse.
+``python -m`` this module ``serve FOLDER MOUNTPOINT [SECOND]`` is the process; ``ask NAME power_cut`` asks it from
+elsewhere. Needs root and /dev/fuse.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support import CHECKOUT
 from tests.support.targets import (
     fuse_faults_data,
     fuse_faults_durable,
@@ -45,6 +46,8 @@ __all__ = ["FAULTS", "Fault", "Target", "misbehaving"]
 # Each has put its faults into the table.
 SUBJECTS = (fuse_faults_data, fuse_faults_names, fuse_faults_durable, fuse_faults_errors, fuse_faults_time)
 
+# Works from any folder and in any environment.
+_COMMAND = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "tests.support.targets.misbehaving"]
 _PR_SET_PDEATHSIG = 1
 _END_SECONDS = 30
 
@@ -62,7 +65,7 @@ class Target:
     @property
     def power_cut_command(self) -> list[str]:
         """The command that cuts the power from another process."""
-        return [sys.executable, str(Path(__file__).resolve()), "ask", self.name, "power_cut"]
+        return [*_COMMAND, "ask", self.name, "power_cut"]
 
     def fault(self, name: str, **parameters: Any) -> None:
         """Switch a fault on, besides those that are."""
@@ -122,7 +125,7 @@ def misbehaving(
     for path in (*points, store):
         path.mkdir(exist_ok=True)
     settings = ["--cache-seconds", str(cache_seconds), *(["--direct-io"] if direct_io else [])]
-    words = [sys.executable, str(Path(__file__).resolve()), "serve", *settings, str(store), *map(str, points)]
+    words = [*_COMMAND, "serve", *settings, str(store), *map(str, points)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
