@@ -10,9 +10,11 @@ import pytest
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.launching import second_client
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.posix.target import target
 
 HOSTS = (HostSlots(name="node1", slots=8), HostSlots(name="node2", slots=8))
 RANKS = [sys.executable, "-m", "pytest_ckpt.ranks"]
@@ -36,6 +38,16 @@ def test_another_launcher_is_told_nothing_but_what_its_template_asks_for():
     assert dataclasses.replace(SRUN, template=("srun",)).command(16) == ["srun", "-n", "16", *RANKS]
 
 
+def facts(folder):
+    return target(str(folder)).check()
+
+
+def area(folder):
+    return AreaRef(
+        scheme="", location=str(folder / "pytest-ckpt-run"), run_id="run", opener="pytest_ckpt.targets.posix.store:open"
+    )
+
+
 @pytest.fixture
 def settings():
     return resolve({"ckpt_hosts": "node1:1,localhost:1"}, {})
@@ -52,7 +64,7 @@ def launcher(tmp_path):
 
 def test_a_second_host_that_is_this_one_is_refused(settings, launcher, tmp_path):
     with pytest.raises(UsageError) as caught:
-        second_client.find_second_client(settings, tmp_path, tmp_path / "pytest-ckpt-run", launcher)
+        second_client.find_second_client(settings, facts(tmp_path), area(tmp_path), launcher)
     assert "localhost of --ckpt-hosts, was started on this host, whose caches it would share" in caught.value.what
     assert "--nodelist={nodes}" in caught.value.remedy
     assert (tmp_path / "asked").read_text() == "localhost\n"
@@ -62,7 +74,7 @@ def test_a_second_host_that_is_another_one_is_the_second_client(settings, launch
     other = tmp_path / "boot_id"
     other.write_text("of another kernel\n")
     monkeypatch.setattr(second_client, "_BOOT_ID", _Elsewhere(other))
-    found = second_client.find_second_client(settings, tmp_path, tmp_path / "pytest-ckpt-run", launcher)
+    found = second_client.find_second_client(settings, facts(tmp_path), area(tmp_path), launcher)
     assert found.description == "host localhost"
     assert found.command[0] == "env"
     assert "PYTEST_CKPT_RUN=run" in found.command
@@ -84,7 +96,7 @@ class _Elsewhere:
 
 def test_one_that_does_not_answer_is_left_to_the_checks_that_need_it(settings, launcher, tmp_path):
     gone = dataclasses.replace(launcher, template=("/bin/false",))
-    assert second_client.find_second_client(settings, tmp_path, tmp_path / "pytest-ckpt-run", gone) is not None
+    assert second_client.find_second_client(settings, facts(tmp_path), area(tmp_path), gone) is not None
 
 
 def test_mpiexec_starts_the_second_client_also_for_root(settings, tmp_path, monkeypatch):
@@ -92,6 +104,4 @@ def test_mpiexec_starts_the_second_client_also_for_root(settings, tmp_path, monk
     for name in [name for name in os.environ if name.startswith("OMPI_ALLOW")]:
         monkeypatch.delenv(name)
     with pytest.raises(UsageError, match="localhost of --ckpt-hosts, was started on this host"):
-        second_client.find_second_client(
-            settings, tmp_path, tmp_path / "pytest-ckpt-run", find_launcher(None, settings.hosts)
-        )
+        second_client.find_second_client(settings, facts(tmp_path), area(tmp_path), find_launcher(None, settings.hosts))

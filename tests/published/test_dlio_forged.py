@@ -198,7 +198,7 @@ def test_the_same_run_twice_counts_once(judge, tmp_path):
     document, messages = judge(tmp_path)
     assert len(document["measurements"][0]["operations"]) == 10
     assert "to the microsecond: one of them is a copy, and counts once" in messages
-    assert any("acceptance asks for 10" in reason for reason in document["grade_reasons"])
+    assert any("acceptance needs 10" in reason for reason in document["grade_reasons"])
 
 
 def test_a_run_that_two_systems_show_is_named_on_the_second(judge, tmp_path):
