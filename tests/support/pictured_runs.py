@@ -239,7 +239,7 @@ def _measurement(
     written = shards.bytes * count
     whole = Integrity(bytes_expected=written, bytes_checked=written, fault_count=0, faults=())
     return Measurement(
-        subject=shards.subject(),
+        subject=planned.subject,
         model=shards.model.name,
         mode=shards.mode,
         processes=shards.processes,
