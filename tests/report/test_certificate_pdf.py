@@ -218,7 +218,7 @@ def test_another_pdf_with_a_manifest_to_fit_is_not_said_to_hold(folder: Path, tm
     write_manifest(folder)
     (check,) = (c for c in verify_folder(folder, None) if c.name == "pdf")
     assert check.outcome == "not checked"
-    assert "only its digest says" in check.says
+    assert "only its digest says" in check.description
 
 
 def without_weasyprint(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None:
@@ -234,7 +234,7 @@ def test_without_the_printer_verify_says_what_it_could_not_check(
     without_weasyprint(monkeypatch, tmp_path / "none", "raise ImportError")
     (check,) = (c for c in verify_folder(folder, None) if c.name == "pdf")
     assert check.outcome == "not checked"
-    assert "WeasyPrint is not installed" in check.says
+    assert "WeasyPrint is not installed" in check.description
 
 
 FAILING = {
