@@ -6,7 +6,6 @@ that its clients keep no cache. It is attached through an AreaRef alone, by what
 
 from __future__ import annotations
 
-import io
 import os
 import socket
 import threading
@@ -20,6 +19,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.posix.run_folder import process_began
 from pytest_ckpt.targets.protocol import Buffer, Leftover, Names, Phases, Resident
+from pytest_ckpt.targets.source_file import SourceFile
 from tests.support.targets.memory_server import PART_BYTES, address
 
 SPEC = TargetSpec(
@@ -341,9 +341,9 @@ class MemoryCommitted:
         """Open an object for reads at offsets."""
         return MemorySource(self._wire, self._where, self._ref, name, self._phases)
 
-    def file(self, name: str) -> MemoryFile:
+    def file(self, name: str) -> SourceFile:
         """Open an object as a file object."""
-        return MemoryFile(self.source(name))
+        return SourceFile(self.source(name))
 
     def local_path(self, name: str) -> str | None:
         """There are no paths."""
@@ -378,50 +378,3 @@ class MemorySource:
         """Nothing is open."""
         with self._phases.phase("close", self._name):
             pass
-
-
-class MemoryFile(io.RawIOBase):
-    """One object as a file object."""
-
-    def __init__(self, source: MemorySource) -> None:
-        self._source = source
-        self._at = 0
-        self.error: OSError | None = None
-
-    @property
-    def size(self) -> int:
-        """Its size in bytes."""
-        return self._source.size
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: Buffer) -> int:
-        """Read until ``buffer`` is full or the object ends."""
-        try:
-            count = self._source.read_into(self._at, buffer)
-        except OSError as error:
-            self.error = error
-            raise
-        self._at += count
-        return count
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Go to a place."""
-        self._at = offset + {0: 0, 1: self._at, 2: self.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        """Return the place."""
-        return self._at
-
-    def close(self) -> None:
-        """Close it."""
-        if not self.closed:
-            self._source.close()
-        super().close()
