@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import re
@@ -52,7 +51,7 @@ def test_what_a_hook_decided_is_used_and_disclosed_as_its_own(acme: Run, option:
     assert said["source"] == f"hook of {PLUGIN}"
     (sentence,) = (s for s in acme.document["disclosures"] if s.startswith(option))
     assert sentence.endswith(f"from hook of {PLUGIN})")
-    assert sentence in html.unescape(page(acme))
+    assert sentence[:150] in page(acme), "the page shortens what is very long"
 
 
 def test_the_command_that_drops_caches_is_the_hook_s(acme: Run) -> None:

@@ -285,7 +285,7 @@ MATRIX = (
     row(
         "stale names",
         "STALE.names",
-        {"STALE.names": "1 s are allowed"},
+        {"STALE.names": "limit 1 s"},
         may="COMMIT.file-second-client COMMIT.folder-second-client VISIBLE.read-after-close UNLINK.second-client "
         "MKDIR.race-second-client POINTER.overwrite-second-client",
     ),
@@ -305,7 +305,7 @@ MATRIX = (
     row(
         "stale listing",
         "STALE.names",
-        {"STALE.names": "1 s are allowed"},
+        {"STALE.names": "limit 1 s"},
         may="NAMES.second-client COMMIT.folder-second-client MKDIR.race-second-client",
     ),
     row("names regardless of case", "CAPABILITIES.names", {"CAPABILITIES.names": "case"}),
