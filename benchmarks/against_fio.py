@@ -90,7 +90,7 @@ class Stream:
     def __init__(self, asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
         from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
         from pytest_ckpt.launching.launcher import find_launcher  # noqa: PLC0415
-        from pytest_ckpt.ranks.engines.stream.container_layout import lay_out  # noqa: PLC0415
+        from pytest_ckpt.ranks.engines.stream.container_layout import container_of  # noqa: PLC0415
 
         self._launcher = find_launcher(None, ())
         self._processes = asked.processes
@@ -100,7 +100,7 @@ class Stream:
         size = asked.file_mib << 20
         elements = size // 4
         while True:
-            container = lay_out(shard_of(0, 1, elements).files[0].tensors)
+            container = container_of(shard_of(0, 1, elements).files[0].tensors)
             if container.bytes < size + 4096:
                 break
             elements -= (container.bytes - size) // 4096 * 1024

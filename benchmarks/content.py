@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from pytest_ckpt.ranks.content.generator import Content, Place
+from pytest_ckpt.ranks.content.generator import Content, TensorKey
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     data = np.zeros(size, dtype=np.uint8)
     rates: dict[str, list[float]] = {"make": [], "verify": []}
     for checkpoint in range(1, rounds + 1):
-        place = Place(checkpoint=checkpoint, rank=0, tensor=0)
+        place = TensorKey(checkpoint=checkpoint, rank=0, tensor=0)
         start = time.perf_counter()
         content.fill(data, place)
         made = time.perf_counter()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_ckpt.evidence.outcome import Check
+    from pytest_ckpt.evidence.outcome import Examination
 
 HELP = "check that a run folder was not changed and that its verdicts follow from its measurements"
 DESCRIPTION = (
-    "Check the digests of all files, the schema of the report, that verdicts and certificate follow from the "
+    "Examination the digests of all files, the schema of the report, that verdicts and certificate follow from the "
     "measurements, and the signature. Exit code 0: unchanged; 1: changed, with each place named; 8: "
     "the run wrote no report."
 )
@@ -47,7 +47,7 @@ def run(asked: argparse.Namespace) -> int:
     return 1 if is_broken else EXIT_INCOMPLETE if unfinished else 0
 
 
-def _lines(checks: tuple[Check, ...], *, is_broken: bool, unfinished: bool) -> list[str]:
+def _lines(checks: tuple[Examination, ...], *, is_broken: bool, unfinished: bool) -> list[str]:
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
 
     lines = []

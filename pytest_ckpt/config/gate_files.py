@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
@@ -13,6 +12,7 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, read_waivers
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError, nearest
+from pytest_ckpt.support.user_files import read_user_text, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,9 +33,9 @@ def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tupl
     if path is None:
         return ()
     try:
-        return read_waivers(Path(path).expanduser().read_text(), known)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--ckpt-waive {path}: it cannot be read: {error}.", "Name a TOML file.") from None
+        return read_waivers(read_user_text(user_path(path, "--ckpt-waive")), known)
+    except OSError as error:
+        raise UsageError(f"--ckpt-waive {path}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
     except ValueError as error:
         raise UsageError(
             f"--ckpt-waive {path}: {error}.", "How a waiver is written: docs/contract.md, waivers."
@@ -57,18 +57,16 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
         return built_in(gate_kind)
     if word in BUILT_IN:
         return built_in(word)
-    path = Path(word).expanduser()
+    path = user_path(word, "--ckpt-gates")
     if path.suffix != ".toml":
         raise UsageError(
             f"--ckpt-gates {word}: there is no such table{nearest(word, BUILT_IN)}.",
             f"Known are {', '.join(BUILT_IN)}; a table of your own is a file that ends in .toml.",
         )
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--ckpt-gates {word}: it cannot be read: {error}.", "Name a TOML file.") from None
-    try:
-        return read_gates(text, known_names(catalogue), built_in)
+        return read_gates(read_user_text(path), known_names(catalogue), built_in)
+    except OSError as error:
+        raise UsageError(f"--ckpt-gates {word}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
     except ValueError as error:
         raise UsageError(
             f"--ckpt-gates {word}: {error}.", "How such a table is written: docs/conformance.md, tables of gates."

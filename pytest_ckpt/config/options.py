@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,8 @@ from pytest_ckpt.config.engines import Engines, known_engines
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, Option, declaration
 from pytest_ckpt.facts.settings import PROFILES, Origin, Settings
 from pytest_ckpt.support.errors import UsageError, nearest
+from pytest_ckpt.support.toml import parse_toml
+from pytest_ckpt.support.user_files import read_user_text, user_path
 
 if TYPE_CHECKING:
     import argparse
@@ -53,10 +54,11 @@ def resolve(
     """
     layers: list[tuple[str, Mapping[str, str | None]]] = [("command line", command_line)]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
-    if config:
-        layers.append((config, _read_toml(Path(config))))
-    layers.append((ini_source, ini))
     engines = engines or known_engines()
+    if config:
+        _parse(_BY_NAME["ckpt_config"], config, "command line", engines)
+        layers.append((config, _read_toml(user_path(config, "--ckpt-config"))))
+    layers.append((ini_source, ini))
     defaults = {"ckpt_engine": (engines.default_source, engines.default), **(hooked or {})}
     values: dict[str, Any] = {}
     origins = []
@@ -105,7 +107,7 @@ def _where(source: str) -> str:
 
 def _read_toml(path: Path) -> dict[str, str | None]:
     try:
-        table = tomllib.loads(path.read_text())
+        table = parse_toml(read_user_text(path))
     except OSError as error:
         raise UsageError(f"--ckpt-config {path}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
     except ValueError as error:

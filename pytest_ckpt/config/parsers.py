@@ -5,6 +5,7 @@ The rows of `facts.options` name these functions.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -14,15 +15,22 @@ from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
 from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.units import format_count, parse_duration, parse_fraction, parse_size
+from pytest_ckpt.support.user_files import read_user_text
 
 _REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
+_MOST_NAME, _MOST_PATH = 255, 4095
 _RAREST = 1e-9  # failures a day
 # What the content of a checkpoint can tell apart (ranks.content), and beyond any cluster.
 _MOST_PROCESSES, _MOST_OPERATIONS, _MOST, _MOST_DEPTH, _MOST_CUTS = 16_384, 4_093, 1_000_000_000, 16, 1000
 
 
-def read_text(value: str) -> str:
-    """Return the text as it is."""
+def read_path(value: str) -> str:
+    """Return the text of a path that a kernel would take."""
+    if "\0" in value:
+        raise ValueError("a path cannot hold a NUL byte")
+    longest = max(len(os.fsencode(part)) for part in value.split("/"))
+    if longest > _MOST_NAME or len(os.fsencode(value)) > _MOST_PATH:
+        raise ValueError(f"names in a path have at most {_MOST_NAME} bytes, and the path {_MOST_PATH:,}")
     return value
 
 
@@ -153,9 +161,11 @@ def read_hosts(value: str) -> tuple[HostSlots, ...]:
     """Return hosts and slots; none for localhost."""
     if value == "localhost":
         return ()
+    if "\0" in value:
+        raise ValueError("a host cannot hold a NUL byte")
     if value.startswith("@"):
         try:
-            lines = Path(value[1:]).read_text().splitlines()
+            lines = read_user_text(Path(value[1:])).splitlines()
         except OSError as error:
             raise ValueError(f"the host file cannot be read: {error.strerror}") from None
         words = [line.split("#")[0].strip().replace(" slots=", ":") for line in lines]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.support.errors import UsageError, nearest
+from pytest_ckpt.support.toml import parse_toml
+from pytest_ckpt.support.user_files import read_user_text, user_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,42 +17,52 @@ OPTION = "--ckpt-system"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One line of the file. ``kind`` is the type that is expected, ``says`` the comment of the template."""
+    """One line of the file. ``kind`` is the type that is expected, ``description`` the comment of the template."""
 
     name: str
     kind: type
     example: str
-    says: str
+    description: str
 
 
 _TEXT, _COUNT = str, int
 FACTS: dict[str, tuple[Fact, ...]] = {
     "system": (
-        Fact(name="vendor", kind=_TEXT, example='"Example Storage Inc."', says="who makes it"),
-        Fact(name="product", kind=_TEXT, example='"Array 9000"', says="its name, as it can be ordered"),
-        Fact(name="firmware", kind=_TEXT, example='"7.2.1"', says="version of the software on the storage"),
-        Fact(name="serial", kind=_TEXT, example='"A9K-0042"', says="which one of them"),
-        Fact(name="notes", kind=_TEXT, example='"encryption at rest is on"', says="what a reader should know besides"),
+        Fact(name="vendor", kind=_TEXT, example='"Example Storage Inc."', description="who makes it"),
+        Fact(name="product", kind=_TEXT, example='"Array 9000"', description="its name, as it can be ordered"),
+        Fact(name="firmware", kind=_TEXT, example='"7.2.1"', description="version of the software on the storage"),
+        Fact(name="serial", kind=_TEXT, example='"A9K-0042"', description="which one of them"),
+        Fact(
+            name="notes",
+            kind=_TEXT,
+            example='"encryption at rest is on"',
+            description="what a reader should know besides",
+        ),
     ),
     "topology": (
-        Fact(name="nodes", kind=_COUNT, example="8", says="storage servers or controllers"),
-        Fact(name="drives", kind=_COUNT, example="192", says="drives in all of them"),
-        Fact(name="drive_model", kind=_TEXT, example='"15.36 TB NVMe, TLC"', says="kind of drive"),
-        Fact(name="protection", kind=_TEXT, example='"8+2 erasure coding"', says="how data survive a failure"),
-        Fact(name="usable_capacity", kind=_TEXT, example='"2.1 PB"', says="after protection"),
-        Fact(name="filled", kind=_TEXT, example='"61 %"', says="how full it was during the run"),
+        Fact(name="nodes", kind=_COUNT, example="8", description="storage servers or controllers"),
+        Fact(name="drives", kind=_COUNT, example="192", description="drives in all of them"),
+        Fact(name="drive_model", kind=_TEXT, example='"15.36 TB NVMe, TLC"', description="kind of drive"),
+        Fact(name="protection", kind=_TEXT, example='"8+2 erasure coding"', description="how data survive a failure"),
+        Fact(name="usable_capacity", kind=_TEXT, example='"2.1 PB"', description="after protection"),
+        Fact(name="filled", kind=_TEXT, example='"61 %"', description="how full it was during the run"),
     ),
     "clients": (
-        Fact(name="hosts", kind=_COUNT, example="16", says="hosts that ran ranks"),
-        Fact(name="model", kind=_TEXT, example='"2 x 64 cores, 1.5 TiB"', says="what they are"),
-        Fact(name="software", kind=_TEXT, example='"nfs, kernel 6.8"', says="client of the storage, with its version"),
-        Fact(name="mount_options", kind=_TEXT, example='"vers=4.2,nconnect=16"', says="as they were mounted"),
+        Fact(name="hosts", kind=_COUNT, example="16", description="hosts that ran ranks"),
+        Fact(name="model", kind=_TEXT, example='"2 x 64 cores, 1.5 TiB"', description="what they are"),
+        Fact(
+            name="software",
+            kind=_TEXT,
+            example='"nfs, kernel 6.8"',
+            description="client of the storage, with its version",
+        ),
+        Fact(name="mount_options", kind=_TEXT, example='"vers=4.2,nconnect=16"', description="as they were mounted"),
     ),
     "network": (
-        Fact(name="fabric", kind=_TEXT, example='"Ethernet, RoCE v2"', says="kind of network"),
-        Fact(name="client_links", kind=_TEXT, example='"2 x 200 Gb/s"', says="of each client"),
-        Fact(name="storage_links", kind=_TEXT, example='"4 x 400 Gb/s"', says="of each storage node"),
-        Fact(name="switches", kind=_TEXT, example='"2 leaf, 1 spine, not oversubscribed"', says="between them"),
+        Fact(name="fabric", kind=_TEXT, example='"Ethernet, RoCE v2"', description="kind of network"),
+        Fact(name="client_links", kind=_TEXT, example='"2 x 200 Gb/s"', description="of each client"),
+        Fact(name="storage_links", kind=_TEXT, example='"4 x 400 Gb/s"', description="of each storage node"),
+        Fact(name="switches", kind=_TEXT, example='"2 leaf, 1 spine, not oversubscribed"', description="between them"),
     ),
 }
 _NAMES = {str: "a text in quotes", int: "a whole number"}
@@ -65,7 +76,7 @@ def template() -> str:
     ]
     for table, facts in FACTS.items():
         lines += ["", f"[{table}]"]
-        lines += [f"# {fact.name} = {fact.example}  # {fact.says}" for fact in facts]
+        lines += [f"# {fact.name} = {fact.example}  # {fact.description}" for fact in facts]
     return "\n".join(lines) + "\n"
 
 
@@ -74,7 +85,7 @@ def read_system(file: Path) -> dict[str, dict[str, Any]]:
     where = f"{OPTION} {file}"
     remedy = "Write a template with: pytest-ckpt doctor --write-system FILE"
     try:
-        told = tomllib.loads(file.expanduser().read_text(encoding="utf-8"))
+        told = parse_toml(read_user_text(user_path(file, OPTION)))
     except OSError as error:
         raise UsageError(f"{where}: it cannot be read: {error.strerror}.", remedy) from None
     except ValueError as error:

@@ -90,7 +90,7 @@ def compare(
     older: bytes = b"",
     unit_bytes: int = 0,
 ) -> bool:
-    """Note in the book what is wrong with bytes that were read from ``offset`` of a file; return whether all are right.
+    """Note what is wrong with bytes that were read from ``offset`` of a file; return whether all are right.
 
     ``when`` tells which read it was ("read with O_DIRECT after a buffered append").
     """

@@ -17,7 +17,7 @@ _TAG = struct.Struct("<8sQQ")
 _MAGIC = b"ckptpage"
 
 
-class Fault(NamedTuple):
+class PageFault(NamedTuple):
     """How bytes differ from what they should be: ``kind`` in a few words, ``offset`` of the page, and what it holds."""
 
     kind: str
@@ -44,20 +44,20 @@ def version_of(data: bytes) -> int | None:
     return int(version) if magic == _MAGIC else None
 
 
-def fault(data: bytes, seed: int, versions: Sequence[int]) -> Fault | None:
+def fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | None:
     """Return how a file's bytes differ from ``content(seed, versions)``, None if they do not."""
     length = len(versions) * PAGE
     if not data and length:
-        return Fault("file empty", 0, "no bytes")
+        return PageFault("file empty", 0, "no bytes")
     for number, version in enumerate(versions):
         start = number * PAGE
         expected, seen = page(seed, version, number), data[start : start + PAGE]
         if seen != expected[: len(seen)]:
-            return Fault(*_told(seen, expected, seed, version, number))
+            return PageFault(*_told(seen, expected, seed, version, number))
     if len(data) < length:
-        return Fault("file too short", len(data), f"the end after {len(data):,} of {length:,} bytes")
+        return PageFault("file too short", len(data), f"the end after {len(data):,} of {length:,} bytes")
     if len(data) > length:
-        return Fault("file too long", length, f"{len(data):,} instead of {length:,} bytes")
+        return PageFault("file too long", length, f"{len(data):,} instead of {length:,} bytes")
     return None
 
 

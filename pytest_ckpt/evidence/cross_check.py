@@ -15,7 +15,7 @@ from pytest_ckpt.evidence.upgrade import Schema, upgraded
 from pytest_ckpt.facts.events import Event, event_from_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.facts.told import told_by_subject
+from pytest_ckpt.facts.subject_events import events_by_subject
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.support.strict_json import parse, read
 
@@ -83,7 +83,7 @@ def observation_contradictions(observation: Observation) -> list[str]:
 def against_events(folder: Path, measurements: Sequence[Measurement], schema: Schema) -> list[str]:
     """Return where a measurement says something else than rank 0 told when it was made."""
     try:
-        told = told_by_subject(read_events(read(folder / EVENTS), schema))
+        told = events_by_subject(read_events(read(folder / EVENTS), schema))
     except OSError as error:
         return [f"{EVENTS} cannot be read: {error.strerror}"] if measurements else []
     except (ValueError, TypeError, KeyError, AttributeError) as error:

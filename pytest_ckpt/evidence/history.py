@@ -17,6 +17,7 @@ from pytest_ckpt.evidence.upgrade import NOW, schema_of, upgraded, upgraded_line
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
+from pytest_ckpt.support.user_files import resolved_user_path, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,9 +33,9 @@ OPTION = "--ckpt-history"
 
 def check_place(history: Path, target: Path, report: Path) -> None:
     """Refuse a history that cannot be written, or that lies where a run cleans or measures. Raises UsageError."""
-    place = history.expanduser().resolve()
+    place = resolved_user_path(history, OPTION)
     for option, other in (("--ckpt-target", target), ("--ckpt-report", report)):
-        inside = other.expanduser().resolve()
+        inside = resolved_user_path(other, option)
         if place == inside or inside in place.parents:
             raise UsageError(
                 f"{OPTION} {history} lies in {option} {other}.", "Name a folder elsewhere: /var/lib/ckpt, for example."
@@ -89,7 +90,7 @@ def append_run(history: Path, document: Mapping[str, Any], folder: Path) -> int:
 
     The copy is whole before the line appears, and the line is on disk before this returns. Raises OSError.
     """
-    history = history.expanduser()
+    history = user_path(history, OPTION)
     (history / RUNS).mkdir(parents=True, exist_ok=True)
     line = entry(document)
     with (history / _LOCK).open("a") as lock:
@@ -116,7 +117,7 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
     Raises UsageError when the folder holds no history.
     """
-    file = history.expanduser() / LINES
+    file = user_path(history, OPTION) / LINES
     try:
         lines = read(file).splitlines()
     except OSError as error:
@@ -143,7 +144,7 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
 
     Where they differ the report counts, as long as it is as its manifest lists it.
     """
-    runs = history.expanduser() / RUNS
+    runs = user_path(history, OPTION) / RUNS
     kept, notices, bare = [], [], 0
     for line in entries:
         folder = runs / line["id"]

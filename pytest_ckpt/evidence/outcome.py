@@ -9,7 +9,7 @@ Outcome = Literal["holds", "broken", "not checked"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class Examination:
     """One thing that was looked at; ``details`` name each place where it does not hold."""
 
     name: str

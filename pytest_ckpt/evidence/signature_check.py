@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.evidence.attestation import PAYLOAD_TYPE, envelope_bytes, read_envelope, statement
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, digests, file_digest
-from pytest_ckpt.evidence.outcome import Check
+from pytest_ckpt.evidence.outcome import Examination
 from pytest_ckpt.support.strict_json import parse, read
 
 if TYPE_CHECKING:
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
 SIGN_OPTION = "--ckpt-sign"
 
 
-def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
-    """Check the envelope's form, what it states, and with ``key`` who signed it."""
+def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Examination:
+    """Examination the envelope's form, what it states, and with ``key`` who signed it."""
     file = folder / ATTESTATION
     if file.is_symlink():
         # A manifest does not list it, so nothing else would tell.
         description = f"{ATTESTATION} is a link"
-        return Check(name="signature", outcome="broken", description=description, details=(f"changed: {ATTESTATION}",))
+        return Examination(
+            name="signature", outcome="broken", description=description, details=(f"changed: {ATTESTATION}",)
+        )
     if not file.exists():
         return _unsigned(report, key)
     try:
         data = read(file)
         envelope = read_envelope(data)
     except (OSError, ValueError) as error:
-        return Check(
+        return Examination(
             name="signature", outcome="broken", description=f"{ATTESTATION} cannot be read", details=(str(error),)
         )
     faults = []
@@ -52,29 +54,31 @@ def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicK
         elif key_id(key) not in {s.keyid for s in envelope.signatures}:
             faults.append("the key's id in it, which nothing protects, was changed")
     if faults:
-        return Check(
+        return Examination(
             name="signature", outcome="broken", description="the signature does not hold", details=tuple(faults)
         )
     if key is None:
         description = f"{ATTESTATION} fits the folder; who signed it cannot be known without --key"
-        return Check(name="signature", outcome="not checked", description=description)
-    return Check(
+        return Examination(name="signature", outcome="not checked", description=description)
+    return Examination(
         name="signature", outcome="holds", description="report.json and manifest were signed with the key of --key"
     )
 
 
-def _unsigned(report: Mapping[str, Any] | None, key: PublicKey | None) -> Check:
+def _unsigned(report: Mapping[str, Any] | None, key: PublicKey | None) -> Examination:
     was_signed = report is not None and any(
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
     )
     if was_signed or key is not None:
         description = f"{ATTESTATION} is not there" + (": the run was signed, so it was removed" if was_signed else "")
-        return Check(name="signature", outcome="broken", description=description, details=(f"removed: {ATTESTATION}",))
+        return Examination(
+            name="signature", outcome="broken", description=description, details=(f"removed: {ATTESTATION}",)
+        )
     description = (
         "the run was not signed: consistent tampering cannot be detected without a signature "
         f"({SIGN_OPTION} signs a run)"
     )
-    return Check(name="signature", outcome="not checked", description=description)
+    return Examination(name="signature", outcome="not checked", description=description)
 
 
 def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:

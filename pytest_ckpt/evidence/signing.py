@@ -17,6 +17,7 @@ from pytest_ckpt.evidence.attestation import (
 )
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, digests, file_digest
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.user_files import read_user_bytes, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,7 +118,7 @@ def key_id(key: Ed25519PublicKey) -> str:
 
 def _read(file: Path, option: str) -> bytes:
     try:
-        return file.expanduser().read_bytes()
+        return read_user_bytes(user_path(file, option))
     except OSError as error:
         raise UsageError(f"{option} {file}: it cannot be read: {error.strerror}.", _MAKE_KEY) from None
 

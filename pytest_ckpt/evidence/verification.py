@@ -14,7 +14,7 @@ from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.cross_check import against_events, against_session
 from pytest_ckpt.evidence.differences import differences, short, some
 from pytest_ckpt.evidence.manifest import MANIFEST, compare, report_text
-from pytest_ckpt.evidence.outcome import Check
+from pytest_ckpt.evidence.outcome import Examination
 from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.evidence.signature_check import _unsigned, check_signature
@@ -57,8 +57,8 @@ class _Report:
         return self.schema.number == upgrade.TODAY and bool(self.written["run"]["version"] == __version__)
 
 
-def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
-    """Check a run folder. Raises UsageError when it is none. ``key`` is the public key its signer is known by."""
+def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Examination, ...]:
+    """Examination a run folder. Raises UsageError when it is none. ``key`` is the public key its signer is known by."""
     if is_unfinished(folder):
         return _of_unfinished(folder, key)
     if not (folder / MANIFEST).is_file():
@@ -71,7 +71,7 @@ def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
     checks.append(schema)
     if report is None:
         nothing = "report.json cannot be read as a report"
-        checks += [Check(name=name, outcome="not checked", description=nothing) for name in ("verdicts", "pages")]
+        checks += [Examination(name=name, outcome="not checked", description=nothing) for name in ("verdicts", "pages")]
     else:
         checks += [_check_verdicts(folder, report), *_check_plugins(report.today), _check_pages(folder, report)]
         if (folder / PDF).exists():
@@ -79,17 +79,17 @@ def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
     return (*checks, check_signature(folder, report.written if report else None, key))
 
 
-def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
-    """Check a run that wrote no report: its measurements are held against plan, session and events."""
+def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Examination, ...]:
+    """Examination a run that wrote no report: its measurements are held against plan, session and events."""
     nothing = {"digests": f"there is no {MANIFEST}", "schema": NO_REPORT, "pages": "there is no certificate"}
     digests, schema, pages = (
-        Check(name=name, outcome="not checked", description=description) for name, description in nothing.items()
+        Examination(name=name, outcome="not checked", description=description) for name, description in nothing.items()
     )
     try:
         document = judge_folder(folder, {}, as_recorded=True)
     except UsageError as error:
         description = "the measurements cannot be judged"
-        verdicts = Check(name="verdicts", outcome="broken", description=description, details=(error.what,))
+        verdicts = Examination(name="verdicts", outcome="broken", description=description, details=(error.what,))
     else:
         measurements = [from_plain(Measurement, m) for m in document["measurements"]]
         found = [
@@ -98,12 +98,12 @@ def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
         ]
         if found:
             description = "measurements, plan and session are not of one run"
-            verdicts = Check(name="verdicts", outcome="broken", description=description, details=some(found))
+            verdicts = Examination(name="verdicts", outcome="broken", description=description, details=some(found))
         else:
             description = (
                 f"{len(measurements)} measurements fit plan, session and events; no report says what follows from them"
             )
-            verdicts = Check(
+            verdicts = Examination(
                 name="verdicts",
                 outcome="not checked",
                 description=description,
@@ -112,7 +112,7 @@ def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Check, ...]:
     return (digests, schema, verdicts, pages, _unsigned(None, key))
 
 
-def check_digests(folder: Path) -> Check:
+def check_digests(folder: Path) -> Examination:
     """Compare every file with the manifest."""
     found = compare(folder)
     details = (
@@ -122,17 +122,19 @@ def check_digests(folder: Path) -> Check:
         *(f"ill-formed: {name}" for name in found.ill_formed),
     )
     if found.is_same:
-        return Check(name="digests", outcome="holds", description=f"{found.listed} files are as {MANIFEST} lists them")
-    return Check(
+        return Examination(
+            name="digests", outcome="holds", description=f"{found.listed} files are as {MANIFEST} lists them"
+        )
+    return Examination(
         name="digests", outcome="broken", description=f"the folder is not as {MANIFEST} lists it", details=details
     )
 
 
-def _check_schema(folder: Path) -> tuple[Check, _Report | None]:
-    """Check report.json against the schema that it follows; return it unless it cannot be judged."""
+def _check_schema(folder: Path) -> tuple[Examination, _Report | None]:
+    """Examination report.json against the schema that it follows; return it unless it cannot be judged."""
 
-    def broken(description: str, *details: str) -> Check:
-        return Check(name="schema", outcome="broken", description=description, details=some(details))
+    def broken(description: str, *details: str) -> Examination:
+        return Examination(name="schema", outcome="broken", description=description, details=some(details))
 
     try:
         data = read(folder / "report.json")
@@ -152,17 +154,17 @@ def _check_schema(folder: Path) -> tuple[Check, _Report | None]:
     report = _Report(written=written, today=today, schema=schema)
     if report.is_of_this_version and data != report_text(written).encode():
         return broken("report.json is not byte for byte as a run writes it"), report
-    return Check(name="schema", outcome="holds", description=f"report.json follows {written['schema']}"), report
+    return Examination(name="schema", outcome="holds", description=f"report.json follows {written['schema']}"), report
 
 
-def _check_verdicts(folder: Path, checked: _Report) -> Check:
+def _check_verdicts(folder: Path, checked: _Report) -> Examination:
     """Judge the measurements again, by the limits of the run, and compare all that follows from them."""
     report = checked.today
     try:
         again = judge_folder(folder, {}, as_recorded=True)
     except Exception as error:  # whatever a changed file leads to, it cannot be judged
         description = "the measurements cannot be judged again"
-        return Check(
+        return Examination(
             name="verdicts", outcome="broken", description=description, details=(f"{type(error).__name__}: {error}",)
         )
     is_same_version = checked.is_of_this_version
@@ -194,12 +196,14 @@ def _check_verdicts(folder: Path, checked: _Report) -> Check:
         found.append(f"exit_code: report.json says {code}, the measurements say {again['exit_code']}")
     if found:
         description = "the report does not follow from the measurements"
-        return Check(name="verdicts", outcome="broken", description=description, details=some(found))
+        return Examination(name="verdicts", outcome="broken", description=description, details=some(found))
     count = sum(v["id"] in REQUIREMENTS for v in report["requirements"])
     beside = (
         "" if is_same_version else f" (of version {report['run']['version']}; the wording of sentences is not compared)"
     )
-    return Check(name="verdicts", outcome="holds", description=f"{count} verdicts follow from the measurements{beside}")
+    return Examination(
+        name="verdicts", outcome="holds", description=f"{count} verdicts follow from the measurements{beside}"
+    )
 
 
 def _own_gates(report: Mapping[str, Any]) -> list[str]:
@@ -215,7 +219,7 @@ def _own_gates(report: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _check_plugins(report: Mapping[str, Any]) -> tuple[Check, ...]:
+def _check_plugins(report: Mapping[str, Any]) -> tuple[Examination, ...]:
     """Say what plugins decided and wrote, which cannot be made again without them; nothing where there was none."""
     plugins = {r.id: r.plugin for r in recorded(report.get("catalogue") or ())}
     details = [
@@ -227,34 +231,34 @@ def _check_plugins(report: Mapping[str, Any]) -> tuple[Check, ...]:
     if not details:
         return ()
     description = f"{len(details)} of plugins cannot be made again without them: they are as the report has them"
-    return (Check(name="plugins", outcome="not checked", description=description, details=some(details)),)
+    return (Examination(name="plugins", outcome="not checked", description=description, details=some(details)),)
 
 
-def _check_pages(folder: Path, checked: _Report) -> Check:
+def _check_pages(folder: Path, checked: _Report) -> Examination:
     """Write certificate and JUnit again and compare them: people read these, and not report.json."""
     report = checked.written
     if not checked.is_of_this_version:
         description = f"version {report['run']['version']} wrote the certificate, this is {__version__}"
-        return Check(name="pages", outcome="not checked", description=description)
+        return Examination(name="pages", outcome="not checked", description=description)
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
         try:
             for name, write in _PAGES.items():
                 write(report, Path(home, name))
         except Exception as error:  # whatever a changed report leads to, its pages cannot be written
             description = "the pages cannot be written again"
-            return Check(
+            return Examination(
                 name="pages", outcome="broken", description=description, details=(f"{type(error).__name__}: {error}",)
             )
         other = [n for n in _PAGES if not _is_same(folder / n, Path(home, n))]
     if other:
         description = "what people read is not what report.json says"
-        return Check(
+        return Examination(
             name="pages", outcome="broken", description=description, details=tuple(f"changed: {name}" for name in other)
         )
-    return Check(name="pages", outcome="holds", description=f"{' and '.join(_PAGES)} say what report.json says")
+    return Examination(name="pages", outcome="holds", description=f"{' and '.join(_PAGES)} say what report.json says")
 
 
-def _check_pdf(file: Path, checked: _Report) -> Check:
+def _check_pdf(file: Path, checked: _Report) -> Examination:
     """Print the certificate again. Other fonts or another printer give other bytes, so only the same bytes say much."""
     from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
 
@@ -267,11 +271,11 @@ def _check_pdf(file: Path, checked: _Report) -> Check:
         description = (
             f"{PDF} could not be printed again ({(str(error).splitlines() or [type(error).__name__])[0]}): {alone}"
         )
-        return Check(name="pdf", outcome="not checked", description=description)
+        return Examination(name="pdf", outcome="not checked", description=description)
     if is_same:
-        return Check(name="pdf", outcome="holds", description=f"{PDF} says what report.json says")
+        return Examination(name="pdf", outcome="holds", description=f"{PDF} says what report.json says")
     description = f"{PDF} has other bytes when it is printed here, as with other fonts or another WeasyPrint: {alone}"
-    return Check(name="pdf", outcome="not checked", description=description)
+    return Examination(name="pdf", outcome="not checked", description=description)
 
 
 def _is_same(one: Path, other: Path) -> bool:

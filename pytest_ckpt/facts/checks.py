@@ -370,8 +370,9 @@ CHECKS: tuple[Check, ...] = (
         requirement="CAPABILITIES",
         subject="extras",
         code="capabilities:extras",
-        relies="reported only",
-        how="Extended attributes, fallocate and punching holes are tried and reported.",
+        relies="reported: what is missing; judged: what is there",
+        how="Extended attributes, fallocate, punched holes, clones and files without a name are tried. "
+        "What is missing is reported; what is there must be right.",
     ),
 )
 

@@ -63,7 +63,7 @@ class Option(NamedTuple):
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option(key="target", group="target", metavar="PATH", parse="read_text", example="/mnt/array/ckpt",
+    Option(key="target", group="target", metavar="PATH", parse="read_path", example="/mnt/array/ckpt",
            roles=("condition",),
            help="existing folder on the storage under test, or scheme://… of a target that a plugin brings; "
            "checkpoints are written below it"),
@@ -93,11 +93,11 @@ OPTIONS: tuple[Option, ...] = (
            example="observed:419/54d@16000", roles=("limit", "plan", "disclosed"),
            help="failure model of the accelerators: llama3, mttf:50000h, node-days:6.5 (failures in 1,000 node-days), "
            "observed:419/54d@16000"),
-    Option(key="gates", group="cluster and limits", metavar="NAME", default="auto", parse="read_text",
+    Option(key="gates", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
            help="gate table that sets which requirements are mandatory, and their limits: posix-shared, posix-local, "
            "gateway, speed-only, or a TOML file that extends one of them; auto: by the file system of the target"),
-    Option(key="waive", group="cluster and limits", metavar="FILE", parse="read_text", example="waivers.toml",
+    Option(key="waive", group="cluster and limits", metavar="FILE", parse="read_path", example="waivers.toml",
            help="a TOML file of waivers, each with requirement, subject, reason and expiry date; a run with a waived "
            "mandatory requirement is not certified"),
     Option(key="model", group="workload", metavar="NAMES", default="all", parse="read_models",
@@ -138,10 +138,10 @@ OPTIONS: tuple[Option, ...] = (
            example="performance,conformance", roles=("plan", "disclosed"), field="suites",
            help="suites to run, separated by commas: performance, contention, conformance, endurance, all; auto: those "
            "with mandatory requirements. A mandatory requirement of another suite counts as not run"),
-    Option(key="second_mount", group="checks", metavar="PATH", parse="read_text", example="/mnt/array-again/ckpt",
+    Option(key="second_mount", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-again/ckpt",
            roles=("plan", "disclosed"),
            help="path of the target through a second mount on this host, which acts as a second client"),
-    Option(key="full_target", group="checks", metavar="PATH", parse="read_text", example="/mnt/array-small",
+    Option(key="full_target", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-small",
            roles=("plan", "disclosed"),
            help="folder on the same storage, on a volume or quota of its own that may be filled for a moment"),
     Option(key="power_cut", group="checks", metavar="COMMAND", parse="read_command",
@@ -150,18 +150,18 @@ OPTIONS: tuple[Option, ...] = (
            "shell"),
     Option(key="power_cuts", group="checks", metavar="N", default="3", parse="read_cuts", example="10",
            help="number of power cuts; the resulting bound on losses is 3/N"),
-    Option(key="report", group="evidence", metavar="FOLDER", default="ckpt-report", parse="read_text",
+    Option(key="report", group="evidence", metavar="FOLDER", default="ckpt-report", parse="read_path",
            example="/srv/acceptance/ckpt-report", roles=(),
            help="folder for certificate, report and all evidence"),
-    Option(key="system", group="evidence", metavar="FILE", parse="read_text", example="system.toml", roles=(),
+    Option(key="system", group="evidence", metavar="FILE", parse="read_path", example="system.toml", roles=(),
            help="a TOML file that describes the system under test (template: pytest-ckpt doctor --write-system FILE)"),
     Option(key="pdf", group="evidence", default="off", parse="read_switch", example="on", roles=(), is_flag=True,
            help="also write the certificate as certificate.pdf; needs the extra: pip install 'pytest-ckpt[pdf]'"),
-    Option(key="sign", group="evidence", metavar="KEY", parse="read_text", example="key.pem", roles=(),
+    Option(key="sign", group="evidence", metavar="KEY", parse="read_path", example="key.pem", roles=(),
            help="private key (Ed25519, PEM) that signs report and manifest at the end of the run"),
-    Option(key="history", group="evidence", metavar="FOLDER", parse="read_text", example="/var/lib/ckpt", roles=(),
+    Option(key="history", group="evidence", metavar="FOLDER", parse="read_path", example="/var/lib/ckpt", roles=(),
            help="folder that keeps this run with others, for pytest-ckpt trend"),
-    Option(key="config", group="advanced", metavar="FILE", parse="read_text", example="nightly.toml", roles=(),
+    Option(key="config", group="advanced", metavar="FILE", parse="read_path", example="nightly.toml", roles=(),
            field="-",
            help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
     Option(key="drop_caches", group="advanced", metavar="HOW", default="auto", parse="read_command",

@@ -7,12 +7,12 @@ not quietly: every relaxation is named.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pytest_ckpt.support.errors import nearest
+from pytest_ckpt.support.toml import parse_toml
 
 GateKind = Literal["required", "advisory", "where given", "off"]
 """``where given``: required in a run that was given what it needs (a second client, a power cut), else left out."""
@@ -40,7 +40,8 @@ class Gates:
     """The table by which a run is judged.
 
     ``kinds`` and ``limits`` go from a requirement's id, or ``id.subject``, to how it gates and to its limit; what is
-    not named is as the catalogue has it. ``certifies`` says whether a certificate is possible at all. ``relaxed``
+    not named is as the catalogue has it. ``certifies`` says whether a certificate is possible at all: not by a table
+    that asks for less than ``required`` where the table that it extends requires, or that raises a limit. ``relaxed``
     names, one sentence each, what is asked for less than by the table that this one extends.
     """
 
@@ -66,7 +67,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     ``defaults`` goes from every known name (``ID`` and ``ID.subject``) to what the catalogue has of it; ``base``
     returns a table that ships, for texts that extend one.
     """
-    table = tomllib.loads(text)
+    table = parse_toml(text)
     _known(table, ("name", "text", "extends", "certifies", "suites", "needs", "requirements"), "key")
     kinds, limits = _rows(table.get("requirements", {}), defaults)
     suites = _spread_rows(table, "suites", {name: known.suite for name, known in defaults.items() if known.suite})
@@ -84,13 +85,14 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     if name in BUILT_IN:
         raise ValueError(f"its name, {name}, is that of a table that ships: give it one of its own")
     below = base(extends)
+    relaxations = tuple(_relaxations(kinds, limits, below, defaults))
     return Gates(
         name=name,
         text=words,
-        certifies=below.certifies,
+        certifies=below.certifies and not any(r.of_required for r in relaxations),
         kinds=below.kinds | _spread(kinds, below.kinds),
         limits=below.limits | limits,
-        relaxed=tuple(_relaxations(kinds, limits, below, defaults)),
+        relaxed=tuple(r.sentence for r in relaxations),
     )
 
 
@@ -141,21 +143,40 @@ def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str
     return whole | dict(kinds)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Relaxation:
+    """``of_required``: the table that is extended does not certify without what is relaxed."""
+
+    sentence: str
+    of_required: bool
+
+
 def _relaxations(
     kinds: Mapping[str, str],
     limits: Mapping[str, float],
     below: Gates,
     defaults: Mapping[str, Known],
-) -> Iterable[str]:
+) -> Iterable[_Relaxation]:
     for name, kind in kinds.items():
-        parts = [name] if "." in name else [n for n in defaults if n == name or n.startswith(name + ".")]
-        before = max((below.kind(*_split(n), defaults[n].gate) for n in parts), key=_STRENGTH.__getitem__)
+        before = _strongest(name, below, defaults)
         if _STRENGTH[kind] < _STRENGTH[before]:
-            yield f"{name} is {kind} ({below.name}: {before})."
+            yield _Relaxation(
+                sentence=f"{name} is {kind} ({below.name}: {before}).",
+                of_required=_STRENGTH[before] >= _STRENGTH["where given"],
+            )
     for name, limit in limits.items():
         before_limit = below.limit(*_split(name), defaults[name].limit)
         if before_limit is not None and limit > before_limit:
-            yield f"The limit of {name} is {limit:g} ({below.name}: {before_limit:g})."
+            yield _Relaxation(
+                sentence=f"The limit of {name} is {limit:g} ({below.name}: {before_limit:g}).",
+                of_required=_STRENGTH[_strongest(name, below, defaults)] >= _STRENGTH["where given"],
+            )
+
+
+def _strongest(name: str, below: Gates, defaults: Mapping[str, Known]) -> str:
+    """Return how what a row names gates in the table that is extended; of several checks, as the strictest does."""
+    parts = [name] if "." in name else [n for n in defaults if n == name or n.startswith(name + ".")]
+    return max((below.kind(*_split(n), defaults[n].gate) for n in parts), key=_STRENGTH.__getitem__)
 
 
 def _split(name: str) -> tuple[str, str]:

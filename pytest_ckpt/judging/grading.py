@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 from pytest_ckpt.support.units import format_percent
 
 EXIT_MET, EXIT_FAILED, EXIT_INCOMPLETE = 0, 1, 8
+NOTHING_REQUIRED = "No required requirement was judged: nothing can be certified."
 ALL_MET = "Every required requirement was met, at full scale, and nothing was left out."
 
 
@@ -92,20 +93,24 @@ def judge_run(
         if m.failure and not any(v.subject == str(m.subject) for v in failed + missing)
     ]
     reasons += unfinished
+    anything_met = any(v.outcome == "met" and v.severity == "required" for v in complete)
+    if not (anything_met or failed or missing or waived):
+        reasons.append(NOTHING_REQUIRED)
     reasons += rehearsals
     reasons += expired(waivers, day)
     reasons += [f"Relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
+    is_incomplete = bool(missing or unfinished) or not anything_met
     grade: Grade
     if rehearsals:
         grade = "rehearsal"
     elif failed or waived:
         grade = "not certified"
-    elif missing or unfinished:
+    elif is_incomplete:
         grade = "incomplete"
     else:
         grade = "certified"
         reasons.append(ALL_MET)
-    exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if missing or unfinished else EXIT_MET
+    exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if is_incomplete else EXIT_MET
     return Judgement(verdicts=tuple(complete), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
 
 

@@ -7,13 +7,13 @@ not certified.
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.support.errors import nearest
+from pytest_ckpt.support.toml import parse_toml
 
 _KEYS = ("requirement", "subject", "reason", "expires")
 
@@ -41,7 +41,7 @@ def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waive
 
     ``known`` goes from every requirement of the run to its subjects: an entry that matches nothing is an error.
     """
-    table = tomllib.loads(text)
+    table = parse_toml(text)
     for name in table:
         if name != "waive":
             raise ValueError(f"'{name}' is no known key{nearest(name, ['waive'])}; entries begin with [[waive]]")

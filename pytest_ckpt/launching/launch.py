@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, event_to_plain, from_line
-from pytest_ckpt.launching.rank_watchdog import Watch
+from pytest_ckpt.launching.rank_watchdog import RankWatchdog
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.processes import end_launch
 
@@ -67,7 +67,7 @@ class Launch:
         tries = 0
         while True:
             tries += 1
-            watch = Watch(job.processes, job.deadline_seconds, socket.gethostname())
+            watch = RankWatchdog(job.processes, job.deadline_seconds, socket.gethostname())
             failure = self._run_once(job, watch, listener, tick, tries)
             if failure is None or not watch.may_be_tried_again(failure):
                 return failure
@@ -78,7 +78,7 @@ class Launch:
             say(self._redactor.text(text))
 
     def _run_once(
-        self, job: Job, watch: Watch, listener: Listener, tick: Callable[[], None], tries: int
+        self, job: Job, watch: RankWatchdog, listener: Listener, tick: Callable[[], None], tries: int
     ) -> Failure | None:
         self._lines, self._launcher_says = {}, []
         scratch = _make_scratch()
@@ -119,7 +119,7 @@ class Launch:
         self,
         process: subprocess.Popen[bytes],
         job: Job,
-        watch: Watch,
+        watch: RankWatchdog,
         listener: Listener,
         tick: Callable[[], None],
     ) -> Failure | None:

@@ -61,25 +61,36 @@ class Measurements:
                     and (c.subject in self._wanted or c.subject == subject)
                     and not self._file(c.subject).exists()
                 ]
-                self._tidy(tasks)
-                self._measure(tasks)
+                self._measure(tasks, self._tidy(tasks))
         return read_measurement(self._file(subject))
 
     def _launches(self) -> int:
         return len(list((self._context.folder / "launches").glob("[0-9]*")))
 
-    def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> None:
-        """End and remove what a launch before left that did not come to its end: its space and names are needed."""
-        if self._launches() and not end_marked(self._context.run_id):
-            stale = planned if self._context.settings.keep else self._context.plan.runnable
-            self._context.clean(made_names(stale), self._context.settings.deadline_seconds, keep_area=True)
+    def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
+        """End and remove what a launch before left that did not come to its end: its space and names are needed.
 
-    def _measure(self, planned: Sequence[PlannedCheckpoint]) -> None:
+        Return why no launch may follow: one beside ranks that still write would measure them, too.
+        """
+        if not self._launches():
+            return None
+        if stuck := end_marked(self._context.run_id):
+            pids = ", ".join(map(str, stuck))
+            return Failure(
+                kind="launch",
+                message=f"processes {pids} of the launch before are blocked in the kernel and may still write",
+            )
+        stale = planned if self._context.settings.keep else self._context.plan.runnable
+        self._context.clean(made_names(stale), self._context.settings.deadline_seconds, keep_area=True)
+        return None
+
+    def _measure(self, planned: Sequence[PlannedCheckpoint], obstacle: Failure | None = None) -> None:
+        """Launch the ranks and write what they measured; with an ``obstacle`` only that they could not be launched."""
         launch_name = f"launches/{self._launches() + 1}"
         settings = self._context.settings
         subjects = tuple(c.subject for c in planned)
         began = time.monotonic()
-        broke = self._hook(launch_name, functools.partial(self._hooks.before, tuple(map(str, subjects))))
+        broke = obstacle or self._hook(launch_name, functools.partial(self._hooks.before, tuple(map(str, subjects))))
         hook_seconds = time.monotonic() - began
         job = Job(
             options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth),

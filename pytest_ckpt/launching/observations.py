@@ -32,7 +32,7 @@ class Observations:
         """Return what a check saw; make it when nobody has yet."""
         file = self._context.folder / "observations" / f"{check.name}.json"
         # What takes the target or its space from others, and what is timed, runs alone; the rest beside each other.
-        with self._lock(alone=check.needs in ("power cut", "small folder") or check.is_timed):
+        with self._lock(alone=check.needs in ("power cut", "small folder") or check.is_timed), self._claimed(check):
             if not file.exists():
                 self._make(check, file)
         return read_observation(file)
@@ -40,8 +40,8 @@ class Observations:
     def _make(self, check: Check, file: Path) -> None:
         context, settings = self._context, self._context.settings
         second = context.second_client if check.needs == "second client" else None
-        witness, logs = context.folder / "witness", context.folder / "launches" / "checks"
-        for evidence in (witness, logs, file.parent):
+        witness = context.folder / "witness"
+        for evidence in (witness, file.parent):
             evidence.mkdir(parents=True, exist_ok=True)
         folder, within = make_check_folder(context.own_area)
         small, _ = make_check_folder(context.small) if context.small and check.needs == "small folder" else (None, "")
@@ -57,11 +57,23 @@ class Observations:
             share=settings.effort,
             seed=context.seed,
             deadline_seconds=settings.deadline_seconds,
-            log_folder=logs,
+            log_folder=self._logs,
             within=within,
             run_id=context.run_id,
         )
         write_atomically(file, json.dumps(to_plain(seen), indent=1) + "\n")
+
+    @property
+    def _logs(self) -> Path:
+        return self._context.folder / "launches" / "checks"
+
+    @contextlib.contextmanager
+    def _claimed(self, check: Check) -> Iterator[None]:
+        """Let one worker make a check while others make other checks: who comes later finds its file."""
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with (self._logs / f"{check.name}.log").open("a") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
+            yield
 
     @contextlib.contextmanager
     def _lock(self, *, alone: bool) -> Iterator[None]:

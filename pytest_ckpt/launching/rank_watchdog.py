@@ -49,7 +49,7 @@ class _RankState:
         return min(self.lanes.values(), key=lambda lane: lane.since)
 
 
-class Watch:
+class RankWatchdog:
     """Follows the ranks of one launch. ``deadline_seconds`` is how long a rank may be silent or not move."""
 
     def __init__(self, processes: int, deadline_seconds: float, local_host: str) -> None:

@@ -13,7 +13,7 @@ from pytest_ckpt.facts.events import Event, Imported, MeasurementBegun, Measurem
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import Subject
-from pytest_ckpt.facts.told import Told
+from pytest_ckpt.facts.subject_events import SubjectEvents
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
@@ -42,7 +42,7 @@ class Recorder:
         self._redactor = redactor
         self._began = self._since = time.monotonic()
         self._stages: dict[str, float] = {}
-        self._told: Told | None = None
+        self._told: SubjectEvents | None = None
 
     def spent(self, stage: str, seconds: float) -> None:
         """Take in what was spent before the ranks were started."""
@@ -58,7 +58,7 @@ class Recorder:
         elif isinstance(event, Imported):
             self._lap("import")
         elif isinstance(event, MeasurementBegun):
-            self._told = Told(subject=event.subject)
+            self._told = SubjectEvents(subject=event.subject)
         elif self._told:
             self._told.take(event)
             if isinstance(event, MeasurementDone):
@@ -70,23 +70,26 @@ class Recorder:
     def close(self, failure: Failure | None) -> None:
         """Write what is known of the measurement that did not end.
 
-        A launch that measured nothing fails them all; one that ended between two subjects leaves the rest for another.
+        A launch that measured nothing fails them all, even if it ended well: it would do so again. One that ended
+        between two subjects leaves the rest for another.
         """
-        if failure is None:
-            return
         unfinished = [s for s in self._planned if not self._file_of(s).exists()]
+        if failure is None:
+            if not unfinished or len(unfinished) < len(self._planned):
+                return
+            failure = Failure(kind="error", message="it ended without an error and without a measurement")
         if self._told:
             self._write(self._told, self._stages, failure)
         elif len(unfinished) == len(self._planned):
             for subject in unfinished:
-                self._write(Told(subject=subject), self._stages, failure)
+                self._write(SubjectEvents(subject=subject), self._stages, failure)
 
     def _lap(self, stage: str) -> None:
         now = time.monotonic()
         self._stages[stage] = now - self._since
         self._since = now
 
-    def _write(self, told: Told, stages: dict[str, float], failure: Failure | None = None) -> None:
+    def _write(self, told: SubjectEvents, stages: dict[str, float], failure: Failure | None = None) -> None:
         subject = told.subject
         planned, task = self._planned[subject], self._tasks[subject]
         shards = planned.layout

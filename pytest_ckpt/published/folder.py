@@ -36,7 +36,7 @@ class Message:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class RunLocation:
     """Where a run lies: its folder, and who published which system, as far as the tree of folders says so."""
 
     folder: Path
@@ -54,7 +54,7 @@ class Place:
 class RunFiles:
     """What could be read of one run. ``is_training`` is True for a run of another benchmark."""
 
-    place: Place
+    place: RunLocation
     facts: Facts
     ranks: dict[int, RankTimes]
     rank0_from_log: bool
@@ -95,27 +95,27 @@ def _is_link(path: Path) -> bool:
         return False
 
 
-def place_of(folder: Path) -> Place:
+def location_of(folder: Path) -> RunLocation:
     """Say who published which system, from ``SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME``."""
     parts = folder.absolute().parts
     for kind in ("checkpointing", "training"):
         if kind in parts[1:-1]:
             at = len(parts) - 2 - parts[-2::-1].index(kind)
             published = at >= 3 and parts[at - 2] == "results"
-            return Place(
+            return RunLocation(
                 folder=folder,
                 submitter=parts[at - 3] if published else "",
                 system=parts[at - 1] if published else "",
                 model_folder=parts[at + 1],
             )
-    return Place(folder=folder, submitter="", system="", model_folder=folder.parent.name)
+    return RunLocation(folder=folder, submitter="", system="", model_folder=folder.parent.name)
 
 
-def read_run(folder: Path, heard: Callable[[], None] = lambda: None) -> RunFiles:
-    """Read one run folder; ``heard`` is called for every rank's file. Raises OSError for a folder that is gone."""
+def read_run(folder: Path, on_file: Callable[[], None] = lambda: None) -> RunFiles:
+    """Read one run folder; ``on_file`` is called for every rank's file. Raises OSError for a folder that is gone."""
     messages: list[Message] = []
     names = sorted(entry.name for entry in os.scandir(folder) if not entry.is_dir())
-    place = place_of(folder)
+    place = location_of(folder)
     facts = _facts(folder, names, messages)
     nothing = RunFiles(place=place, facts=facts, ranks={}, rank0_from_log=False, messages=())
     if facts.kind_of_benchmark not in ("", "checkpointing"):
@@ -128,7 +128,7 @@ def read_run(folder: Path, heard: Callable[[], None] = lambda: None) -> RunFiles
         if rank >= _MOST_RANKS:
             messages.append(Message(path=str(folder / name), text="left out: no run has so many ranks."))
             continue
-        heard()
+        on_file()
         content, fault = read_json(folder / name)
         if fault:
             messages.append(Message(path=str(folder / name), text=fault))

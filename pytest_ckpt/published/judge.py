@@ -67,7 +67,7 @@ def read_results(
     loose = list(overlooked)
     files = training = 0
 
-    def heard() -> None:
+    def on_file() -> None:
         nonlocal files
         files += 1
         if files % 256 == 0:
@@ -77,7 +77,7 @@ def read_results(
     for done, place in enumerate(places):
         progress(done, len(places), files)
         try:
-            read = read_run(place, heard)
+            read = read_run(place, on_file)
         except OSError as error:
             loose.append(Message(path=str(place), text=f"it cannot be read: {error.strerror}."))
             continue

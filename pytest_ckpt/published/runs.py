@@ -86,8 +86,8 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
             "is inferred from when the next operation started."
         )
     pause = pause_between(ranks, processes, files.facts.seconds_between, varies=files.facts.pause_varies)
-    if pause.says:
-        say(pause.says)
+    if pause.description:
+        say(pause.description)
     operations = slowest_of_each(ranks, processes, pause.seconds)
     if against := [f"{o.kind} {o.number}" for o in operations if o.contradicted]:
         say(

@@ -52,7 +52,7 @@ class Pause:
     """Seconds between an operation and the next, as far as they are known, and a sentence where that needs one."""
 
     seconds: float | None
-    says: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +91,9 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
     than what lies between the start of the run and its first operation.
     """
     if varies:
-        return Pause(seconds=None, says="every pause was drawn at random, so nothing is inferred from when they ended.")
+        return Pause(
+            seconds=None, description="every pause was drawn at random, so nothing is inferred from when they ended."
+        )
     usual = USUAL_SECONDS_BETWEEN if recorded is None else recorded
     first = min((before for times in ranks.values() if (before := _before_first(times)) is not None), default=None)
     if first is None:
@@ -100,7 +102,7 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
         said = "is usual" if recorded is None else "is what the configuration says"
         return Pause(
             seconds=first,
-            says=f"{format_seconds(usual)} between checkpoints {said}, and the first operation began "
+            description=f"{format_seconds(usual)} between checkpoints {said}, and the first operation began "
             f"{format_seconds(first)} after the start of the run: that is taken.",
         )
     if recorded is not None or first <= usual + _SAME_PAUSE_SECONDS:
@@ -110,7 +112,7 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
     seconds = first if idle is not None and abs(idle - first) <= _SAME_PAUSE_SECONDS else usual
     return Pause(
         seconds=seconds,
-        says=f"no configuration says how long it paused between checkpoints, and the first operation began "
+        description=f"no configuration says how long it paused between checkpoints, and the first operation began "
         f"{format_seconds(first)} after the start of the run: {format_seconds(seconds)} are taken.",
     )
 

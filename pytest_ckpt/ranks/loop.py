@@ -25,7 +25,7 @@ from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import OF_DATA, EngineOptions
 from pytest_ckpt.ranks.scenarios.data_effect import DataInTurns
 from pytest_ckpt.ranks.scenarios.endurance import LongRun
-from pytest_ckpt.ranks.scenarios.interference import SavesBeside
+from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
 from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
 from pytest_ckpt.ranks.scenarios.retention import SavesRetained
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
@@ -76,7 +76,7 @@ class MeasurementLoop:
     def run(self) -> None:
         """Measure, verify, remove what was written (unless it is to be kept)."""
         task, do = self._task, self._do
-        do.tell(MeasurementBegun(subject=task.subject))
+        do.send(MeasurementBegun(subject=task.subject))
         with do.stage("prepare", do.all("prepare")):
             self._store.prepare(task.subject.slug)
             self._group.wait()
@@ -87,7 +87,7 @@ class MeasurementLoop:
         strategy.release()
         engine.release()
         if durability := do.durability():
-            do.tell(DurabilityCounted(subject=task.subject, durability=durability))
+            do.send(DurabilityCounted(subject=task.subject, durability=durability))
         self._load_all(engine, cache)
         engine.release()
         facts = _joined(self._group.gather(engine.facts()))
@@ -102,7 +102,7 @@ class MeasurementLoop:
             self._own.delete_all(of_subject=True)
         found = self._found
         readings = tuple(found.readings.values())
-        do.tell(
+        do.send(
             MeasurementDone(
                 subject=task.subject,
                 cache=cache_facts(
@@ -146,7 +146,7 @@ class MeasurementLoop:
                 loader=self._loader,
                 drop=drop,
             ).measure(self._own.kept[-1])
-            SavesBeside(
+            InterferenceScenario(
                 self._group,
                 self._activity,
                 do,
@@ -179,7 +179,7 @@ class MeasurementLoop:
             run.near_full(Content(content_seed(task.seed, f"{task.subject}/ballast")), task.near_full_bytes)
         else:
             reason = "The volume was not to be filled: that is asked for with --ckpt-near-full."
-            do.tell(PatternMeasured(subject=task.subject, name="near_full", not_run=reason))
+            do.send(PatternMeasured(subject=task.subject, name="near_full", not_run=reason))
         strategy.release()
         strategy.engine.release()
 
@@ -218,7 +218,7 @@ class MeasurementLoop:
             fault_count=found.fault_count,
             faults=tuple(found.faults),
         )
-        self._do.tell(IntegrityCompared(subject=self._task.subject, integrity=integrity))
+        self._do.send(IntegrityCompared(subject=self._task.subject, integrity=integrity))
 
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
         """Drop what this rank is about to read; ``again`` says that it may have been read before."""

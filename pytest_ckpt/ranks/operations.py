@@ -14,7 +14,7 @@ from pytest_ckpt.facts.proofs import Durability, Fault, Observer
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.targets import CheckpointRef, Role
 from pytest_ckpt.ranks.beside import Beside
-from pytest_ckpt.ranks.engines.protocol import Check, Clock, Loader
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
 from pytest_ckpt.ranks.process.activity import write_event
 from pytest_ckpt.ranks.process.host_cache import Files
 from pytest_ckpt.ranks.timing import Own, combine
@@ -149,7 +149,7 @@ class Operations:
         clock = Clock(activity=self._activity)
         committed = self._store.open(self._ref(checkpoint), clock)
         seconds, loaded_bytes = [], 0
-        checks: list[Check] = []
+        checks: list[Comparison] = []
         for step in range(steps):
             self._start(at, tell=counted and step == 0)
             start = time.perf_counter()
@@ -243,7 +243,7 @@ class Operations:
         """Return the reference of an operation of a scenario."""
         return OperationRef(subject=self.subject, scenario=scenario, action=action, index=index, level=level)
 
-    def tell(self, event: Event) -> None:
+    def send(self, event: Event) -> None:
         """Let rank 0 tell the controller."""
         if self._group.rank == 0:
             write_event(1, event)
@@ -251,7 +251,7 @@ class Operations:
     def _start(self, at: OperationRef, *, tell: bool) -> None:
         self._activity.begin(at)
         if tell:
-            self.tell(OperationStarted(operation=at))
+            self.send(OperationStarted(operation=at))
         with self.stage("wait", None):
             self._group.start_together()
 
@@ -265,10 +265,10 @@ class Operations:
         operation = combine(kind, index, checkpoint, all_own)
         self._spent(f"{kind}s" if counted else stage, operation.seconds)
         if counted:
-            self.tell(OperationDone(subject=self.subject, operation=operation))
+            self.send(OperationDone(subject=self.subject, operation=operation))
         return operation
 
-    def _faults(self, checks: Iterable[Check], checkpoint: int) -> list[Fault]:
+    def _faults(self, checks: Iterable[Comparison], checkpoint: int) -> list[Fault]:
         return [
             Fault(
                 kind=f.kind,

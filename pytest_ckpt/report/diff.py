@@ -13,7 +13,7 @@ from pytest_ckpt.support import units
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_ckpt.report.html import Section
+    from pytest_ckpt.report.html import PageSection
 
 _TABLES = ("settings", "cluster", "system", "environment", "versions")
 _METHOD = (
@@ -44,28 +44,28 @@ def diff_lines(document: Mapping[str, Any]) -> list[str]:
     return [printable(line).replace("\n", " ") for line in lines]
 
 
-def diff_sections(document: Mapping[str, Any]) -> list[Section]:
+def diff_sections(document: Mapping[str, Any]) -> list[PageSection]:
     """Return the comparison as the sections of a page."""
-    from pytest_ckpt.report.html import Section  # noqa: PLC0415 - jinja2 only when it is needed
+    from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     sections = []
     if document["operations"]:
         head = ("checkpoint", "operation", "before (median)", "after (median)", "ratio", "change")
         rows = tuple(_cells(row) for row in document["operations"])
-        sections.append(Section(heading="Operations", text=_METHOD, head=head, rows=rows))
+        sections.append(PageSection(heading="Operations", text=_METHOD, head=head, rows=rows))
     if document["verdicts"]:
         rows = tuple(
             (f"{r['id']} {r['subject']}", _value(r["before"]), _value(r["after"]), r["because"])
             for r in document["verdicts"]
         )
-        sections.append(Section(heading="Verdicts", head=("requirement", "before", "after", "why"), rows=rows))
+        sections.append(PageSection(heading="Verdicts", head=("requirement", "before", "after", "why"), rows=rows))
     for name in _TABLES:
         rows = tuple((r["name"], _value(r["before"]), _value(r["after"])) for r in document[name])
         if rows:
-            sections.append(Section(heading=name.capitalize(), head=("name", "before", "after"), rows=rows))
+            sections.append(PageSection(heading=name.capitalize(), head=("name", "before", "after"), rows=rows))
     same = [n for n in (*_TABLES, "verdicts") if not document[n]]
     if same:
-        sections.append(Section(heading="The same in both", text=", ".join(same)))
+        sections.append(PageSection(heading="The same in both", text=", ".join(same)))
     return sections
 
 

@@ -106,7 +106,7 @@ def _as_css_text(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
+class PageSection:
     """A part of a simple page: text, pictures (SVG, already safe) and a table of texts."""
 
     heading: str
@@ -116,7 +116,7 @@ class Section:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
-def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[Section]) -> None:
+def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[PageSection]) -> None:
     """Write a page of text, pictures and tables in the certificate's style. It appears whole or not at all."""
     drawn = [dataclasses.replace(s, pictures=tuple(Markup(p) for p in s.pictures)) for s in sections]
     _write_whole(path, _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn))

@@ -12,7 +12,7 @@ from pytest_ckpt.support import units
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ckpt.report.html import Section
+    from pytest_ckpt.report.html import PageSection
 
 _METHOD = (
     "Each point is the median of a run's operations. A change is reported when the newest 5, 8, 13 or 21 runs differ "
@@ -61,23 +61,23 @@ def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
     return [printable(text).replace("\n", " ") for text in lines]
 
 
-def trend_sections(document: Mapping[str, Any]) -> list[Section]:
+def trend_sections(document: Mapping[str, Any]) -> list[PageSection]:
     """Return the trend as the sections of a page."""
-    from pytest_ckpt.report.html import Section  # noqa: PLC0415 - jinja2 only when it is needed
+    from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     sections = []
     for number, series in enumerate(document["series"]):
         text = " ".join(filter(None, [_change(series), _left_out(series)]))
         chart = (_chart(f"trend-{number}", series),) if series["points"] else ()
         heading = f"{series['subject']}, {series['kind']}s"
-        sections.append(Section(heading=heading, text=text, pictures=chart))
+        sections.append(PageSection(heading=heading, text=text, pictures=chart))
     rows = tuple(
         (s["subject"], s["kind"], p["started"], p["id"], *(units.format_seconds(p[f"{n}_seconds"]) for n in _COLUMNS))
         for s in document["series"]
         for p in reversed(s["points"])
     )
     head = ("checkpoint", "operation", "started", "run", *_COLUMNS)
-    sections.append(Section(heading="Every run", text=_METHOD, head=head, rows=rows))
+    sections.append(PageSection(heading="Every run", text=_METHOD, head=head, rows=rows))
     return sections
 
 

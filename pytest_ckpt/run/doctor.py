@@ -21,6 +21,7 @@ from pytest_ckpt.run.findings import Finding
 from pytest_ckpt.run.libraries import engines, library
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.memory_limits import memory_limit_bytes
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
@@ -35,7 +36,6 @@ _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 _SLOW_CLOCKS = frozenset({"jiffies", "acpi_pm", "hpet"})
 _FINEST_SECONDS = 1e-6
-_UNLIMITED = 1 << 60
 # A target that takes longer for one small file is no target.
 _ANSWER_SECONDS = 30.0
 _LOOK_AT_IT = "Look at the storage and its mount: dmesg, the server, the network."
@@ -134,7 +134,7 @@ def _launch(
     """Start as many ranks as a run would, without torch, and let them introduce themselves."""
     hosts: list[HostFacts] = []
 
-    def heard(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, HostsSeen):
             hosts.extend(event.hosts)
 
@@ -145,7 +145,7 @@ def _launch(
         return Finding(name="MPI launch", can=False, needed=True, description=error.what, remedy=error.remedy), []
     job = Job(processes=settings.processes, area=area, deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
-    failure = Launch(launcher, f"doctor-{os.getpid()}", folder, redactor).run(job, heard)
+    failure = Launch(launcher, f"doctor-{os.getpid()}", folder, redactor).run(job, on_event)
     if failure or not hosts:
         description = describe_failure(failure) if failure else "no rank answered"
         return Finding(
@@ -192,23 +192,6 @@ def _memory_limit(plan: Plan | None) -> Finding:
     remedy = "Raise the limit of the container, or rehearse at a smaller --ckpt-scale."
     description += f", and the ranks need {format_bytes(need)}"
     return Finding(name="memory limit", can=False, needed=True, description=description, remedy=remedy)
-
-
-def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup"), of: Path = Path("/proc/self/cgroup")) -> int | None:
-    """Return the smallest memory limit of the control groups (version 2 or 1) that this process is in, or None."""
-    limits = []
-    with contextlib.suppress(OSError):
-        for line in of.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            home = root if not controllers else root / "memory" if "memory" in controllers.split(",") else None
-            if home is None:
-                continue
-            inside = home / path.lstrip("/")
-            for place in (inside, *(p for p in inside.parents if p == home or home in p.parents)):
-                for name in ("memory.max", "memory.limit_in_bytes"):
-                    with contextlib.suppress(OSError, ValueError):
-                        limits.append(int((place / name).read_text()))
-    return min((limit for limit in limits if limit < _UNLIMITED), default=None)
 
 
 def _space(plan: Plan | None, settings: Settings, target: TargetFacts) -> Finding:

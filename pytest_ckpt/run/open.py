@@ -27,6 +27,7 @@ from pytest_ckpt.run.crash import Crash, keep_traceback
 from pytest_ckpt.run.environment import versions
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
+from pytest_ckpt.support.user_files import user_path
 from pytest_ckpt.targets.protocol import Names, Target
 from pytest_ckpt.targets.schemes import split
 
@@ -67,7 +68,7 @@ def open_run(
     kinds of targets that are known. Whatever ends this early, Ctrl-C too: nothing that was made is left but the file of
     a crash.
     """
-    folder = Path(settings.report).expanduser().absolute()
+    folder = user_path(settings.report, "--ckpt-report")
     try:
         return _open(settings, command, extras, plugins, targets, folder)
     except UsageError:
@@ -171,7 +172,7 @@ def _context(
         seed=secrets.randbits(48) if settings.seed is None else settings.seed,
         settings=checked.settings,
         plan=checked.plan,
-        folder=Path(settings.report).expanduser().absolute(),
+        folder=user_path(settings.report, "--ckpt-report"),
         spec=checked.spec,
         target=checked.facts,
         area=area,

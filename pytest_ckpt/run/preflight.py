@@ -29,6 +29,7 @@ from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.support.user_files import resolved_user_path
 from pytest_ckpt.targets.posix.run_folder import place_on_this_host
 from pytest_ckpt.targets.posix.second_mount import check_second_mount
 from pytest_ckpt.targets.posix.target import PosixTarget
@@ -183,7 +184,7 @@ def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
 
 def check_report_place(report: Path, facts: TargetFacts) -> None:
     """Refuse a report folder on the target, where it would be measured, or around it."""
-    place = report.expanduser().resolve()
+    place = resolved_user_path(report, "--ckpt-report")
     folder = place_on_this_host(facts)
     if folder and (place == folder or folder in place.parents or place in folder.parents):
         raise UsageError(
@@ -253,13 +254,13 @@ def _see_hosts(
     processes = max(c.layout.processes for c in plan.runnable)
     hosts: list[HostFacts] = []
 
-    def heard(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, HostsSeen):
             hosts.extend(event.hosts)
 
     job = Job(processes=processes, area=target.place(), deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
-    failure = Launch(launcher, run_id, folder, redactor).run(job, heard)
+    failure = Launch(launcher, run_id, folder, redactor).run(job, on_event)
     if failure or not hosts:
         command = " ".join(launcher.command(processes))
         says = describe_failure(failure) if failure else "no rank answered"

@@ -25,13 +25,13 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """A pattern: what each rank reads, one piece after the other. ``says`` is a sentence, ``bytes`` those of all ranks.
+    """A pattern: what each rank reads, one piece after the other; ``bytes`` are those of all ranks.
 
     ``not_run`` is why these ranks cannot be it.
     """
 
     name: Literal["storm", "shifted", "joined", "split"]
-    says: str = ""
+    description: str = ""
     pieces: tuple[tuple[Piece, ...], ...] = ()
     bytes: int = 0
     not_run: str = ""
@@ -54,12 +54,14 @@ def storm(layout: Layout) -> Reading:
     if layout.processes == 1:
         return Reading(name="storm", not_run="One rank is no storm; two are needed.")
     if replicas > 1:
-        says = f"{replicas} replicas read the model files of the first at once, each rank its own optimizer file too"
+        description = (
+            f"{replicas} replicas read the model files of the first at once, each rank its own optimizer file too"
+        )
         pieces = tuple(_of_replica(layout, rank) for rank in range(layout.processes))
     else:
-        says = f"{layout.processes} ranks, each the first of a replica, read the files of rank 0 at once"
+        description = f"{layout.processes} ranks, each the first of a replica, read the files of rank 0 at once"
         pieces = tuple((Piece(shard=layout.rank(0)),) for _ in range(layout.processes))
-    return Reading(name="storm", says=says, pieces=pieces, bytes=_whole(pieces))
+    return Reading(name="storm", description=description, pieces=pieces, bytes=_whole(pieces))
 
 
 def _of_replica(layout: Layout, rank: int) -> tuple[Piece, ...]:
@@ -83,8 +85,8 @@ def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
     by = max(elsewhere, key=elsewhere.__getitem__)
     pieces = tuple((Piece(shard=layout.rank((rank + by) % count)),) for rank in range(count))
     where = f"{elsewhere[by]} of them another host's" if elsewhere[by] else "all on the only host"
-    says = f"each of {count} ranks reads the files of the rank that is {by} further, {where}"
-    return Reading(name="shifted", says=says, pieces=pieces, bytes=layout.bytes)
+    description = f"each of {count} ranks reads the files of the rank that is {by} further, {where}"
+    return Reading(name="shifted", description=description, pieces=pieces, bytes=layout.bytes)
 
 
 def joined(layout: Layout) -> Reading:
@@ -97,8 +99,8 @@ def joined(layout: Layout) -> Reading:
         tuple(Piece(shard=layout.rank(shard)) for shard in (2 * rank, 2 * rank + 1) if shard < count)
         for rank in range(count)
     )
-    says = f"{readers} of {count} ranks read the files of two ranks each"
-    return Reading(name="joined", says=says, pieces=pieces, bytes=layout.bytes)
+    description = f"{readers} of {count} ranks read the files of two ranks each"
+    return Reading(name="joined", description=description, pieces=pieces, bytes=layout.bytes)
 
 
 def split(layout: Layout) -> Reading:
@@ -120,8 +122,8 @@ def split(layout: Layout) -> Reading:
         for rank in range(count)
     )
     turns = math.ceil(count / pairs)
-    says = f"two readers share each file, half of it each; {pairs} ranks' files at a time, in {turns} turns"
-    return Reading(name="split", says=says, pieces=pieces, bytes=layout.bytes)
+    description = f"two readers share each file, half of it each; {pairs} ranks' files at a time, in {turns} turns"
+    return Reading(name="split", description=description, pieces=pieces, bytes=layout.bytes)
 
 
 def _whole(pieces: Sequence[Sequence[Piece]]) -> int:

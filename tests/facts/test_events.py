@@ -25,7 +25,7 @@ from pytest_ckpt.facts.events import (
     to_line,
 )
 from pytest_ckpt.facts.measurement import Endurance
-from pytest_ckpt.facts.told import told_by_subject
+from pytest_ckpt.facts.subject_events import events_by_subject
 from tests.support.made_measurement import SUBJECT, measurement
 
 ENDURED = Endurance(requested_seconds=0.0, seconds=1.0, kept=2, start_seconds=(0.0,), save_seconds=(1.0,))
@@ -87,7 +87,7 @@ def test_what_was_told_of_a_subject_makes_its_facts():
         MeasurementDone(subject=SUBJECT, cache=made.cache, ranks=made.ranks),
     ]
     read = [event_from_plain(json.loads(json.dumps(event_to_plain(event)))) for event in events]
-    facts = told_by_subject(read)[SUBJECT].facts
+    facts = events_by_subject(read)[SUBJECT].facts
     patterns = facts.pop("patterns")
     assert (patterns.endurance, patterns.not_run) == (ENDURED, {"storm": "Two are needed."})
     assert facts == {name: getattr(made, name) for name in facts}
@@ -95,6 +95,6 @@ def test_what_was_told_of_a_subject_makes_its_facts():
 
 def test_a_subject_that_was_begun_again_is_what_was_told_last():
     first = OperationDone(subject=SUBJECT, operation=measurement().operations[0])
-    told = told_by_subject([MeasurementBegun(subject=SUBJECT), first, MeasurementBegun(subject=SUBJECT)])
+    told = events_by_subject([MeasurementBegun(subject=SUBJECT), first, MeasurementBegun(subject=SUBJECT)])
     assert told[SUBJECT].facts["operations"] == ()
     assert told[SUBJECT].facts["patterns"] is None

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_ckpt.ranks.content.generator import Content, Place, content_seed
+from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
 from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, Sabotage, Started, processes_of
 from tests.support.machine import eventually
@@ -40,7 +40,7 @@ def _damaged_tensors(folder: Path, *, checkpoint: int, seed: int) -> list[str]:
             state = torch.load(folder / file.name, weights_only=True)
             for tensor in file.tensors:
                 data = state[tensor.name].view(torch.uint8).numpy()
-                place = Place(checkpoint=checkpoint, rank=rank.rank, tensor=number)
+                place = TensorKey(checkpoint=checkpoint, rank=rank.rank, tensor=number)
                 if len(data) != tensor.bytes or content.differing_pages(data, place):
                     damaged.append(f"{file.name}: {tensor.name}")
                 number += 1

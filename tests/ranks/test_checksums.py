@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, Place
+from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey
 from pytest_ckpt.ranks.engines.stream.checksums import PageChecksums, join, linear, of_zeros, shift
 
 BLOCK_BYTES = BLOCK_PAGES * PAGE_BYTES
-PLACE = Place(checkpoint=1, rank=0, tensor=0)
+PLACE = TensorKey(checkpoint=1, rank=0, tensor=0)
 
 places = st.builds(
-    Place, checkpoint=st.integers(0, 4095), rank=st.integers(0, 16383), tensor=st.integers(0, 1023)
+    TensorKey, checkpoint=st.integers(0, 4095), rank=st.integers(0, 16383), tensor=st.integers(0, 1023)
 )  # fmt: skip
 # Where things begin to go wrong: at pages, at blocks, beside them.
 edges = st.builds(lambda n, d: max(0, n + d), st.sampled_from([0, PAGE_BYTES, BLOCK_BYTES, 2 * BLOCK_BYTES]),
@@ -75,7 +75,7 @@ def test_it_is_that_of_the_bytes_beyond_what_is_summed_up_at_a_time():
 
 @pytest.mark.parametrize("other", [{"checkpoint": 2}, {"rank": 1}, {"tensor": 1}])
 def test_another_place_has_another_sum(other):
-    elsewhere = Place(**{"checkpoint": 1, "rank": 0, "tensor": 0, **other})
+    elsewhere = TensorKey(**{"checkpoint": 1, "rank": 0, "tensor": 0, **other})
     assert content().crc32(PLACE, BLOCK_BYTES) != content().crc32(elsewhere, BLOCK_BYTES)
 
 

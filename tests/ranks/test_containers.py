@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.serialization import config
 
-from pytest_ckpt.ranks.content.generator import Content, Place
+from pytest_ckpt.ranks.content.generator import Content, TensorKey
 from pytest_ckpt.ranks.engines.stream import container_layout
 from pytest_ckpt.ranks.engines.stream.container import FileImage
-from pytest_ckpt.ranks.engines.stream.container_layout import ALIGNMENT_BYTES, identity_half, lay_out
+from pytest_ckpt.ranks.engines.stream.container_layout import ALIGNMENT_BYTES, container_of, identity_half
 from pytest_ckpt.ranks.engines.torch import container_check
 from pytest_ckpt.ranks.engines.torch.container_check import difference
 from pytest_ckpt.sizing.models import MODELS, Tensor, layout
@@ -66,7 +66,7 @@ def made(container, start=0, stop=None, checkpoint=1):
 
 
 def expected(number, tensor, checkpoint=1):
-    place = Place(checkpoint=checkpoint, rank=RANK, tensor=FIRST_TENSOR + number)
+    place = TensorKey(checkpoint=checkpoint, rank=RANK, tensor=FIRST_TENSOR + number)
     return CONTENT.expected(place, 0, tensor.bytes)
 
 
@@ -88,13 +88,13 @@ def is_a_file_of_torch(data, container, tensors):
 
 @pytest.fixture(scope="module")
 def odd():
-    return lay_out(ODD)
+    return container_of(ODD)
 
 
 @of_layouts
 def test_pieces_and_records_cover_every_byte_once(shards):
     for tensors in kinds(shards):
-        container = lay_out(tensors)
+        container = container_of(tensors)
         spans = [(p.offset, p.offset + len(p.data)) for p in container.pieces]
         spans += [(r.offset, r.offset + r.bytes) for r in container.records]
         at = 0
@@ -108,7 +108,7 @@ def test_pieces_and_records_cover_every_byte_once(shards):
 @of_layouts
 def test_tensors_begin_at_blocks(shards):
     for tensors in kinds(shards):
-        assert {r.offset % ALIGNMENT_BYTES for r in lay_out(tensors).records} == {0}
+        assert {r.offset % ALIGNMENT_BYTES for r in container_of(tensors).records} == {0}
 
 
 of_the_pinned_torch = pytest.mark.skipif(
@@ -161,7 +161,7 @@ GIB_4, MIB = 4 << 30, 1 << 20
 def test_headers_around_tensors_of_gigabytes_have_the_bytes_of_torch_save(tensors, tmp_path, monkeypatch):
     """All bytes but the tensors': without CRC-32 neither torch nor the kernel touches those."""
     monkeypatch.setattr(container_layout, "zlib", SimpleNamespace(crc32=lambda _data: 0))
-    container = lay_out(tensors)
+    container = container_of(tensors)
     theirs = _Written()
     # Mapped from a file without blocks, tensors of any size cost neither memory nor the promise of it.
     hole = str(tmp_path / "hole")
@@ -250,7 +250,7 @@ def test_what_is_read_is_cut_where_tensors_begin_and_end(odd, data):
             assert np.array_equal(part, piece)
         else:
             assert piece is None
-            assert place == Place(checkpoint=1, rank=RANK, tensor=FIRST_TENSOR + number)
+            assert place == TensorKey(checkpoint=1, rank=RANK, tensor=FIRST_TENSOR + number)
             assert at == odd.records[number].offset + offset
             assert at + len(part) <= odd.records[number].offset + odd.records[number].bytes
         at += len(part)
@@ -295,7 +295,7 @@ def test_files_of_full_size_are_laid_out_without_memory(model):
     file = max(one.files, key=lambda f: f.bytes)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is resident now
     before = memory_bytes("VmRSS")
-    container = lay_out(file.tensors)
+    container = container_of(file.tensors)
     assert memory_bytes("VmHWM") - before < 32 << 20
     assert container.bytes > sum(r.bytes for r in container.records) == file.bytes > 12e9
     assert sum(len(p.data) for p in container.pieces) < 1 << 20

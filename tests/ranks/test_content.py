@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, Place, content_seed
+from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey, content_seed
 
 CONTENT = Content(content_seed(7, "llama3-8b-full"))
-PLACE = Place(checkpoint=1, rank=0, tensor=0)
+PLACE = TensorKey(checkpoint=1, rank=0, tensor=0)
 BLOCK_BYTES = PAGE_BYTES * BLOCK_PAGES
 # Two blocks, and a last page that is not whole.
 WHOLE_BYTES = 2 * BLOCK_BYTES + 3 * PAGE_BYTES + 1234
 MOST_PAGES = 1 << 28
 
 places = st.builds(
-    Place, checkpoint=st.integers(0, 4095), rank=st.integers(0, 16383), tensor=st.integers(0, 1023)
+    TensorKey, checkpoint=st.integers(0, 4095), rank=st.integers(0, 16383), tensor=st.integers(0, 1023)
 )  # fmt: skip
 page_numbers = st.integers(0, MOST_PAGES - 2)
 # Where things begin to go wrong: at pages, at blocks, beside them.
@@ -66,7 +66,7 @@ def test_all_pages_of_many_checkpoints_ranks_and_tensors_differ():
     seen = set()
     count = 0
     for checkpoint, rank, tensor in itertools.product((1, 2, 10), (0, 1, 7, 1023), (0, 1, 5)):
-        data = CONTENT.expected(Place(checkpoint=checkpoint, rank=rank, tensor=tensor), 0, 2 * BLOCK_BYTES)
+        data = CONTENT.expected(TensorKey(checkpoint=checkpoint, rank=rank, tensor=tensor), 0, 2 * BLOCK_BYTES)
         pages = data.reshape(-1, PAGE_BYTES)
         seen.update(zlib.crc32(p) << 64 | int.from_bytes(p[:8].tobytes(), "little") for p in pages)
         count += len(pages)
@@ -92,13 +92,13 @@ def test_the_same_seed_gives_the_same_bytes():
 
 @pytest.mark.parametrize("checkpoint", [1, 2])
 def test_it_does_not_compress(checkpoint):
-    data = CONTENT.expected(Place(checkpoint=checkpoint, rank=3, tensor=2), 0, 2 * BLOCK_BYTES).tobytes()
+    data = CONTENT.expected(TensorKey(checkpoint=checkpoint, rank=3, tensor=2), 0, 2 * BLOCK_BYTES).tobytes()
     assert len(zlib.compress(data, 9)) > 0.99 * len(data)
 
 
 def test_one_page_after_the_other_of_different_checkpoints_does_not_compress_either():
     """Pages that differ by one word only would be found within the compressor's window."""
-    pages = [page_of(Place(checkpoint=c, rank=0, tensor=0), 5) for c in range(1, 9)]
+    pages = [page_of(TensorKey(checkpoint=c, rank=0, tensor=0), 5) for c in range(1, 9)]
     data = np.concatenate(pages).tobytes()
     assert len(zlib.compress(data, 9)) > 0.99 * len(data)
 
@@ -152,8 +152,8 @@ def test_every_wrong_page_is_told_in_order(wrong):
     assert starts == sorted(wrong)
 
 
-@pytest.mark.parametrize("other", [Place(checkpoint=2, rank=0, tensor=0), Place(checkpoint=1, rank=1, tensor=0),
-                                   Place(checkpoint=1, rank=0, tensor=1)])  # fmt: skip
+@pytest.mark.parametrize("other", [TensorKey(checkpoint=2, rank=0, tensor=0), TensorKey(checkpoint=1, rank=1, tensor=0),
+                                   TensorKey(checkpoint=1, rank=0, tensor=1)])  # fmt: skip
 def test_bytes_of_another_place_differ_in_every_page(other):
     seen = CONTENT.expected(other, 0, WHOLE_BYTES)
     assert len(CONTENT.differing_pages(seen, PLACE)) == 2 * BLOCK_PAGES + 4
@@ -163,7 +163,7 @@ def test_bytes_of_another_place_differ_in_every_page(other):
 def test_a_place_that_could_be_taken_for_another_is_refused(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
-        Place(**{"checkpoint": 1, "rank": 0, "tensor": 0, **wrong})
+        TensorKey(**{"checkpoint": 1, "rank": 0, "tensor": 0, **wrong})
 
 
 def test_a_tensor_longer_than_the_word_can_tell_is_refused():

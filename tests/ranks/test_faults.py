@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.ranks.content.faults import Finding, compare
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
 
 CONTENT = Content(7)
-PLACE = Place(checkpoint=3, rank=5, tensor=2)
+PLACE = TensorKey(checkpoint=3, rank=5, tensor=2)
 PAGES = 600
 SIZE = PAGES * PAGE_BYTES + 700
 

@@ -15,7 +15,7 @@ import pytest
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import from_line
 from pytest_ckpt.launching.launcher import find_launcher
-from pytest_ckpt.launching.rank_watchdog import Watch
+from pytest_ckpt.launching.rank_watchdog import RankWatchdog
 from pytest_ckpt.support.processes import end_launch
 from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of
 from tests.support import CHECKOUT
@@ -95,7 +95,7 @@ def test_the_watchdog_names_the_lane_that_hangs_and_not_the_one_that_waits_for_i
 
 def watched(process):
     """Follow the ranks as a launch does; return why they are hung."""
-    watch = Watch(RANKS, 3.0, socket.gethostname())
+    watch = RankWatchdog(RANKS, 3.0, socket.gethostname())
     os.set_blocking(process.stderr.fileno(), False)
     rest = b""
     began = time.monotonic()

@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import MARK
 from pytest_ckpt.facts.subject import Subject
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
-from pytest_ckpt.ranks.engines.protocol import Check
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
+from pytest_ckpt.ranks.engines.protocol import Comparison
 from pytest_ckpt.ranks.engines.stream import engine as stream
-from pytest_ckpt.ranks.engines.stream.container_layout import lay_out
+from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
 from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
 from pytest_ckpt.ranks.operations import Operations
@@ -78,12 +78,12 @@ OF_TORCH = 64
 
 
 def laid_out(shard):
-    return tuple(lay_out(file.tensors) for file in shard.files)
+    return tuple(container_of(file.tensors) for file in shard.files)
 
 
 def streaming(shard, *, alignment=4096, request=REQUEST, depth=2, activity=None):
     options = EngineOptions(request_bytes=request, depth=depth)
-    with mock.patch.object(stream, "lay_out", functools.partial(lay_out, alignment_bytes=alignment)):
+    with mock.patch.object(stream, "container_of", functools.partial(container_of, alignment_bytes=alignment)):
         return StreamEngine(shard, CONTENT, activity or Activity(), options)
 
 
@@ -127,7 +127,7 @@ def open_files():
 def flip(folder, tensor_number, position, bit=0, shard=ODD):
     """Flip one bit of a tensor of the first file."""
     file = folder / shard.files[0].name
-    record = lay_out(shard.files[0].tensors).records[tensor_number]
+    record = container_of(shard.files[0].tensors).records[tensor_number]
     change(file, record.offset + position, lambda byte: byte ^ 1 << bit)
 
 
@@ -266,7 +266,7 @@ def test_a_rank_that_has_read_all_has_nothing_to_do_in_later_steps(saved):
     engine = streaming(ODD)
     assert load(engine, saved) == everything(ODD)
     assert engine.load(committed_in(saved), engine.load_steps(), clock_of()) == 0
-    assert engine.verify(1) == Check(bytes_checked=0, fault_count=0, faults=())
+    assert engine.verify(1) == Comparison(bytes_checked=0, fault_count=0, faults=())
 
 
 @pytest.mark.parametrize("checkpoint", [2, 3])
@@ -321,12 +321,12 @@ def test_both_engines_locate_any_flipped_bit_alike(tmp_path_factory, right, data
     [
         (bytes(PAGE_BYTES), "zeros"),
         (bytes(range(256)) * 16, "foreign"),
-        (CONTENT.expected(Place(checkpoint=1, rank=2, tensor=3), 0, PAGE_BYTES).tobytes(), "misplaced"),
-        (CONTENT.expected(Place(checkpoint=9, rank=2, tensor=3), 31 * PAGE_BYTES, PAGE_BYTES).tobytes(), "stale"),
+        (CONTENT.expected(TensorKey(checkpoint=1, rank=2, tensor=3), 0, PAGE_BYTES).tobytes(), "misplaced"),
+        (CONTENT.expected(TensorKey(checkpoint=9, rank=2, tensor=3), 31 * PAGE_BYTES, PAGE_BYTES).tobytes(), "stale"),
     ],
 )
 def test_both_engines_call_a_wrong_page_the_same(saved, page, kind):
-    start = lay_out(MIDDLE.tensors).records[MIDDLE_NUMBER].offset + 31 * PAGE_BYTES
+    start = container_of(MIDDLE.tensors).records[MIDDLE_NUMBER].offset + 31 * PAGE_BYTES
     with (saved / MIDDLE.name).open("r+b") as file:
         file.seek(start)
         file.write(page)
@@ -338,7 +338,7 @@ def test_both_engines_call_a_wrong_page_the_same(saved, page, kind):
 
 @pytest.mark.parametrize("left", [0, 1, 5_000, REQUEST, 2 * REQUEST, 2 * REQUEST + 700])
 def test_a_file_that_was_cut_off_is_short_once_and_says_where_it_ends(saved, left):
-    size = lay_out(MIDDLE.tensors).bytes
+    size = container_of(MIDDLE.tensors).bytes
     os.truncate(saved / MIDDLE.name, left)
     _, _, (fault,) = load(streaming(ODD), saved)
     assert (fault.kind, fault.file, fault.tensor) == ("short", MIDDLE.name, "")
@@ -354,7 +354,7 @@ def test_both_engines_call_a_file_short_that_was_cut_off(saved, left):
 
 
 def test_a_file_that_lacks_its_last_byte_is_a_fault_to_both_engines(saved):
-    size = lay_out(MIDDLE.tensors).bytes
+    size = container_of(MIDDLE.tensors).bytes
     os.truncate(saved / MIDDLE.name, size - 1)
     by_torch, by_stream = found_by_both(saved)
     assert [f.file for f in by_torch] == [MIDDLE.name]
@@ -372,7 +372,7 @@ def test_what_a_cut_off_file_still_has_is_read_and_compared(saved):
 
 @pytest.mark.parametrize("more", [1, PAGE_BYTES, 3 * REQUEST])
 def test_a_file_that_is_longer_than_it_was_written_is_a_fault(saved, more):
-    size = lay_out(MIDDLE.tensors).bytes
+    size = container_of(MIDDLE.tensors).bytes
     os.truncate(saved / MIDDLE.name, size + more)
     loaded, checked, (fault,) = load(streaming(ODD), saved)
     assert (loaded, checked) == (ODD.bytes, ODD.bytes)
@@ -834,6 +834,6 @@ def test_what_it_says_of_its_buffers_is_true():
 def test_a_file_has_no_byte_more_than_its_container(tmp_path):
     """Its last request is filled up to a whole block, and that is cut off."""
     save(streaming(ODD), tmp_path)
-    sizes = {file.name: lay_out(file.tensors).bytes for file in ODD.files}
+    sizes = {file.name: container_of(file.tensors).bytes for file in ODD.files}
     assert {p.name: p.stat().st_size for p in tmp_path.iterdir()} == sizes
     assert all(size % PAGE_BYTES for size in sizes.values())

@@ -12,7 +12,6 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.config.system_description import FACTS, read_system, template
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.report.html import write_certificate
-from pytest_ckpt.run.doctor import memory_limit_bytes
 from pytest_ckpt.support.errors import UsageError
 from tests.support import made_up_run
 
@@ -94,23 +93,6 @@ def test_for_people_each_line_says_ok_or_what_to_do(capsys, tmp_path):
     at = next(n for n, line in enumerate(lines) if line.startswith("MPI launch    cannot"))
     assert "Name a launcher" in lines[at + 1]
     assert lines[-1] == "NO RUN IS POSSIBLE: fix the lines marked 'cannot'"
-
-
-def test_memory_limits_of_control_groups_of_both_versions_are_read(tmp_path):
-    root, of = tmp_path / "cgroup", tmp_path / "self"
-    (root / "a" / "b").mkdir(parents=True)
-    of.write_text("0::/a/b\n")
-    assert memory_limit_bytes(root, of) is None
-    (root / "a" / "b" / "memory.max").write_text("max\n")
-    (root / "a" / "memory.max").write_text("1073741824\n")
-    assert memory_limit_bytes(root, of) == 1 << 30
-    (root / "memory" / "c").mkdir(parents=True)
-    of.write_text("5:cpu,cpuacct:/c\n4:memory:/c\n")
-    (root / "memory" / "c" / "memory.limit_in_bytes").write_text("2147483648\n")
-    assert memory_limit_bytes(root, of) == 2 << 30
-    (root / "memory" / "c" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
-    assert memory_limit_bytes(root, of) is None
-    assert memory_limit_bytes(root, tmp_path / "none") is None
 
 
 def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import Place
-from pytest_ckpt.ranks.engines.protocol import Check, LocalFault
+from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
 from pytest_ckpt.vendors import EngineSpec, MemoryRule
 
 SPEC = EngineSpec(
@@ -31,7 +31,7 @@ class DumpEngine:
     def fill(self, checkpoint):
         self._state = dict.fromkeys(self._names, b"")
         for name, tensor, number, rank in self._tensors:
-            place = Place(checkpoint=checkpoint, rank=rank, tensor=number)
+            place = TensorKey(checkpoint=checkpoint, rank=rank, tensor=number)
             self._state[name] += self._content.expected(place, 0, tensor.bytes).tobytes()
 
     def save(self, draft, clock):
@@ -60,13 +60,13 @@ class DumpEngine:
         for name, tensor, number, rank in self._tensors:
             data = np.frombuffer(self._loaded[name], dtype=np.uint8)[at[name] :][: tensor.bytes]
             at[name] += tensor.bytes
-            pages, found = compare(self._content, data, Place(checkpoint=checkpoint, rank=rank, tensor=number))
+            pages, found = compare(self._content, data, TensorKey(checkpoint=checkpoint, rank=rank, tensor=number))
             checked, count = checked + len(data), count + pages
             faults += [
                 LocalFault(kind=f.kind, file=name, tensor=tensor.name, offset=f.offset, bytes=f.bytes, detail=f.detail)
                 for f in found
             ]
-        return Check(bytes_checked=checked, fault_count=count, faults=tuple(faults))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults))
 
     def release(self):
         self._state, self._loaded = {}, {}

@@ -21,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import Place
-from pytest_ckpt.ranks.engines.protocol import Check, LocalFault
+from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
 
 
 class PlainEngine:
@@ -32,7 +32,7 @@ class PlainEngine:
     def _tensors(self, checkpoint):
         pairs = [(file.name, tensor) for file in self._shard.files for tensor in file.tensors]
         for number, (name, tensor) in enumerate(pairs):
-            yield name, tensor, Place(checkpoint=checkpoint, rank=self._shard.rank, tensor=number)
+            yield name, tensor, TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=number)
 
     def facts(self):
         return {"form": "plain bytes"}
@@ -71,7 +71,7 @@ class PlainEngine:
                 LocalFault(kind=f.kind, file=name, tensor=tensor.name, offset=f.offset, bytes=f.bytes, detail=f.detail)
                 for f in found
             ]
-        return Check(bytes_checked=checked, fault_count=count, faults=tuple(faults))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults))
 
     def release(self):
         self._state, self._loaded = {}, {}

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import Place
-from pytest_ckpt.ranks.engines.protocol import Check
+from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.engines.protocol import Comparison
 
 FILES, FILE_BYTES = 3, (1 << 20) + 12_345
 
@@ -27,7 +27,7 @@ class OwnFilesEngine:
 
     def fill(self, checkpoint):
         for number, data in enumerate(self._state):
-            self._content.fill(data, Place(checkpoint=checkpoint, rank=self._rank, tensor=number))
+            self._content.fill(data, TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number))
 
     def save(self, draft, clock):
         self._names = [f"{secrets.token_hex(8)}.bin" for _ in range(FILES)]
@@ -60,8 +60,9 @@ class OwnFilesEngine:
     def verify(self, checkpoint):
         faults = 0
         for number, data in enumerate(self._state):
-            faults += compare(self._content, data, Place(checkpoint=checkpoint, rank=self._rank, tensor=number), 0)[0]
-        return Check(bytes_checked=sum(data.nbytes for data in self._state), fault_count=faults, faults=())
+            key = TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number)
+            faults += compare(self._content, data, key, 0)[0]
+        return Comparison(bytes_checked=sum(data.nbytes for data in self._state), fault_count=faults, faults=())
 
     def release(self):
         self._names = self._names[:]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Place
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES, TensorKey
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.proofs import FaultKind
@@ -30,7 +30,7 @@ class Finding:
 
 
 def compare(
-    content: Content, data: Bytes, place: Place, offset: int = 0, *, most: int = 20
+    content: Content, data: Bytes, place: TensorKey, offset: int = 0, *, most: int = 20
 ) -> tuple[int, list[Finding]]:
     """Compare bytes that were read with what was written there.
 
@@ -53,12 +53,12 @@ def compare(
     return len(bad), findings
 
 
-def _classify(content: Content, seen: Bytes, place: Place, offset: int) -> Finding:
+def _classify(content: Content, seen: Bytes, place: TensorKey, offset: int) -> Finding:
     kind, detail = _kind(content, seen, place, offset)
     return Finding(kind=kind, offset=offset, bytes=len(seen), detail=detail)
 
 
-def _kind(content: Content, seen: Bytes, place: Place, offset: int) -> tuple[FaultKind, str]:
+def _kind(content: Content, seen: Bytes, place: TensorKey, offset: int) -> tuple[FaultKind, str]:
     expected = content.expected(place, offset, len(seen))
     wrong = np.flatnonzero(expected != seen)
     if not seen.any():

@@ -41,7 +41,7 @@ _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class TensorKey:
     """Where a tensor stands: checkpoint (from 1), rank, and the tensor's number on that rank (from 0)."""
 
     checkpoint: int
@@ -85,12 +85,12 @@ class Content:
         self._scratch: Words = np.empty_like(self._block)
         self._checksums: PageChecksums | None = None
 
-    def fill(self, out: Bytes, place: Place, offset: int = 0) -> None:
+    def fill(self, out: Bytes, place: TensorKey, offset: int = 0) -> None:
         """Write the tensor's bytes ``offset`` .. ``offset + len(out)`` into ``out``, a contiguous array of bytes."""
         for start, stop, page, head in _stretches(offset, len(out)):
             self._make(out[start:stop], place, page, head)
 
-    def differing_pages(self, data: Bytes, place: Place, offset: int = 0) -> list[tuple[int, int]]:
+    def differing_pages(self, data: Bytes, place: TensorKey, offset: int = 0) -> list[tuple[int, int]]:
         """Compare ``data`` with the tensor's bytes from ``offset`` on.
 
         Return (start, stop) positions in ``data`` of every page that differs, in order.
@@ -104,13 +104,13 @@ class Content:
                 bad.extend((start + a, start + b) for a, b in _differing(expected, seen, head))
         return bad
 
-    def expected(self, place: Place, offset: int, length: int) -> Bytes:
+    def expected(self, place: TensorKey, offset: int, length: int) -> Bytes:
         """Return a new array with the tensor's bytes ``offset`` .. ``offset + length``."""
         out = np.empty(length, dtype=np.uint8)
         self.fill(out, place, offset)
         return out
 
-    def crc32(self, place: Place, length: int) -> int:
+    def crc32(self, place: TensorKey, length: int) -> int:
         """Return the CRC-32 of the tensor's first ``length`` bytes, without making them."""
         if self._checksums is None:
             self._checksums = PageChecksums(self._block, self._lanes)
@@ -124,7 +124,7 @@ class Content:
             total = join(total, linear(self.expected(place, whole * PAGE_BYTES, rest).tobytes()), rest)
         return total ^ of_zeros(length)
 
-    def origin(self, page: Bytes) -> tuple[Place, int] | None:
+    def origin(self, page: Bytes) -> tuple[TensorKey, int] | None:
         """Say where a whole page of ours belongs: its place and page number, or None when it is not a page of ours."""
         lanes = page.view(np.uint64)[: self._lanes]
         if self._constant or len(lanes) < 2:
@@ -139,10 +139,10 @@ class Content:
                 packed >>= _TENSOR_BITS
                 rank = packed & ((1 << _RANK_BITS) - 1)
                 if number % BLOCK_PAGES == row:
-                    return Place(checkpoint=packed >> _RANK_BITS, rank=rank, tensor=tensor), number
+                    return TensorKey(checkpoint=packed >> _RANK_BITS, rank=rank, tensor=tensor), number
         return None
 
-    def _make(self, out: Bytes, place: Place, page: int, head: int) -> None:
+    def _make(self, out: Bytes, place: TensorKey, page: int, head: int) -> None:
         """Fill ``out`` from byte ``head`` of ``page`` on; whole pages must not run over the end of the block."""
         row = page % BLOCK_PAGES
         if head or len(out) % PAGE_BYTES:
@@ -162,7 +162,7 @@ class Content:
             np.setbufsize(usual)
         lanes[:, self._lanes :] = 0
 
-    def _words(self, place: Place, page: int, pages: int) -> Words:
+    def _words(self, place: TensorKey, page: int, pages: int) -> Words:
         if (page + pages) >> _PAGE_BITS:
             raise ValueError(f"a tensor has at most {1 << _PAGE_BITS} pages")
         if self._constant:

@@ -53,7 +53,7 @@ class LocalFault:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class Comparison:
     """What comparing one loaded checkpoint gave: tensor bytes compared, faults counted, the first of them."""
 
     bytes_checked: int
@@ -70,7 +70,7 @@ class Loader(Protocol):
     def load(self, committed: Committed, step: int, clock: Clock) -> int:
         """Read what belongs to ``step`` (from 0) of a checkpoint; return how many tensor bytes arrived."""
 
-    def verify(self, checkpoint: int) -> Check:
+    def verify(self, checkpoint: int) -> Comparison:
         """Compare what the last step of a load brought with what was made for it; outside the clock."""
 
     def release(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.ranks.engines.protocol import Check, Clock, Loader
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,10 +37,10 @@ class ShardsInTurn:
             return 0
         return self._loader.load(committed, self._steps[step][1], clock)
 
-    def verify(self, checkpoint: int) -> Check:
+    def verify(self, checkpoint: int) -> Comparison:
         """Compare what the last step brought, and have the next shard's loader ready."""
         if self._done is None or self._loader is None:
-            return Check(bytes_checked=0, fault_count=0, faults=())
+            return Comparison(bytes_checked=0, fault_count=0, faults=())
         check = self._loader.verify(checkpoint)
         following = (self._done + 1) % len(self._steps)
         if self._steps[following][0] != self._steps[self._done][0]:

@@ -12,6 +12,7 @@ from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.process.activity import write_event
+from pytest_ckpt.support.memory_limits import memory_left_bytes
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def host_facts(host: str, rank: int, area: AreaRef) -> HostFacts:
         cpu=_cpu(),
         cores=os.cpu_count() or 0,
         memory_bytes=memory.get("MemTotal", 0),
-        memory_available_bytes=min(memory.get("MemAvailable", 0), _cgroup_left()),
+        memory_available_bytes=_available(memory),
         kernel=f"{platform.system()} {platform.release()}",
         os=_os_name(),
         python=platform.python_version(),
@@ -53,17 +54,10 @@ def _memory() -> dict[str, int]:
     return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
 
-def _cgroup_left() -> int:
-    """Return what the memory cgroup of this process still allows; without a limit, more than any machine has."""
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            return max(0, int(Path(limit).read_text()) - int(Path(used).read_text()))
-        except (OSError, ValueError):
-            continue
-    return 1 << 63
+def _available(memory: dict[str, int]) -> int:
+    """Return what the machine has, or less where a control group allows less."""
+    there, allowed = memory.get("MemAvailable", 0), memory_left_bytes()
+    return there if allowed is None else min(there, allowed)
 
 
 def _cpu() -> str:

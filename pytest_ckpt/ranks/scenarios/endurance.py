@@ -12,7 +12,7 @@ from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS, steady_r
 from pytest_ckpt.facts.events import PatternFound, PatternMeasured
 from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull
 from pytest_ckpt.facts.targets import NEEDS
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, Place
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
 from pytest_ckpt.ranks.process.job import OF_ENDURANCE
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
 
@@ -85,17 +85,17 @@ class LongRun:
                 start_seconds=tuple(at),
                 save_seconds=tuple(seconds),
             )
-            self._tell("endurance", found)
+            self._send("endurance", found)
 
     def near_full(self, content: Content, one_checkpoint_bytes: int) -> None:
         """Save on the volume as it is, and with ballast at each level; whatever happens, the ballast is removed."""
         if not NEEDS["near_full"] <= self._store.capabilities:
-            self._tell("near_full", None, "The target has no volume that could be filled.")
+            self._send("near_full", None, "The target has no volume that could be filled.")
             return
         store = cast("StoreOnVolume", self._store)
         volume = self._group.share(store.volume(self._subject))
         if reason := why_not(volume, one_checkpoint_bytes):
-            self._tell("near_full", None, f"The volume was not filled: {reason}.")
+            self._send("near_full", None, f"The volume was not filled: {reason}.")
             return
         levels = [self._level(store, 0.0, 0)]
         try:
@@ -103,7 +103,7 @@ class LongRun:
                 written = self._fill(store, content, level)
                 if written is None:
                     refusal = f"The volume took no more bytes before {level:.0%} of it were in use: a quota, perhaps."
-                    self._tell("near_full", None, refusal)
+                    self._send("near_full", None, refusal)
                     return
                 levels.append(self._level(store, level, written))
         finally:
@@ -111,10 +111,10 @@ class LongRun:
                 store.delete_ballast(self._subject, ballast_name(level, self._group.rank))
         self._group.wait()
         found = NearFull(capacity_bytes=volume.capacity_bytes, levels=tuple(levels))
-        self._tell("near_full", found)
+        self._send("near_full", found)
 
-    def _tell(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
-        self._do.tell(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
+    def _send(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
+        self._do.send(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
 
     def _level(self, store: StoreOnVolume, level: float, ballast_bytes: int) -> FillLevel:
         used = self._group.share(store.volume(self._subject)).used
@@ -145,7 +145,7 @@ class LongRun:
             done = 0
             while done < size:
                 part = piece[: min(_PIECE_BYTES, size - done)]
-                place = Place(checkpoint=mark, rank=self._group.rank, tensor=done // _TENSOR_BYTES)
+                place = TensorKey(checkpoint=mark, rank=self._group.rank, tensor=done // _TENSOR_BYTES)
                 content.fill(part, place, done % _TENSOR_BYTES)
                 ballast.write(part.data)
                 done += len(part)

@@ -39,7 +39,7 @@ _LEAST_SECONDS, _MOST_SECONDS = 1.0, 30.0
 _CONTENTS = 4095
 
 
-class SavesBeside:
+class InterferenceScenario:
     """Measures each load alone and beside the other, alternating; rank 0 reports each result at once.
 
     What ``strategy`` saves has content of its own, another one for every save; ``drop`` empties the caches of what is
@@ -78,7 +78,7 @@ class SavesBeside:
         ``usual_seconds`` is what a save takes otherwise; rank 0 knows it.
         """
         if self._group.size < 2:
-            self._tell("neighbour", None, "One rank cannot be two jobs; two are needed.")
+            self._send("neighbour", None, "One rank cannot be two jobs; two are needed.")
         else:
             self._beside_neighbour()
         self._beside_reads(
@@ -115,7 +115,7 @@ class SavesBeside:
                 bursts=sum(g[0] for g in gathered),
                 neighbour_bytes=sum(g[1] for g in gathered),
             )
-            self._tell("neighbour", found)
+            self._send("neighbour", found)
 
     def _save_in_bursts(self, over: threading.Event) -> None:
         """Save this rank's files, rest for as long as that took, and again, until it is over."""
@@ -168,7 +168,7 @@ class SavesBeside:
                 contended_reads=tuple(counts[True]),
                 save_seconds=tuple(saves),
             )
-            self._tell("mixed", found)
+            self._send("mixed", found)
 
     def _save_for(self, at: OperationRef, seconds: float) -> tuple[list[tuple[float, float]], list[float]]:
         """Save again and again until the saves have taken so long.
@@ -211,8 +211,8 @@ class SavesBeside:
             self._do.finish_delete([self._number])
         return operation
 
-    def _tell(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
-        self._do.tell(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
+    def _send(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
+        self._do.send(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
 
     def _next(self) -> int:
         """Return the number of a content that was not saved before, as long as there are such."""

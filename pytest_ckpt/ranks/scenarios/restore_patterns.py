@@ -45,7 +45,7 @@ class LoadPatterns:
         hosts = self.group.share(self.group.gather(self.group.host))
         for reading in (storm(self.layout), shifted(self.layout, hosts), joined(self.layout), split(self.layout)):
             if reading.not_run:
-                self.do.tell(PatternMeasured(subject=self.do.subject, name=reading.name, not_run=reading.not_run))
+                self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, not_run=reading.not_run))
             else:
                 self._measure(reading, checkpoint)
 
@@ -72,7 +72,7 @@ class LoadPatterns:
                 rank_bytes = loaded.rank_bytes
         loader.release()
         found = LoadPattern(
-            reads=reading.says,
+            reads=reading.description,
             rank_bytes=rank_bytes,
             operations=tuple(operations),
             integrity=Integrity(
@@ -82,4 +82,4 @@ class LoadPatterns:
                 faults=tuple(faults),
             ),
         )
-        self.do.tell(PatternMeasured(subject=self.do.subject, name=reading.name, found=found))
+        self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, found=found))

@@ -6,7 +6,6 @@ a symbolic link; what is found beside it stays, and is told.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -125,9 +124,13 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
         left = _clear(top, "", frozenset(names) | (frozenset() if keep_folder else {_OWNER}))
     finally:
         os.close(top)
-    if not keep_folder:
-        with contextlib.suppress(OSError):
+    if not keep_folder and not left:
+        try:
             path.rmdir()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            return [f"{path} was not removed: {error.strerror}"]
     return [f"{path / name} was not removed: {why}" for name, why in left if not (keep_folder and name == _OWNER)]
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.user_files import user_path
+from pytest_ckpt.targets.posix.answers import answering
 from pytest_ckpt.targets.posix.run_folder import PREFIX, folder_of
 
 # Attribute and name caches of network file systems last up to a minute.
@@ -19,13 +21,14 @@ _POLL_SECONDS = 0.1
 
 def check_second_mount(second_mount: str, location: str) -> Path:
     """Return a folder that can be a second client's view of the target. Nothing is written. Raises UsageError."""
-    mount, target = Path(second_mount).expanduser().absolute(), Path(location)
+    mount, target = user_path(second_mount, "--ckpt-second-mount"), Path(location)
     name = f"--ckpt-second-mount {mount}"
-    if not mount.is_dir():
-        raise UsageError(f"{name} is not a folder.", f"Name what the second mount calls the folder {target}.")
-    if mount.resolve() == target.resolve():
-        raise UsageError(f"{name} is the target itself.", "Mount the storage a second time, elsewhere.")
-    here, there = target.stat(), mount.stat()
+    with answering(name):
+        if not mount.is_dir():
+            raise UsageError(f"{name} is not a folder.", f"Name the path of {target} on the second mount.")
+        if mount.resolve() == target.resolve():
+            raise UsageError(f"{name} is the target itself.", "Mount the storage a second time, elsewhere.")
+        here, there = target.stat(), mount.stat()
     if (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino):
         raise UsageError(
             f"{name} and the target are one mount to the kernel (same device and inode), with one cache.",

@@ -10,6 +10,8 @@ from pathlib import Path
 from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.support.user_files import user_path
+from pytest_ckpt.targets.posix.answers import answering
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
 from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of
@@ -28,7 +30,7 @@ class PosixTarget:
     """A folder on a mounted file system. ``option`` is what named it."""
 
     def __init__(self, location: str, option: str = "--ckpt-target") -> None:
-        self._path = Path(location).expanduser().absolute()
+        self._path = user_path(location, option)
         self._option = option
 
     def describe(self) -> TargetFacts:
@@ -37,6 +39,10 @@ class PosixTarget:
 
     def check(self) -> TargetFacts:
         """Return mount and space of the folder; nothing is written. Raises UsageError when it cannot be used."""
+        with answering(f"{self._option} {self._path}"):
+            return self._checked()
+
+    def _checked(self) -> TargetFacts:
         path, name = self._path, f"{self._option} {self._path}"
         if not path.exists():
             raise UsageError(f"{name} does not exist.", "Mount the storage and name a folder on it that exists.")
@@ -49,6 +55,8 @@ class PosixTarget:
             raise UsageError(f"{name} is mounted read-only.", "Mount it for writing: mount -o remount,rw …")
         if not os.access(path, os.W_OK | os.X_OK):
             raise UsageError(f"{name} is not writable for user {os.geteuid()}.", "Run as another user, or chown it.")
+        with os.scandir(path) as entries:
+            next(entries, None)
         capacity = Capacity(
             total_bytes=space.f_blocks * space.f_frsize,
             used_bytes=(space.f_blocks - space.f_bfree) * space.f_frsize,
@@ -72,6 +80,10 @@ class PosixTarget:
 
     def check_may_be_filled(self) -> None:
         """Raise UsageError when the folder cannot be filled up for a moment. Nothing is written."""
+        with answering(f"{self._option} {self._path}"):
+            self._check_may_be_filled()
+
+    def _check_may_be_filled(self) -> None:
         path, name = self._path, f"{self._option} {self._path}"
         if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
             raise UsageError(
@@ -106,11 +118,13 @@ class PosixTarget:
 
     def leftovers(self) -> Sequence[Leftover]:
         """Return the folders of earlier runs whose controller no longer runs on this host."""
+        with answering(f"{self._option} {self._path}"):
+            found = find_leftovers(self._path)
         return [
             Leftover(
                 what=str(f.path), why=f"run {f.run_id} of {f.host}", command=f"rm -r -- {shlex.quote(str(f.path))}"
             )
-            for f in find_leftovers(self._path)
+            for f in found
         ]
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:

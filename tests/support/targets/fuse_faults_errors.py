@@ -188,6 +188,17 @@ class NoXattr(_Refuses, name="no extended attributes"):
     getxattr = setxattr = listxattr = removexattr = _Refuses.refuse
 
 
+class CutXattr(Fault, name="extended attributes lose a byte"):
+    """Values of extended attributes over 100 bytes come back without their last byte."""
+
+    def getxattr(self, proceed, call, node, name):
+        value = proceed(call, node, name)
+        if len(value) > 100:
+            self.hit()
+            value = value[:-1]
+        return value
+
+
 class NoFallocate(_Refuses, name="no fallocate"):
     """fallocate is not supported: EOPNOTSUPP."""
 

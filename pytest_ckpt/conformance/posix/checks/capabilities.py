@@ -86,8 +86,19 @@ def names(context: CheckContext, book: Book) -> None:
     _not_utf8(context, book)
 
 
+class _WrongAnswerError(Exception):
+    """Something that a file system may lack, and this one has, does not do what it is for."""
+
+    def __init__(self, seen: str, expected: str) -> None:
+        super().__init__(seen)
+        self.seen, self.expected = seen, expected
+
+
 def extras(context: CheckContext, book: Book) -> None:
-    """Try extended attributes, reserving and giving back space, clones and files without a name, and report them."""
+    """Try extended attributes, reserving and giving back space, clones and files without a name.
+
+    Any of them may be missing, and is reported; what is there must be right.
+    """
     path = context.folder / "extras"
     for name, attempt in {
         "extended attributes": _attributes,
@@ -103,6 +114,9 @@ def extras(context: CheckContext, book: Book) -> None:
             book.facts[name] = attempt(path)
         except OSError as error:
             book.facts[name] = f"no: {error.strerror} (errno {error.errno})"
+        except _WrongAnswerError as answer:
+            book.facts[name] = f"wrong: {answer.seen}"
+            book.wrong(f"{name} wrong", where=str(path), seen=answer.seen, expected=answer.expected)
         book.trials += 1
 
 
@@ -218,7 +232,7 @@ def _attributes(path: Path) -> str:
                 raise
             break
         if os.getxattr(path, "user.pytest_ckpt") != value or "user.pytest_ckpt" not in os.listxattr(path):
-            return f"wrong: a value of {size:,} bytes does not come back"
+            raise _WrongAnswerError(f"a value of {size:,} bytes did not come back as it was set", "the same bytes")
         largest = size
     return f"yes, values of {largest:,} bytes at least"
 
@@ -227,7 +241,9 @@ def _reserve(path: Path) -> str:
     with path.open("r+b") as file:
         _fallocate(file.fileno(), 0, 0, 2 * _MIB)
         size = os.fstat(file.fileno()).st_size
-        return "yes" if size == 2 * _MIB else f"wrong: the size is {size:,} bytes, not {2 * _MIB:,}"
+    if size != 2 * _MIB:
+        raise _WrongAnswerError(f"the file had {size:,} bytes after its space was reserved", f"{2 * _MIB:,} bytes")
+    return "yes"
 
 
 def _punch(path: Path) -> str:
@@ -235,7 +251,9 @@ def _punch(path: Path) -> str:
         os.fsync(file.fileno())
         _fallocate(file.fileno(), _FALLOC_PUNCH_HOLE | _FALLOC_KEEP_SIZE, 0, _MIB // 2)
         os.fsync(file.fileno())
-    return "wrong: bytes remain" if any(path.read_bytes()[: _MIB // 2]) else "yes"
+    if any(path.read_bytes()[: _MIB // 2]):
+        raise _WrongAnswerError("bytes remained where a hole was punched", "zeros")
+    return "yes"
 
 
 def _seek_hole(path: Path) -> str:
@@ -250,7 +268,9 @@ def _clone(path: Path) -> str:
     clone = path.with_suffix(".clone")
     with path.open("rb") as file, clone.open("wb") as copy:
         fcntl.ioctl(copy.fileno(), _FICLONE, file.fileno())
-    return "yes" if clone.read_bytes() == path.read_bytes() else "wrong: the clone holds other bytes"
+    if clone.read_bytes() != path.read_bytes():
+        raise _WrongAnswerError("the clone held other bytes than the file", "the same bytes")
+    return "yes"
 
 
 def _nameless(path: Path) -> str:

@@ -43,7 +43,10 @@ def flock(context: CheckContext, book: Book) -> None:
             # The block's end has killed the holder.
             _released(context, book, path, partial(_got, path, fcntl.LOCK_EX))
         with working([partial(_hold, path, fcntl.LOCK_SH)]) as (holder,):
-            if all_said([holder], "held", context.tell) and not _got(path, fcntl.LOCK_SH):
+            if not all_said([holder], "held", context.tell):
+                _not_held(book, holder.ended())
+                return
+            if not _got(path, fcntl.LOCK_SH):
                 book.wrong(
                     "shared lock refused",
                     where=str(path),

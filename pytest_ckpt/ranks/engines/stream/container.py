@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ckpt.ranks.content.generator import Place
+from pytest_ckpt.ranks.content.generator import TensorKey
 from pytest_ckpt.ranks.engines.stream.container_layout import identity_half
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class FileImage:
         spans = ((max(start, s.start), min(stop, s.stop)) for s in self._stretches if s.number >= 0)
         return sum(last - first for first, last in spans if first < last)
 
-    def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, Place | None, int, Bytes | None]]:
+    def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, TensorKey | None, int, Bytes | None]]:
         """Cut what was read from ``offset`` on where tensors begin and end.
 
         Yield (bytes, number of the tensor in the file or -1, its place, offset in it, expected bytes of a piece).
@@ -105,8 +105,8 @@ class FileImage:
             found.append(self._pieces[start][offset - start : offset - start + size])
         return found
 
-    def _place(self, number: int) -> Place:
-        return Place(checkpoint=self._checkpoint, rank=self._rank, tensor=self._first_tensor + number)
+    def _place(self, number: int) -> TensorKey:
+        return TensorKey(checkpoint=self._checkpoint, rank=self._rank, tensor=self._first_tensor + number)
 
     def _cut(self) -> list[_Stretch]:
         stretches = [_Stretch(r.offset, r.offset + r.bytes, number) for number, r in enumerate(self._container.records)]

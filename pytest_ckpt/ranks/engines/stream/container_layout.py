@@ -48,7 +48,7 @@ _CHECKSUM_IN_DESCRIPTOR, _CHECKSUM_IN_CENTRAL = 4, 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class Filler:
     """Bytes of a container that are no tensor's."""
 
     offset: int
@@ -73,7 +73,7 @@ class Container:
     """
 
     bytes: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Filler, ...]
     records: tuple[Record, ...]
     identity: Record
     checksums_before: tuple[int, ...]
@@ -85,7 +85,7 @@ def identity_half(container: Container, checksums: Iterable[int]) -> bytes:
     return serialization_id.checksums_digits((*container.checksums_before, *checksums, *container.checksums_behind))
 
 
-def lay_out(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> Container:
+def container_of(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> Container:
     """Return the container of a file with these tensors, each of at least one element.
 
     ``alignment_bytes`` is torch's ``storage_alignment``, a power of two; torch.save's own default is 64.
@@ -132,7 +132,7 @@ class _File:
 
     def __init__(self, alignment_bytes: int) -> None:
         self._alignment = alignment_bytes
-        self.pieces: list[Piece] = []
+        self.pieces: list[Filler] = []
         self.bytes = 0
         self._open = bytearray()
         self._entries: list[_Entry] = []
@@ -188,7 +188,7 @@ class _File:
         self.bytes += size
 
     def _close(self) -> None:
-        self.pieces.append(Piece(offset=self.bytes - len(self._open), data=bytes(self._open)))
+        self.pieces.append(Filler(offset=self.bytes - len(self._open), data=bytes(self._open)))
         self._open.clear()
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from pytest_ckpt.facts.proofs import FaultKind
 from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.engines.protocol import Check, Clock, LocalFault
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
-from pytest_ckpt.ranks.engines.stream.container_layout import lay_out
+from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.support.units import format_bytes
 
@@ -54,7 +54,7 @@ class StreamEngine:
         self._images: list[FileImage] = []
         first = 0
         for file in shard.files:
-            self._images.append(FileImage(lay_out(file.tensors), content, shard.rank, first))
+            self._images.append(FileImage(container_of(file.tensors), content, shard.rank, first))
             first += len(file.tensors)
         self._content = content
         self._activity = activity
@@ -119,7 +119,7 @@ class StreamEngine:
             self._close(number)
         return loaded
 
-    def verify(self, checkpoint: int) -> Check:
+    def verify(self, checkpoint: int) -> Comparison:
         """Compare what the last window brought."""
         checked, count = 0, 0
         faults: list[LocalFault] = []
@@ -154,7 +154,7 @@ class StreamEngine:
                 count += pages
                 name = file.tensors[number].name
                 faults.extend(_fault(f.kind, file, name, f.offset, f.bytes, f.detail) for f in findings)
-        return Check(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
 
     def release(self) -> None:
         """Close what is open and let the threads end; the buffers stay, they are touched."""

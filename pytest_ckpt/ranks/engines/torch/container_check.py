@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch.utils.serialization import config
 
-from pytest_ckpt.ranks.content.generator import Content, Place
+from pytest_ckpt.ranks.content.generator import Content, TensorKey
 from pytest_ckpt.ranks.engines.stream.container import FileImage
-from pytest_ckpt.ranks.engines.stream.container_layout import ALIGNMENT_BYTES, lay_out
+from pytest_ckpt.ranks.engines.stream.container_layout import ALIGNMENT_BYTES, container_of
 from pytest_ckpt.sizing.models import Tensor
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ _COUNTS = (1, 2, 11, 60, 300, 1001)
 def difference(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> str:
     """Return where our container of these tensors is not torch.save's; empty where both are the same bytes."""
     content = Content(1)
-    image = FileImage(lay_out(tensors, alignment_bytes), content, 0, 0)
+    image = FileImage(container_of(tensors, alignment_bytes), content, 0, 0)
     image.become(1)
     ours = np.empty(image.bytes, dtype=np.uint8)
     image.make(ours, 0)
     state = {}
     for number, tensor in enumerate(tensors):
-        data = content.expected(Place(checkpoint=1, rank=0, tensor=number), 0, tensor.bytes)
+        data = content.expected(TensorKey(checkpoint=1, rank=0, tensor=number), 0, tensor.bytes)
         state[tensor.name] = torch.from_numpy(data).view(_DTYPES[tensor.dtype])
     file = io.BytesIO()
     with config.patch("save.storage_alignment", alignment_bytes):  # type: ignore[attr-defined]

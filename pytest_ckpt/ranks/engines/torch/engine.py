@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import Place
-from pytest_ckpt.ranks.engines.protocol import Check, Clock, LocalFault
+from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
 from pytest_ckpt.ranks.process.job import EngineOptions
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TorchEngine:
                 for file in self._files
             }
         for number, file, tensor in _numbered(self._files):
-            place = Place(checkpoint=checkpoint, rank=self._rank, tensor=number)
+            place = TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number)
             self._content.fill(_bytes(self._state[file.name][tensor.name]), place)
 
     def save(self, draft: Draft, clock: Clock) -> None:
@@ -109,7 +109,7 @@ class TorchEngine:
                 source.close()
         return loaded_bytes
 
-    def verify(self, checkpoint: int) -> Check:
+    def verify(self, checkpoint: int) -> Comparison:
         """Compare every byte of every tensor that was loaded; a file is let go once it has been compared."""
         checked, count = 0, 0
         faults: list[LocalFault] = []
@@ -121,7 +121,7 @@ class TorchEngine:
                 faults.append(loaded)
                 continue
             for tensor in file.tensors:
-                place = Place(checkpoint=checkpoint, rank=self._rank, tensor=numbers[file.name, tensor.name])
+                place = TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=numbers[file.name, tensor.name])
                 data = loaded[tensor.name]
                 start, _ = self._options.span(tensor.elements)
                 pages, findings = compare(self._content, _bytes(data), place, start * data.element_size())
@@ -134,7 +134,7 @@ class TorchEngine:
                     for f in findings
                 )
             del loaded
-        return Check(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
 
     def release(self) -> None:
         """Let go of the state and of what was loaded."""

@@ -22,7 +22,7 @@ from pytest_ckpt.facts.subject import Subject
 
 
 @dataclass(kw_only=True, slots=True)
-class Told:
+class SubjectEvents:
     """What was told so far; ``end`` is None until everything was measured."""
 
     subject: Subject
@@ -72,13 +72,13 @@ class Told:
         }
 
 
-def told_by_subject(events: Iterable[Event]) -> dict[Subject, Told]:
+def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
     """Return what rank 0 told of each subject; of a subject that was measured several times, the last."""
-    subjects: dict[Subject, Told] = {}
-    now: Told | None = None
+    subjects: dict[Subject, SubjectEvents] = {}
+    now: SubjectEvents | None = None
     for event in events:
         if isinstance(event, MeasurementBegun):
-            now = subjects[event.subject] = Told(subject=event.subject)
+            now = subjects[event.subject] = SubjectEvents(subject=event.subject)
         elif now:
             now.take(event)
     return subjects

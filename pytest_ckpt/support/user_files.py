@@ -1,0 +1,62 @@
+"""Files and folders that a user names: found, read whole and understood, or refused in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from pytest_ckpt.support.errors import UsageError
+
+_MOST_BYTES = 1 << 20
+
+
+def user_path(text: str | Path, option: str) -> Path:
+    """Return an absolute path with ``~`` filled in. Raises UsageError for a user whom this host does not know."""
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:
+        raise UsageError(
+            f"{option} {text}: this host has no user '{str(text).partition('/')[0].removeprefix('~')}'.",
+            "Write the path in full.",
+        ) from None
+
+
+def resolved_user_path(text: str | Path, option: str) -> Path:
+    """Return a path without symbolic links. Raises UsageError where it cannot be followed: a loop, a dead mount."""
+    path = user_path(text, option)
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise UsageError(
+            f"{option} {text}: its symbolic links lead in a circle.", "Name a folder that can be reached."
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"{option} {text} cannot be reached: {error.strerror}.", "Name a folder that can be reached."
+        ) from None
+
+
+def read_user_text(path: Path) -> str:
+    """Return the text of a file; raises as `read_user_bytes` does, and ValueError for what is not UTF-8."""
+    try:
+        return read_user_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def read_user_bytes(path: Path) -> bytes:
+    """Return what a regular file of at most 1 MiB holds.
+
+    Raises OSError for what cannot be opened or is no file: a device or a pipe has no end.
+    """
+    # A pipe without a writer would hold its reader; a file is opened as if without the flag.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if found.st_size > _MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes; at most {_MOST_BYTES:,} are read", str(path))
+        return file.read(_MOST_BYTES)

@@ -1,0 +1,87 @@
+"""No value of an option ends in a traceback or is read without end: each is refused with its option and a remedy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.run.open import open_run
+from pytest_ckpt.support.errors import UsageError
+
+PATHS = ("target", "gates", "system", "waive", "report", "history", "second_mount", "full_target", "sign", "config")
+READ = ("gates", "system", "waive", "config", "sign", "hosts")
+TOML = ("gates", "system", "waive", "config")
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Refused:
+    """Open a run with an option and return why it was refused; nothing was made."""
+    target = tmp_path / "target"
+    target.mkdir()
+
+    def open_with(option: str, value: str) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        said = {
+            "ckpt_target": str(target), "ckpt_cluster": "64", "ckpt_profile": "smoke", "ckpt_model": "llama3-8b",
+            "ckpt_mode": "open", "ckpt_processes": "2", "ckpt_report": str(tmp_path / "report"),
+        }  # fmt: skip
+        with pytest.raises(UsageError) as error:
+            open_run(resolve(said | {f"ckpt_{option}": value}, {}), ["pytest"])
+        assert sorted(tmp_path.rglob("*")) == before
+        assert error.value.remedy
+        assert f"--ckpt-{option.replace('_', '-')}" in error.value.what
+        return error.value.what
+
+    return open_with
+
+
+@pytest.mark.parametrize("option", PATHS)
+def test_a_user_that_does_not_exist(option: str, refused: Refused) -> None:
+    assert "no user 'nosuchuser'" in refused(option, "~nosuchuser/x.toml")
+
+
+@pytest.mark.parametrize("option", PATHS)
+def test_a_name_that_no_file_system_takes(option: str, refused: Refused) -> None:
+    assert "255 bytes" in refused(option, f"/tmp/{'n' * 300}.toml")
+
+
+@pytest.mark.parametrize("option", [*PATHS, "hosts"])
+def test_a_nul_byte(option: str, refused: Refused) -> None:
+    assert "NUL" in refused(option, "/tmp/a\0b.toml")
+
+
+@pytest.mark.parametrize("option", ["target", "report", "history", "second_mount"])
+def test_a_link_to_itself(option: str, refused: Refused, tmp_path: Path) -> None:
+    link = tmp_path / "circle"
+    link.symlink_to(link)
+    refused(option, str(link))
+
+
+@pytest.mark.parametrize("option", READ)
+@pytest.mark.parametrize("what", ["a pipe", "a device", "a folder", "a huge file"])
+def test_what_is_no_file_of_a_sane_size_is_not_read(option: str, what: str, refused: Refused, tmp_path: Path) -> None:
+    odd = tmp_path / "odd.toml"
+    if what == "a pipe":
+        os.mkfifo(odd)
+    elif what == "a device":
+        odd.symlink_to("/dev/full")
+    elif what == "a folder":
+        odd.mkdir()
+    else:
+        with odd.open("wb") as file:
+            file.truncate(1 << 40)
+    refused(option, f"@{odd}" if option == "hosts" else str(odd))
+
+
+@pytest.mark.parametrize("option", TOML)
+@pytest.mark.parametrize("text", ["x = " + "[" * 50_000, "x" + ".x" * 50_000 + " = 1", "x = {" * 50_000], ids=len)
+def test_tables_that_lie_too_deep(option: str, text: str, refused: Refused, tmp_path: Path) -> None:
+    deep = tmp_path / "deep.toml"
+    deep.write_text(text)
+    refused(option, str(deep))
