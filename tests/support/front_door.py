@@ -200,6 +200,9 @@ class FrontDoor:
         if not any(option.startswith(("--ckpt-gates", "--ckpt-suite")) for option in options):
             # Behaviour of the target is asked where a test is about that.
             words.append("--ckpt-gates=speed-only")
+        if "CKPT_SABOTAGE" not in (environment or {}):
+            # Who says no engine has no need of torch, whose import is half of the time of a small run.
+            words.append("--ckpt-engine=stream")
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
