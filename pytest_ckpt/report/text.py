@@ -31,7 +31,8 @@ _GRADES: dict[str, dict[str, bool]] = {
     "rehearsal": {"yellow": True, "bold": True},
 }
 _ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": "x"})
-_COLUMNS = "{:<20.20} {:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>14}"
+_NARROWEST = 20
+_COLUMNS = "{:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>14}"
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[Line]:
@@ -81,18 +82,19 @@ def _typed(line: str) -> str:
 def _table(subjects: list[view.Subject]) -> list[Line]:
     if not subjects:
         return []
-    heads = ("checkpoint", "", "slowest", "limit", "margin", "needed", "got", "serves up to")
-    lines: list[Line] = [(_COLUMNS.format(*heads), {"bold": True})]
+    width = max(_NARROWEST, *(len(subject.name) for subject in subjects))
+    heads = ("", "slowest", "limit", "margin", "needed", "got", "serves up to")
+    lines: list[Line] = [(f"{'checkpoint':<{width}} {_COLUMNS.format(*heads)}", {"bold": True})]
     projected = False
     for subject in subjects:
         if subject.measurement is None:
-            lines.append((_COLUMNS.format(subject.name, "not run", *[""] * 6).rstrip(), {"yellow": True}))
+            lines.append((f"{subject.name:<{width}} not run", {"yellow": True}))
             continue
         for kind in subject.kinds:
             mark = "*" if kind.projected and kind.certified is not None else ""
             projected = projected or bool(mark)
+            name = subject.name if kind.kind == "save" else ""
             row = _COLUMNS.format(
-                subject.name if kind.kind == "save" else "",
                 kind.kind,
                 _or_none(kind.slowest_seconds, units.format_seconds),
                 _or_none(kind.limit_seconds, units.format_seconds),
@@ -101,7 +103,8 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
                 _or_none(kind.got_bytes_per_second, units.format_rate),
                 _or_none(kind.certified, "{:,}".format) + mark,
             )
-            lines.append((row.rstrip(), {"red": True} if kind.margin is not None and kind.margin < 0 else {}))
+            markup = {"red": True} if kind.margin is not None and kind.margin < 0 else {}
+            lines.append((f"{name:<{width}} {row.rstrip()}", markup))
     if projected:
         lines.append(("* accelerators, projected from a reduced size: certifies nothing", {}))
     return [*lines, ("", {})]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import SMALLEST, Run, opened_door
+from tests.support.front_door import SMALLEST, TORCH, Run, opened_door
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +16,7 @@ def good(make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home("good")) as opened:
         return opened.run(
             *SMALLEST,
+            TORCH,
             "--junitxml=pytest.xml",
             "--benchmark-json=benchmark.json",
             environment={"KEY_OF_THE_USER": "not-for-the-report"},

@@ -142,6 +142,7 @@ def test_the_wheel_runs_from_an_empty_folder(wheel, new_environment, folder):
     assert not any(target.iterdir())
 
 
+@pytest.mark.thorough
 def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, folder):
     """The root conftest loads the plugin; no other part of the environment knows it."""
     python = new_environment()
@@ -153,7 +154,14 @@ def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, folder
     assert not any(target.iterdir())
 
 
-@pytest.mark.parametrize(("how", "workers"), [("wheel", "2"), ("editable", "0"), ("checkout", "2")])
+@pytest.mark.parametrize(
+    ("how", "workers"),
+    [
+        pytest.param("wheel", "2", marks=pytest.mark.thorough),
+        pytest.param("editable", "0", marks=pytest.mark.thorough),
+        ("checkout", "2"),
+    ],
+)
 def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
     how, workers, checkout, new_environment, folder, request
 ):

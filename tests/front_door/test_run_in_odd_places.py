@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from tests.support.front_door import SUBJECT, TINY, FrontDoor
+from tests.support.front_door import SUBJECT, TINY, TORCH, FrontDoor
 
 NOTHING = "nothing_is_called_like_this"
 
@@ -60,7 +60,7 @@ def test_a_report_that_exists_is_kept_under_another_name(door: FrontDoor) -> Non
 
 
 def test_checkpoints_that_are_kept_are_told_and_can_be_loaded(door: FrontDoor) -> None:
-    run = door.run(*TINY, "--ckpt-keep")
+    run = door.run(*TINY, TORCH, "--ckpt-keep")
     assert run.code == 0, run.text
     (folder,) = door.target.iterdir()
     left = f"{folder} stays, as --ckpt-keep asked for"
@@ -82,7 +82,7 @@ def test_what_the_run_did_not_make_stays_and_no_link_is_followed(door: FrontDoor
     script = door.home / "plant.py"
     script.write_text(PLANT)
     command = shlex.join([sys.executable, str(script), str(door.target), str(outside)])
-    run = door.run(*TINY, f"--ckpt-drop-caches={command}")
+    run = door.run(*TINY, TORCH, f"--ckpt-drop-caches={command}")
 
     assert (outside / "letters" / "letter.txt").read_text() == "dear customer"
     assert len(list((outside / "moved").iterdir())) == 4

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.front_door import HERE, SMALLEST, FrontDoor, Run, opened_door
+from tests.support.front_door import HERE, SMALLEST, TORCH, FrontDoor, Run, opened_door
 
 MODEL, OPTIMIZER = "zero_pp_rank_{}_mp_rank_0_model_states.pt", "zero_pp_rank_{}_mp_rank_0_optim_states.pt"
 
@@ -18,7 +18,7 @@ MODEL, OPTIMIZER = "zero_pp_rank_{}_mp_rank_0_model_states.pt", "zero_pp_rank_{}
 def corrupted(door: FrontDoor, *kinds: str) -> Run:
     """Run, and let the command that drops caches damage what was saved."""
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(door.target), *kinds])
-    return door.run(*SMALLEST, f"--ckpt-drop-caches={command}")
+    return door.run(*SMALLEST, TORCH, f"--ckpt-drop-caches={command}")
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,7 @@ def test_a_command_that_drops_caches_is_told_in_the_report(damaged_pages: Run) -
     assert "corrupt.py" in method
 
 
+@pytest.mark.thorough
 def test_files_in_each_others_place_are_misplaced(door: FrontDoor) -> None:
     run = corrupted(door, "misplaced")
     assert run.code == 1, run.text

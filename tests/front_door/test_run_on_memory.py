@@ -104,7 +104,7 @@ def test_a_killed_rank_s_draft_is_removed(server: str, make_home: Callable[[str]
     assert run.code != 0
     assert run.measurement(SUBJECT)["failure"]["kind"] != "hook"
     removed = wire.ask("journal")[before:]
-    assert ("draft", SUBJECT, "2") in {entry[:3] for entry in removed}
+    assert ("draft", f"{SUBJECT}+stream", "2") in {entry[:3] for entry in removed}
     assert run.document["left_behind"] == []
     assert run.run_id not in wire.ask("areas")
 

@@ -16,7 +16,7 @@ def pytest_runtest_setup():
 """
 
 
-@pytest.mark.parametrize("place", ["report.json", f"measurements/{SUBJECT}.json"])
+@pytest.mark.parametrize("place", ["report.json", f"measurements/{SUBJECT}+stream.json"])
 def test_an_error_of_ours_is_one_sentence_and_its_traceback_is_kept(door: FrontDoor, place: str) -> None:
     broken = door.home / "ckpt-report" / place
     (door.home / "breaks.py").write_text(BREAKS.format(place=str(broken)))

@@ -15,7 +15,7 @@ import pytest
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.sizing.plan import plan_run
-from tests.support.front_door import CHECKOUT, SMALLEST, SUBJECT, TINY, FrontDoor, Run, opened_door
+from tests.support.front_door import CHECKOUT, SMALLEST, SUBJECT, TINY, TORCH, FrontDoor, Run, opened_door
 from tests.support.machine import file_system_of, need
 from tests.support.made_target import mounted
 
@@ -33,7 +33,7 @@ mounts._LOCAL = frozenset()
 @pytest.fixture(scope="module")
 def too_slow(make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home("too-slow")) as door:
-        return door.run(*SMALLEST, cluster=HUGE)
+        return door.run(*SMALLEST, TORCH, cluster=HUGE)
 
 
 def test_storage_that_is_too_slow_ends_with_one(too_slow: Run) -> None:
@@ -108,6 +108,7 @@ def test_the_target_is_empty_after_a_failure(too_slow: Run) -> None:
     assert too_slow.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_the_suites_can_share_the_verdict_of_a_failure_over_workers(door: FrontDoor) -> None:
     run = door.run(*SMALLEST, "-n", "2", cluster=HUGE)
     assert run.code == 1, run.text
@@ -132,7 +133,7 @@ def test_a_run_of_which_everything_was_deselected_is_not_green(door: FrontDoor) 
 
 @pytest.mark.alone
 def test_data_in_the_page_cache_fail_cold_on_a_disk(door: FrontDoor) -> None:
-    run = door.run(*TINY, "--ckpt-drop-caches=never")
+    run = door.run(*TINY, TORCH, "--ckpt-drop-caches=never")
     assert run.code == 1, run.text
     assert run.outcomes()["COLD"] == "failed"
     assert run.verdict("COLD")["measured"] > 0.9
@@ -156,6 +157,7 @@ def test_a_layout_that_needs_more_ranks_is_not_run_on_shared_storage(door: Front
     run = door.run(
         "-p",
         "network_mount",
+        TORCH,
         "--ckpt-model=llama3-8b,llama3-70b",
         "--ckpt-profile=smoke",
         "--ckpt-operations=2",

@@ -59,13 +59,14 @@ def _is_ended_cleanly(run: Run) -> None:
     assert "not everything required was run" in run.text
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGTERM])
 def test_a_signal_ends_ranks_and_run_and_the_report_has_what_there_is(door: FrontDoor, number: signal.Signals) -> None:
     started = _hold(door)
     os.kill(started.process.pid, number)
     _is_ended_cleanly(started.finish())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_ranks_that_a_worker_of_xdist_started(door: FrontDoor, number: signal.Signals) -> None:
     started = _hold(door, "-n", "2")
@@ -174,6 +175,7 @@ def _command(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.thorough
 def test_a_run_that_goes_on_is_not_called_left_over(door: FrontDoor) -> None:
     started = _hold(door)
     other = door.run(*TINY, "-k", "nothing_is_called_like_this", report=door.home / "other-report")

@@ -17,7 +17,16 @@ import pytest
 
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support import resources
-from tests.support.front_door import REQUIRED, SMALLEST, SUBJECT, FrontDoor, Run, progress_lines, started_operation
+from tests.support.front_door import (
+    REQUIRED,
+    SMALLEST,
+    SUBJECT,
+    TORCH,
+    FrontDoor,
+    Run,
+    progress_lines,
+    started_operation,
+)
 
 
 def test_it_ends_with_zero_and_calls_itself_a_rehearsal(good: Run) -> None:
@@ -246,7 +255,7 @@ def test_where_there_is_no_terminal_each_operation_is_one_plain_line(good: Run) 
 
 def test_on_a_terminal_a_live_line_follows_the_run(door: FrontDoor) -> None:
     ours, theirs = pty.openpty()
-    started = door.start(*SMALLEST, terminal=theirs, environment={"TERM": "xterm"})
+    started = door.start(*SMALLEST, TORCH, terminal=theirs, environment={"TERM": "xterm"})
     os.close(theirs)
     shown = b""
     try:

@@ -67,6 +67,7 @@ def test_nothing_is_left_of_a_run_with_a_killed_rank(killed: Run) -> None:
     assert killed.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_a_stopped_rank_is_named_when_the_deadline_is_over(door: FrontDoor) -> None:
     sabotage, seconds = Sabotage(door.home, "hold", rank=1), round(patience(DEADLINE_SECONDS))
     started = door.start(*TINY, f"--ckpt-deadline={seconds}s", environment=sabotage.environment)
@@ -82,6 +83,7 @@ def test_a_stopped_rank_is_named_when_the_deadline_is_over(door: FrontDoor) -> N
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_a_rank_that_makes_no_progress_is_named_with_its_phase_and_file(door: FrontDoor) -> None:
     sabotage = Sabotage(door.home, "hold", rank=1)
     run = door.run(*TINY, f"--ckpt-deadline={patience(DEADLINE_SECONDS):.0f}s", environment=sabotage.environment)
@@ -92,6 +94,7 @@ def test_a_rank_that_makes_no_progress_is_named_with_its_phase_and_file(door: Fr
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
 def test_a_target_that_stops_answering_does_not_hold_the_run(
     door: FrontDoor, mount: Callable[..., Path], file_system: str

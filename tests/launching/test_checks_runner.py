@@ -147,7 +147,7 @@ def test_children_that_outlive_a_check_hold_nobody_up_and_are_ended(run: Run) ->
     assert processes_of_session(int(seen.facts["session"])) == []
 
 
-@pytest.mark.parametrize("file_system", ["ext4", "xfs"])
+@pytest.mark.parametrize("file_system", ["ext4", pytest.param("xfs", marks=pytest.mark.thorough)])
 def test_a_call_that_never_returns_is_named_with_its_stack_while_the_target_still_hangs(
     run: Run, mount: Mounts, file_system: str
 ) -> None:
@@ -173,6 +173,7 @@ def test_a_call_that_never_returns_is_named_with_its_stack_while_the_target_stil
     eventually(lambda: not processes_of_session(pids[0]), "the blocked check ends when the target answers")
 
 
+@pytest.mark.thorough
 def test_the_child_that_is_blocked_is_named_too(run: Run, mount: Mounts) -> None:
     point = mount("ext4", 64)
     seen = run(

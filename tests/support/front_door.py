@@ -35,6 +35,9 @@ SMALLEST = (
 )
 # So small that a limit for 64 accelerators, 0.7 s, says more of the machine's load than of the storage.
 TINY = (*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1")
+# Runs of a front door use stream where they name no engine: importing torch is half of the time of a small run.
+TORCH = "--ckpt-engine=torch"
+STREAM = "--ckpt-engine=stream"
 REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
 
 _MARK = "PYTEST_CKPT_RUN"
@@ -201,8 +204,7 @@ class FrontDoor:
             # Behaviour of the target is asked where a test is about that.
             words.append("--ckpt-gates=speed-only")
         if "CKPT_SABOTAGE" not in (environment or {}):
-            # Who says no engine has no need of torch, whose import is half of the time of a small run.
-            words.append("--ckpt-engine=stream")
+            words.append(STREAM)
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
