@@ -300,6 +300,7 @@ def test_a_volume_that_never_fills_is_not_called_full(mount, make_home):
     assert seen.anomalies == ()
 
 
+@pytest.mark.thorough
 def test_the_call_that_takes_longest_is_named(make_home):
     sabotage = """
 import os, time
@@ -371,6 +372,7 @@ def test_a_target_that_misbehaves_is_told_by_its_fault(check, fault, kind, targe
     assert not seen.not_run
 
 
+@pytest.mark.thorough
 def test_a_target_without_direct_reads_passes(target):
     target.fault("no O_DIRECT")
     for check in [*HERE, "DURABLE.power-cut"]:

@@ -242,6 +242,7 @@ def test_what_processes_of_this_host_do_is_seen(check, code, kind, tmp_path):
     assert kind in kinds(made(check, tmp_path, sabotage=every_agent(code), share=0.02))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("check", "code"), [
     ("STALE.attributes", STALE_LOOKS),
     ("STALE.names", STALE_LOOKS),

@@ -128,6 +128,7 @@ def test_a_changed_bit_anywhere_in_the_manifest_is_found_without_a_signature_too
         assert not compare(plain).is_same, f"byte {place}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("change", [b"\n", b" ", b"x"])
 def test_a_byte_put_at_the_end_or_taken_from_it_is_found(signed, change):
     for name in files_of(signed):

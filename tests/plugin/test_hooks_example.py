@@ -94,12 +94,12 @@ def test_the_time_of_hooks_is_a_stage_and_no_operation_s(acme: Run) -> None:
 def test_the_hook_after_a_measurement_saw_it(acme: Run) -> None:
     (line,) = (acme.home / "acme.jsonl").read_text().splitlines()
     assert json.loads(line) == {
-        "subject": SUBJECT, "load_seconds": [o["seconds"] for o in acme.operations("load")]
+        "subject": f"{SUBJECT}/stream", "load_seconds": [o["seconds"] for o in acme.operations("load")]
     }  # fmt: skip
 
 
 def test_what_was_held_for_the_hook_is_gone(acme: Run) -> None:
-    assert not list((acme.report / "launches").rglob(f"{SUBJECT}.json"))
+    assert not list((acme.report / "launches").rglob(f"{SUBJECT}+stream.json"))
 
 
 def test_requirements_of_the_plugin_stand_in_the_catalogue_with_the_text_of_their_judge(acme: Run) -> None:
@@ -129,7 +129,7 @@ def test_their_verdicts_stand_everywhere_and_name_the_plugin(acme: Run) -> None:
             for case in ET.parse(file).getroot().iter("testcase")
         ]
         (case,) = (c for c in cases if c.get("requirement") == "ACME-DROPPED")
-        assert (case["outcome"], case["subject"]) == ("met", SUBJECT)
+        assert (case["outcome"], case["subject"]) == ("met", f"{SUBJECT}/stream")
     properties = ET.parse(acme.report / "junit.xml").getroot().findall(".//property[@name='plugin']")
     assert [p.get("value") for p in properties] == [PLUGIN, PLUGIN]
     assert page(acme).count(f"of plugin {PLUGIN}</p>") == 2
@@ -141,7 +141,7 @@ def test_its_section_stands_in_report_and_certificate_below_its_name(acme: Run) 
     assert section["title"] == "Ordering this array"
     assert section["head"] == ["checkpoint", "accelerators that one shelf serves"]
     ((subject, size),) = section["rows"]
-    assert subject == SUBJECT
+    assert subject == f"{SUBJECT}/stream"
     assert size == f"{acme.document['certified_cluster'][0]['overall']:,}"
     drawn = page(acme)
     places = [
@@ -277,7 +277,7 @@ def test_an_option_wins_over_the_hook_and_a_hook_speaks_where_the_rack_has_a_swi
     verdict = run.verdict("ACME-DROPPED")
     assert verdict["outcome"] == "failed"
     assert "Caches were emptied otherwise" in verdict["because"]
-    assert f"failed: ACME-DROPPED of {SUBJECT}: Caches were emptied otherwise" in run.text
+    assert f"failed: ACME-DROPPED of {SUBJECT}/stream: Caches were emptied otherwise" in run.text
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])

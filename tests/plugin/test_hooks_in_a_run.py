@@ -118,7 +118,7 @@ def test_what_was_measured_stays(hostile: Run) -> None:
     assert len(hostile.operations("save")) == len(hostile.operations("load")) == 2
     assert min(o["seconds"] for o in hostile.measurement()["operations"]) > 0
     assert {"saves", "loads", "hooks"} <= set(hostile.measurement()["stages"])
-    assert hostile.measurement() == json.loads((hostile.report / "measurements" / f"{SUBJECT}.json").read_text())
+    assert hostile.measurement() == json.loads((hostile.report / "measurements" / f"{SUBJECT}+stream.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,7 @@ def test_secrets_in_facts_and_sections_are_hidden(hostile: Run) -> None:
 # --- around a launch -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_a_hook_that_fails_afterwards_takes_what_was_met_but_not_what_failed(
     run_with: Callable[..., Run], workers: tuple[str, ...]
@@ -238,7 +239,7 @@ def test_what_was_begun_before_can_be_ended_after_whatever_happened(door: FrontD
     assert run.code == 8, run.text
     called = calls.read_text().splitlines()
     assert sorted(called) == sorted([*called[:-2], "one after hook", "two after hook"])
-    assert f"two before {SUBJECT}" in called
+    assert f"two before {SUBJECT}/stream" in called
     assert "before is ill" in run.measurement()["failure"]["message"]
     assert "after is ill" in (run.report / "launches" / "1" / "hooks.log").read_text()
 
@@ -262,6 +263,7 @@ def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(door: Fr
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(door: FrontDoor) -> None:
     """What the plugin has not seen whole is measured again by the next worker, which meets the same plugin."""
     folder = door.home / "vendor"
@@ -279,6 +281,7 @@ def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(door: FrontDoor) -
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_the_power_is_cut_by_the_command_of_a_hook(door: FrontDoor, mount, workers: tuple[str, ...]) -> None:
     place = mount("ext4", 400)
@@ -333,6 +336,7 @@ def test_sections_that_fail_cost_only_themselves(run_with: Callable[..., Run], b
 # --- workers ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("plugin", "says"),
     [
@@ -392,6 +396,7 @@ def test_where_nothing_is_measured_a_plugin_s_requirement_is_not_run(door: Front
     assert run.document["measurements"] == []
 
 
+@pytest.mark.thorough
 def test_a_plugin_may_keep_to_the_controller_what_only_the_controller_asks_for(run_with: Callable[..., Run]) -> None:
     run = run_with(
         """

@@ -138,7 +138,7 @@ def test_a_folder_that_nobody_touched_is_unchanged_and_says_what_was_not_checked
     }
     assert found["verdicts"][1] == "7 verdicts follow from the measurements"
     details = found["plugins"][2]
-    assert f"ACME-DROPPED llama3-8b-open-2: met: not judged again here: plugin {PLUGIN} is needed" in details
+    assert f"ACME-DROPPED llama3-8b-open-2/stream: met: not judged again here: plugin {PLUGIN} is needed" in details
     assert f"section 'Ordering this array' was written by plugin {PLUGIN}" in details
     assert main(["verify", str(folder)]) == 0
 

@@ -154,6 +154,7 @@ def test_a_plugin_that_comes_when_the_run_is_open_is_refused(refused, pytester):
     assert "Name its folder on the command line" in said
 
 
+@pytest.mark.thorough
 def test_a_hook_that_is_optional_may_be_unknown(front_door, pytester):
     """So a plugin can be written for a later version, or for where there is no pytest-ckpt."""
     optional = "import pytest\n\n@pytest.hookimpl(optionalhook=True)\ndef pytest_ckpt_of_tomorrow(): pass\n"
@@ -177,6 +178,7 @@ def test_listing_the_tests_asks_for_requirements_and_writes_nothing(front_door, 
     assert not (pytester.path / "ckpt-report").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", ["command line", "pytest.ini", "a file"])
 def test_what_was_said_elsewhere_no_plugin_is_asked_for(front_door, pytester, place):
     (pytester.path / "target").mkdir()

@@ -78,9 +78,12 @@ def test_what_they_decide_is_used(run: Run) -> None:
 def test_what_they_tell_and_write_is_there(run: Run) -> None:
     assert run.document["environment"]["plugins"][0]["facts"] == {"client kernel": platform.release()}
     (line,) = (run.home / "acme.jsonl").read_text().splitlines()
-    assert json.loads(line) == {"subject": SUBJECT, "save_seconds": [o["seconds"] for o in run.operations("save")]}
+    assert json.loads(line) == {
+        "subject": f"{SUBJECT}/stream",
+        "save_seconds": [o["seconds"] for o in run.operations("save")],
+    }
     (section,) = run.document["sections"]
-    assert section["rows"] == [[SUBJECT, "4"]]
+    assert section["rows"] == [[f"{SUBJECT}/stream", "4"]]
 
 
 def test_what_they_require_is_judged(run: Run) -> None:

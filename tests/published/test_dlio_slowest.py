@@ -192,8 +192,8 @@ def test_a_pause_that_is_not_as_configured_is_seen_and_nothing_is_inferred_from_
 def test_no_pause_is_longer_than_what_was_before_the_first_operation(really, recorded, taken, says):
     pause = pause_between(times_of(MadeRun(between=really)), 8, recorded)
     assert pause.seconds == pytest.approx(taken, abs=TWO_MILLISECONDS)
-    assert pause.says.startswith(says)
-    assert bool(pause.says) == bool(says)
+    assert pause.description.startswith(says)
+    assert bool(pause.description) == bool(says)
 
 
 def test_a_start_that_was_set_back_makes_no_pause_longer():
@@ -206,7 +206,7 @@ def test_a_start_that_was_set_back_makes_no_pause_longer():
 def test_of_pauses_that_are_drawn_nothing_is_inferred():
     pause = pause_between(times_of(MadeRun()), 8, None, varies=True)
     assert pause.seconds is None
-    assert "drawn at random" in pause.says
+    assert "drawn at random" in pause.description
     assert {o.basis for o in operations(MadeRun(), [0], None)} == {"rank 0 only"}
     assert {o.basis for o in operations(MadeRun(), None, None)} == {"all ranks"}
 

@@ -126,8 +126,8 @@ def test_no_table_of_gates_makes_a_certificate_of_it(judge, tmp_path):
     off += "\n" + "\n".join(f'{name} = {{ gate = "off" }}' for name in asked)
     gates.write_text(f'name = "nothing"\nextends = "posix-shared"\n[requirements]\n{off}\n')
     code, document, _ = judge(folder, f"--ckpt-gates={gates}")
-    assert (code, document["grade"]) == (8, "incomplete")
-    assert "certifies nothing" in document["grade_reasons"][0]
+    assert (code, document["grade"]) == (0, "rehearsal")
+    assert "weaker than a certificate needs" in document["grade_reasons"][0]
 
 
 def test_other_gates_name_what_was_not_tested(judge, tmp_path):

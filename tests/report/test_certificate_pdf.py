@@ -113,6 +113,7 @@ def test_every_heading_is_a_bookmark(printer: Printer) -> None:
         assert f"/Title ({heading})".encode() in raw
 
 
+@pytest.mark.thorough
 def test_pictures_are_in_colour_and_described(printer: Printer, tmp_path: Path) -> None:
     """A style sheet of the page does not reach into an SVG there: without its own, all would be black."""
     from PIL import Image  # noqa: PLC0415
@@ -236,6 +237,7 @@ def test_verify_covers_it(folder: Path) -> None:
     assert (digests.outcome, digests.details) == ("broken", ("changed: certificate.pdf",))
 
 
+@pytest.mark.thorough
 def test_another_pdf_with_a_manifest_to_fit_is_not_said_to_hold(folder: Path, tmp_path: Path) -> None:
     document = json.loads((folder / "report.json").read_text())
     write_pdf(document | {"grade": "certified"}, folder / "certificate.pdf")
@@ -287,6 +289,7 @@ def test_a_printer_that_fails_or_crashes_costs_the_run_neither_report_nor_digest
     assert not list(folder.glob("*.part"))
 
 
+@pytest.mark.thorough
 def test_judge_writes_a_pdf_of_a_run_and_of_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made_up_run.make_run(tmp_path / "run")
     main(["judge", str(tmp_path / "run"), "--cluster=24000", f"--pdf={tmp_path / 'again.pdf'}"])
@@ -345,6 +348,7 @@ def test_without_pango_a_run_ends_before_it_writes_anything(tmp_path: Path) -> N
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.thorough
 def test_judge_and_doctor_say_the_same(tmp_path: Path) -> None:
     made_up_run.make_run(tmp_path / "run")
     code = "raise OSError(\"cannot load library 'libpango-1.0-0'\")"

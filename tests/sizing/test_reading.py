@@ -52,12 +52,12 @@ def test_with_hosts_alike_every_rank_reads_another_host_s_files(hosts):
     reading = shifted(open_layout(len(names)), names)
     for rank, host in enumerate(names):
         assert names[reading.of(rank)[0].shard.rank] != host
-    assert f"{len(names)} of them another host's" in reading.says
+    assert f"{len(names)} of them another host's" in reading.description
 
 
 def test_with_uneven_hosts_it_says_how_many_read_another_host_s():
     reading = shifted(open_layout(4), ["n1", "n1", "n1", "n2"])
-    assert "2 of them another host's" in reading.says
+    assert "2 of them another host's" in reading.description
 
 
 def test_half_of_the_ranks_read_two_shards_and_the_others_wait():

@@ -34,7 +34,7 @@ def test_a_healthy_target_is_looked_at(target, capsys):
     assert not list(target.path.iterdir())
 
 
-@pytest.mark.parametrize("operation", ["statfs", "attributes"])
+@pytest.mark.parametrize("operation", [pytest.param("statfs", marks=pytest.mark.thorough), "attributes"])
 def test_one_that_does_not_answer_is_named_and_the_rest_is_looked_at(target, capsys, operation):
     target.fault("hang", operation=operation)
     seconds = round(patience(DEADLINE_SECONDS))
@@ -53,6 +53,7 @@ def test_one_that_does_not_answer_is_named_and_the_rest_is_looked_at(target, cap
     eventually(lambda: not is_running(pid), "the process that waited ends when the target answers")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("operation", ["create", "write", "fsync"])
 def test_one_that_hangs_in_writing_is_named(target, capsys, operation):
     target.fault("hang", operation=operation)

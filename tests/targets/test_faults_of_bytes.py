@@ -77,6 +77,7 @@ ELSEWHERE = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("check", HONEST)
 def test_an_honest_target_passes(check, target: Target):
     seen = made(check, target.path, f"--second-folder={target.second}")
@@ -106,6 +107,7 @@ def test_readers_through_mappings_that_never_worked_are_not_called_tried(target:
     assert "not tried" in made("UNLINK.open-reader", target.path).facts["readers through mappings"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "call"), [("concurrent O_TRUNC hangs", "open with O_TRUNC"), ("hang", "write")])
 def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
     """What the check saw is on its output before the target lets go; what it left behind goes then."""

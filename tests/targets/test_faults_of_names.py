@@ -21,6 +21,7 @@ def patient(times):
     return f"import pytest_ckpt.conformance.posix.checks.stale as stale\nstale.GIVE_UP_TIMES = {times}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("check", OURS)
 def test_an_honest_target_gives_no_alarm(check, target):
     seen = on(target, check)
@@ -28,6 +29,7 @@ def test_an_honest_target_gives_no_alarm(check, target):
     assert seen.measured is None or seen.measured < BY_NAME[check].limit
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "check", "kind"), [
     ("rename of a file is not atomic: no name", "COMMIT.file", "name missing during a rename"),
     ("rename of a file is not atomic: no name", "COMMIT.file-second-client", "name missing during a rename"),
@@ -65,6 +67,7 @@ def test_a_folder_that_arrives_in_parts_is_named(check, target):
     assert parts & kinds(on(target, check, tidy=False))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "check", "what"), [
     ("stale attributes", "STALE.attributes", "a file grew"),
     ("stale names", "STALE.names", "a name was removed"),
@@ -85,6 +88,7 @@ def test_what_stays_stale_for_ever_is_given_up(target):
     assert "stale size" in kinds(on(target, "STALE.attributes", sabotage=patient(0.5)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["names dropped in a listing", "names twice in a listing"])
 def test_renames_of_a_folder_cannot_be_watched_where_listings_are_wrong_anyway(fault, target):
     target.fault(fault)

@@ -633,6 +633,16 @@ def test_extended_attributes_are_refused(faulty, target, fault):
         os.setxattr(target.path / "file", "user.some", b"value")
 
 
+@of("extended attributes lose a byte")
+def test_extended_attributes_come_back_cut(faulty, target, fault):
+    write(target.path / "file", CONTENT)
+    faulty(fault)
+    os.setxattr(target.path / "file", "user.some", b"v" * 200)
+    assert os.getxattr(target.path / "file", "user.some") == b"v" * 199
+    os.setxattr(target.path / "file", "user.some", b"short")
+    assert os.getxattr(target.path / "file", "user.some") == b"short"
+
+
 @of("no fallocate")
 def test_fallocate_is_refused(faulty, target, fault):
     faulty(fault)
