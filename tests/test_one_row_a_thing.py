@@ -75,6 +75,7 @@ def test_the_new_requirement_is_part_of_a_run(tree, tmp_path):
     assert "test_all_saves_together_meet_the_budget[toy-2b-open-2]" in listed.stdout
 
 
+@pytest.mark.thorough
 def test_the_new_engine_saves_and_loads(tree, tmp_path):
     target, report = tmp_path / "target", tmp_path / "report"
     target.mkdir()

@@ -24,21 +24,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print the plan."""
-    from pytest_ckpt.report.plan import describe, describe_ranks  # noqa: PLC0415
+    from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
+    from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
+    from pytest_ckpt.judging.obstacles import obstacles  # noqa: PLC0415
+    from pytest_ckpt.report.plan import describe, describe_obstacles, describe_ranks  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
 
     settings = resolve(said_of(asked), {}, engines=find_engines())
-    target = None
+    target, gates, catalogue = None, None, REQUIREMENTS
     if settings.target:
         from pytest_ckpt.config.gate_files import settle  # noqa: PLC0415
-        from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
         from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of  # noqa: PLC0415
 
         target = make_target(spec_of(settings.target, known_targets()), settings.target).describe()
-        settings, _ = settle(settings, target.gate_kind, offered(REQUIREMENTS, target.capabilities))
+        catalogue = offered(REQUIREMENTS, target.capabilities)
+        settings, gates = settle(settings, target.gate_kind, catalogue)
     plan = plan_run(settings, target)
+    found = obstacles(plan, settings, gates, catalogue) if gates else None
     if asked.json:
-        print(json.dumps(plan.to_plain(ranks=asked.ranks), indent=None if asked.ranks else 1))
+        told = {} if found is None else {"obstacles": to_plain(found)}
+        print(json.dumps(plan.to_plain(ranks=asked.ranks) | told, indent=None if asked.ranks else 1))
     else:
-        print("\n".join(describe(plan) + (describe_ranks(plan) if asked.ranks else [])))
+        lines = describe(plan) + (describe_ranks(plan) if asked.ranks else [])
+        print("\n".join(lines + ([] if found is None else describe_obstacles(found))))
     return 0

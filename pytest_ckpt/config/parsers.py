@@ -157,6 +157,13 @@ def read_models(value: str) -> tuple[str, ...]:
     return tuple(model for model in MODELS if model in words)
 
 
+def read_model(value: str) -> str:
+    """Return the name of one model."""
+    if value not in MODELS:
+        raise ValueError(f"'{value}' is no model; known are {', '.join(MODELS)}{nearest(value, MODELS)}")
+    return value
+
+
 def read_hosts(value: str) -> tuple[HostSlots, ...]:
     """Return hosts and slots; none for localhost."""
     if value == "localhost":

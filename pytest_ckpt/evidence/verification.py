@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 # What follows from the measurements; the rest of a report says where and when they were made.
 _FOLLOWS = (
     "cluster", "checkpoints", "gates", "requirements", "measurements", "observations", "certified_cluster", "training",
-    "grade", "grade_reasons",
+    "scope", "certified_for", "grade", "grade_reasons",
 )  # fmt: skip
+_TOLD_LATER = ("checkpoints", "scope", "certified_for")
 PDF = "certificate.pdf"
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 # Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.
@@ -181,8 +182,8 @@ def _check_verdicts(folder: Path, checked: _Report) -> Examination:
         for name in _FOLLOWS
         if is_same_version or name != "grade_reasons"
         for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
-        # What an older plan did not tell of a checkpoint; plan.json and report are compared with one another.
-        if is_same_version or said is not None or name != "checkpoints"
+        # What an older report did not tell; of checkpoints, plan.json and report are compared with one another.
+        if is_same_version or said is not None or name not in _TOLD_LATER
     ]
     measurements = [from_plain(Measurement, m) for m in again["measurements"]]
     found += against_events(folder, measurements, checked.schema)

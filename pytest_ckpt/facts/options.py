@@ -97,6 +97,10 @@ OPTIONS: tuple[Option, ...] = (
            example="posix-shared", roles=("limit", "disclosed"),
            help="gate table that sets which requirements are mandatory, and their limits: posix-shared, posix-local, "
            "gateway, speed-only, or a TOML file that extends one of them; auto: by the file system of the target"),
+    Option(key="certify_up_to", group="cluster and limits", metavar="MODEL", parse="read_model", example="llama3-70b",
+           roles=("limit", "disclosed"),
+           help="largest model that the certificate is for, where it is smaller than the gate table asks; the headline "
+           "then says so"),
     Option(key="waive", group="cluster and limits", metavar="FILE", parse="read_path", example="waivers.toml",
            help="a TOML file of waivers, each with requirement, subject, reason and expiry date; a run with a waived "
            "mandatory requirement is not certified"),

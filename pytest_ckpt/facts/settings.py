@@ -80,6 +80,7 @@ class Settings:
     near_full: bool
     suites: tuple[str, ...]
     gates: str
+    certify_up_to: str | None
     waive: str | None
     second_mount: str | None
     full_target: str | None

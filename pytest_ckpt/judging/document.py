@@ -17,6 +17,7 @@ from pytest_ckpt.judging.completeness import (
 from pytest_ckpt.judging.engines import engine_sentences, memory_sentences
 from pytest_ckpt.judging.grading import Judgement
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.scope import scope_of
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
 
@@ -157,6 +158,7 @@ def make_document(
 ) -> dict[str, Any]:
     """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it."""
     plain_plan = plan.to_plain()
+    scope = scope_of(plan, settings, gates)
     sizes = cluster_sizes(plan, measurements)
     plugins = [from_plain(PluginFacts, plugin) for plugin in environment.get("plugins") or ()]
     document = {
@@ -174,6 +176,8 @@ def make_document(
         "measurements": measurements,
         "observations": observations,
         "certified_cluster": sizes,
+        "scope": scope,
+        "certified_for": scope if judgement.grade == "certified" else None,
         "training": training_rows(plan, measurements),
         "system": system,
         "environment": environment,

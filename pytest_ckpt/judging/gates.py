@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.toml import parse_toml
 
@@ -42,12 +43,14 @@ class Gates:
     ``kinds`` and ``limits`` go from a requirement's id, or ``id.subject``, to how it gates and to its limit; what is
     not named is as the catalogue has it. ``certifies`` says whether a certificate is possible at all: not by a table
     that asks for less than ``required`` where the table that it extends requires, or that raises a limit. ``relaxed``
-    names, one sentence each, what is asked for less than by the table that this one extends.
+    names, one sentence each, what is asked for less than by the table that this one extends. ``up_to`` is the smallest
+    model of which a certificate must hold a checkpoint, in full or larger; None where the table leaves it to the run.
     """
 
     name: str
     text: str
     certifies: bool = True
+    up_to: str | None = None
     kinds: dict[str, str] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     relaxed: tuple[str, ...] = ()
@@ -68,7 +71,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     returns a table that ships, for texts that extend one.
     """
     table = parse_toml(text)
-    _known(table, ("name", "text", "extends", "certifies", "suites", "needs", "requirements"), "key")
+    _known(table, ("name", "text", "extends", "certifies", "up_to", "suites", "needs", "requirements"), "key")
     kinds, limits = _rows(table.get("requirements", {}), defaults)
     suites = _spread_rows(table, "suites", {name: known.suite for name, known in defaults.items() if known.suite})
     needs = _spread_rows(table, "needs", {name: known.needs for name, known in defaults.items() if known.needs})
@@ -77,19 +80,22 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     if not name:
         raise ValueError("it has no name")
     words = str(table.get("text", ""))
+    up_to = _model(table.get("up_to"))
     if base is None:
-        return Gates(name=name, text=words, kinds=kinds, limits=limits, certifies=bool(table.get("certifies", True)))
+        certifies = bool(table.get("certifies", True))
+        return Gates(name=name, text=words, kinds=kinds, limits=limits, certifies=certifies, up_to=up_to)
     extends = str(table.get("extends", ""))
     if extends not in BUILT_IN:
         raise ValueError(f'it must extend one of {", ".join(BUILT_IN)}, such as extends = "posix-shared"')
     if name in BUILT_IN:
         raise ValueError(f"its name, {name}, is that of a table that ships: give it one of its own")
     below = base(extends)
-    relaxations = tuple(_relaxations(kinds, limits, below, defaults))
+    relaxations = (*_relaxations(kinds, limits, below, defaults), *_smaller(up_to, below))
     return Gates(
         name=name,
         text=words,
         certifies=below.certifies and not any(r.of_required for r in relaxations),
+        up_to=up_to or below.up_to,
         kinds=below.kinds | _spread(kinds, below.kinds),
         limits=below.limits | limits,
         relaxed=tuple(r.sentence for r in relaxations),
@@ -171,6 +177,18 @@ def _relaxations(
                 sentence=f"The limit of {name} is {limit:g} ({below.name}: {before_limit:g}).",
                 of_required=_STRENGTH[_strongest(name, below, defaults)] >= _STRENGTH["where given"],
             )
+
+
+def _model(name: Any) -> str | None:
+    if name is None:
+        return None
+    _known((name,), MODELS, "model of up_to")
+    return str(name)
+
+
+def _smaller(up_to: str | None, below: Gates) -> Iterable[_Relaxation]:
+    if up_to and below.up_to and MODELS[up_to].parameters < MODELS[below.up_to].parameters:
+        yield _Relaxation(sentence=f"A certificate must hold {up_to} ({below.name}: {below.up_to}).", of_required=True)
 
 
 def _strongest(name: str, below: Gates, defaults: Mapping[str, Known]) -> str:

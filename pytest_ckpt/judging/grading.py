@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.measurement import Measurement
-from pytest_ckpt.facts.settings import ACCEPTANCE
 from pytest_ckpt.facts.verdict import Grade, Verdict
-from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import (
-    asked_checks,
     asked_requirements,
     chosen_suites,
-    gates_something,
-    is_given,
     subjects_of,
 )
+from pytest_ckpt.judging.obstacles import shortfalls
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.scope import unheld_model
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.judging.waivers import expired, waive
 from pytest_ckpt.judging.wording import describe_failure
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.waivers import Waiver
     from pytest_ckpt.sizing.plan import Plan
-from pytest_ckpt.support.units import format_percent
 
 EXIT_MET, EXIT_FAILED, EXIT_INCOMPLETE = 0, 1, 8
 NOTHING_REQUIRED = "No required requirement was judged: nothing can be certified."
@@ -81,7 +77,7 @@ def judge_run(
     failed = [v for v in complete if v.outcome == "failed" and v.severity == "required"]
     missing = [v for v in complete if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]
     waived = [v for v in complete if v.outcome == "waived" and v.severity == "required"]
-    rehearsals = _rehearsal_reasons(plan, settings, gates) + _reread_reasons(settings, measurements)
+    rehearsals = [s.reason for s in shortfalls(plan, settings, gates)] + _reread_reasons(settings, measurements)
     rehearsals += _basis_reasons(measurements)
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
     reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
@@ -99,7 +95,11 @@ def judge_run(
     reasons += rehearsals
     reasons += expired(waivers, day)
     reasons += [f"Relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
-    is_incomplete = bool(missing or unfinished) or not anything_met
+    unheld = unheld_model(plan, settings, gates)
+    # A rehearsal certifies nothing anyway: it may rehearse with the models that it likes.
+    if unheld and not rehearsals:
+        reasons.append(unheld)
+    is_incomplete = bool(missing or unfinished or (unheld and not rehearsals)) or not anything_met
     grade: Grade
     if rehearsals:
         grade = "rehearsal"
@@ -114,25 +114,6 @@ def judge_run(
     return Judgement(verdicts=tuple(complete), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
 
 
-def possible_grade(
-    plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
-) -> str:
-    """Say before a run which grade it can reach at best."""
-    if reasons := _rehearsal_reasons(plan, settings, gates):
-        return f"rehearsal ({reasons[0]})"
-    if stopped := [c for c in plan.checkpoints if c.not_run]:
-        return f"incomplete ({stopped[0].not_run})"
-    for requirement in asked_requirements(settings, gates, catalogue):
-        if not gates_something(requirement, settings, gates):
-            continue
-        if requirement.suite not in chosen_suites(settings, gates, catalogue):
-            return f"incomplete ({requirement.suite} suite not selected: --ckpt-suite)"
-        for check in asked_checks(requirement, settings, gates):
-            if not is_given(check, settings) and gates.kind(check.requirement, check.subject, "required") == "required":
-                return f"incomplete ({check.name}: {missing_need(check)})"
-    return "certified"
-
-
 def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Requirement]) -> list[str]:
     """Name what did not run, one sentence a cause."""
     causes: dict[tuple[str, str], list[str]] = {}
@@ -142,25 +123,6 @@ def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Require
         else:
             causes.setdefault((f" for {verdict.subject}", verdict.because), []).append(verdict.id)
     return [f"{', '.join(ids)} did not run{subject}: {because}" for (subject, because), ids in causes.items()]
-
-
-def _rehearsal_reasons(plan: Plan, settings: Settings, gates: Gates) -> list[str]:
-    reasons = []
-    if not gates.certifies:
-        reasons.append(f"The gates '{gates.name}' are weaker than a certificate needs.")
-    if settings.scale < ACCEPTANCE.scale:
-        reasons.append(f"The run was at {settings.scale:.4g} of the full size; limits were judged by bandwidth.")
-    if settings.operations < ACCEPTANCE.operations:
-        reasons.append(
-            f"The run had {settings.operations} saves and loads; acceptance needs {ACCEPTANCE.operations} of each."
-        )
-    if settings.effort < 1 and "conformance" in chosen_suites(settings, gates):
-        reasons.append(f"Behaviour checks ran {format_percent(settings.effort)} of their trials.")
-    if settings.compressible:
-        reasons.append(f"{settings.compressible:.3g} of the content was zeros, which checkpoints do not hold.")
-    if settings.retain == 1:
-        reasons.append("One checkpoint was kept and loaded repeatedly (--ckpt-retain); acceptance needs 2.")
-    return reasons + [f"{c.rehearsal}." for c in plan.checkpoints if c.rehearsal]
 
 
 def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.document import plugin_sentences
-from pytest_ckpt.judging.grading import possible_grade
+from pytest_ckpt.judging.obstacles import obstacles, possible_grade
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate, format_seconds
 
@@ -61,7 +61,9 @@ def header_lines(
     lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
     lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]
-    lines.append(f"ckpt grade possible: {possible_grade(plan, settings, gates, catalogue)}")
+    found = obstacles(plan, settings, gates, catalogue)
+    lines.append(f"ckpt grade possible: {possible_grade(found)}")
+    lines += [f"ckpt obstacle: {obstacle.line}" for obstacle in found]
     return lines + [f"ckpt note: {notice}" for notice in notices]
 
 

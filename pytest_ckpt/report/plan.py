@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.judging.obstacles import possible_grade
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.support.units import format_bytes, format_count, format_decimal_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.judging.obstacles import Obstacle
     from pytest_ckpt.sizing.plan import Plan
 
 
@@ -41,7 +45,30 @@ def describe(plan: Plan) -> list[str]:
             lines.append(f"  not run: {planned.not_run}")
         if planned.rehearsal:
             lines.append(f"  rehearsal: {planned.rehearsal}")
-    return lines
+    return lines + _in_all(plan)
+
+
+def _in_all(plan: Plan) -> list[str]:
+    """Say what the saves and loads of the run are together, and how long they take where each takes its limit."""
+    if not plan.runnable:
+        return []
+    operations = sum(c.operations for c in plan.runnable)
+    moved = sum(c.operations * c.layout.bytes for c in plan.runnable)
+    seconds = sum(c.operations * (c.demand.save_limit_seconds + c.demand.load_limit_seconds) for c in plan.runnable)
+    return [
+        "",
+        f"in all: {operations} saves write {format_decimal_bytes(moved)} and {operations} loads read as much: "
+        f"{format_seconds(seconds)} where each takes its limit, without checks and contention",
+    ]
+
+
+def describe_obstacles(found: Sequence[Obstacle]) -> list[str]:
+    """Return what stands between this command and a certificate, for people."""
+    if not found:
+        return ["", "grade possible: certified"]
+    return ["", f"grade possible: {possible_grade(found)}; between this command and a certificate:"] + [
+        f"  {obstacle.line}" for obstacle in found
+    ]
 
 
 def describe_ranks(plan: Plan) -> list[str]:

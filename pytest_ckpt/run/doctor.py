@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import Event, HostsSeen
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
+from pytest_ckpt.judging.obstacles import obstacles
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher
@@ -67,6 +70,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     if target and settings.cluster:
         planned, plan = _plan(settings, target)
         yield planned
+    if target and plan:
+        yield from _obstacles(settings, target, plan)
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-doctor-") as scratch:
         place = make_target(spec, settings.target or "") if spec and target else PosixTarget(scratch)
         launch, hosts = _launch(settings, target, place.place(), Path(scratch) / "launch")
@@ -78,6 +83,21 @@ def examine(settings: Settings) -> Iterator[Finding]:
             yield _space(plan, settings, target)
         yield from _caches(settings, target, scratch, seconds)
     yield _clock()
+
+
+def _obstacles(settings: Settings, target: TargetFacts, plan: Plan) -> Iterator[Finding]:
+    """Name everything that is known to stand between this command and a certificate."""
+    catalogue = offered(REQUIREMENTS, target.capabilities)
+    try:
+        settled, gates = settle(settings, target.gate_kind, catalogue)
+    except UsageError as error:
+        yield Finding(name="gates", can=False, needed=True, description=error.what, remedy=error.remedy)
+        return
+    found = obstacles(plan, settled, gates, catalogue)
+    for obstacle in found:
+        yield Finding(name="certificate", can=False, needed=False, description=obstacle.text, remedy=obstacle.remedy)
+    if not found:
+        yield Finding(name="certificate", can=True, needed=False, description=f"possible by the gates '{gates.name}'")
 
 
 def _caches(settings: Settings, target: TargetFacts | None, scratch: str, seconds: float) -> Iterator[Finding]:

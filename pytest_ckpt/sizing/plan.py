@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.facts.targets import TargetFacts
 
+SHARED_GATES = ("posix-shared", "gateway")
+"""The built-in gate tables for storage that all hosts of a cluster use."""
+
 SCHEMA = "pytest-ckpt/plan/2"
 
 # The process of a host that reads samples while ranks save.
@@ -143,17 +146,17 @@ def _plan_checkpoint(
     mode = settings.mode
     not_run = _misfit(settings, name)
     rehearsal = ""
-    shared = target if target and target.is_local is False else None
+    shared = _why_shared(settings, target)
     if mode == "auto":
-        mode = "full" if settings.processes >= model.processes else "subset"
-        if mode == "subset" and shared and not not_run:
+        mode = "full" if shared or settings.processes >= model.processes else "subset"
+        if settings.processes < model.processes and shared and not not_run:
             not_run = (
                 f"{name} in full has {model.processes} ranks and {settings.processes} were asked for; its subset is "
-                f"for storage that is local to each client, and the target is {shared.description}. Give "
-                "enough hosts with --ckpt-hosts, or --ckpt-mode=subset for a rehearsal"
+                f"for storage that is local to each client, and {shared}. Give enough hosts with --ckpt-hosts, or "
+                "--ckpt-mode=subset for a rehearsal"
             )
     elif mode == "subset" and shared:
-        rehearsal = f"{name} ran as the subset for client-local storage, and the target is {shared.description}"
+        rehearsal = f"{name} ran as the subset for client-local storage, and {shared}"
     if mode == "open" and not_run:
         mode = "full"
     if target and target.plugin:
@@ -186,6 +189,17 @@ def _plan_checkpoint(
         rehearsal=rehearsal,
         scenarios=_scenarios(settings),
     )
+
+
+def _why_shared(settings: Settings, target: TargetFacts | None) -> str:
+    """Say why the storage serves all hosts of the cluster, and a share of a checkpoint means nothing; else empty."""
+    if target and target.is_local is False:
+        return f"the target is {target.description}"
+    if settings.gates in SHARED_GATES:
+        return f"--ckpt-gates={settings.gates} is for storage that several hosts share"
+    if len({host.name for host in settings.hosts}) > 1:
+        return "several hosts take part"
+    return ""
 
 
 def _scenarios(settings: Settings) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def finished(tmp_path_factory):
     return home
 
 
-@pytest.fixture(params=["signed", "plain"])
+@pytest.fixture(params=[pytest.param("signed", marks=pytest.mark.thorough), "plain"])
 def kind(request):
     return request.param
 

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.front_door import SMALLEST, TORCH, Run, opened_door
+from tests.support.machine import file_system_of
 
 
 @pytest.fixture(scope="session")
-def good(make_home: Callable[[str], Path]) -> Run:
-    """A small run that meets all that is required, with everything written that can be."""
-    with opened_door(make_home("good")) as opened:
+def good(make_home: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A small run that meets all that is required, with everything written that can be: one for all processes."""
+    base = tmp_path_factory.getbasetemp()
+    # Where homes do not lie below it, each process removes its own at its end.
+    is_kept = "PYTEST_XDIST_WORKER" in os.environ and file_system_of(base) != "tmpfs"
+    shared = (base.parent if is_kept else base) / "good.pickle"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            shared.write_bytes(pickle.dumps(_good_run(make_home("good"))))
+    run: Run = pickle.loads(shared.read_bytes())
+    return run
+
+
+def _good_run(home: Path) -> Run:
+    with opened_door(home) as opened:
         return opened.run(
             *SMALLEST,
             TORCH,

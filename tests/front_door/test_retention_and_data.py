@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.judging.grading import possible_grade
+from pytest_ckpt.judging.obstacles import obstacles, possible_grade
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -216,15 +216,16 @@ def test_pairs_that_are_none_are_refused(pairs: str) -> None:
     [
         ({}, "certified"),
         ({"retain": "2"}, "certified"),
-        ({"retain": "1"}, "rehearsal (One checkpoint was kept"),
+        ({"retain": "1"}, "rehearsal: One checkpoint is kept"),
         ({"data_pairs": "3"}, "certified"),
-        ({"compressible": "10%"}, "rehearsal (0.1 of the content was zeros"),
+        ({"compressible": "10%"}, "rehearsal: 0.1 of the content is zeros"),
     ],
 )
 def test_the_grade_that_is_possible_follows_from_what_was_asked(options: dict[str, str], says: str) -> None:
     settings = settled(cluster="16000", model="llama3-8b", **options)
     speed = dataclasses.replace(built_in("speed-only"), certifies=True)
-    assert possible_grade(plan_run(settings, mounted("ext4")), settings, speed).startswith(says)
+    found = obstacles(plan_run(settings, mounted("ext4")), settings, speed)
+    assert ": ".join([possible_grade(found), *(o.line for o in found)]).startswith(says)
 
 
 @pytest.mark.parametrize("engine", ["torch", "stream"])

@@ -6,6 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.support.front_door import SUBJECT, TINY, TORCH, FrontDoor
@@ -59,6 +60,7 @@ def test_a_report_that_exists_is_kept_under_another_name(door: FrontDoor) -> Non
     assert f"the report of an earlier run is now {aside}" in second.text
 
 
+@pytest.mark.thorough
 def test_checkpoints_that_are_kept_are_told_and_can_be_loaded(door: FrontDoor) -> None:
     run = door.run(*TINY, TORCH, "--ckpt-keep")
     assert run.code == 0, run.text
@@ -74,6 +76,7 @@ def test_checkpoints_that_are_kept_are_told_and_can_be_loaded(door: FrontDoor) -
     assert loaded_bytes == run.measurement()["bytes"]
 
 
+@pytest.mark.thorough
 def test_what_the_run_did_not_make_stays_and_no_link_is_followed(door: FrontDoor) -> None:
     outside = door.home / "outside"
     (outside / "letters").mkdir(parents=True)

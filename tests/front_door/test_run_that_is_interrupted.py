@@ -134,6 +134,7 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
     assert list(target.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_killed_controllers_run_is_judged_from_what_its_folder_holds(door: FrontDoor) -> None:
     """Its controller is killed in the second of two measurements: the first is judged, the second is named."""
     sabotage = Sabotage(door.home, "hold", rank=5, subject=SECOND)

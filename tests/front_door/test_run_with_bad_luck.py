@@ -43,6 +43,7 @@ def killed(make_home: Callable[[str], Path]) -> Run:
         return started.finish()
 
 
+@pytest.mark.thorough
 def test_a_killed_rank_fails_the_save_and_is_named(killed: Run) -> None:
     assert killed.code == 1, killed.text
     assert killed.outcomes(FIRST) == ONLY_SAVE_FAILED
@@ -52,16 +53,19 @@ def test_a_killed_rank_fails_the_save_and_is_named(killed: Run) -> None:
     assert because in killed.text
 
 
+@pytest.mark.thorough
 def test_after_a_killed_rank_the_other_measurements_go_on(killed: Run) -> None:
     assert set(killed.outcomes(SECOND).values()) == {"met"}
     assert killed.launches == ["1", "2"]
 
 
+@pytest.mark.thorough
 def test_what_was_not_decided_because_of_a_killed_rank_says_so(killed: Run) -> None:
     because = killed.verdict("LOAD", FIRST)["because"]
     assert because.startswith(f"The run ended before this was measured: Rank 5 on {HOST} was killed")
 
 
+@pytest.mark.thorough
 def test_nothing_is_left_of_a_run_with_a_killed_rank(killed: Run) -> None:
     assert processes_of(killed.run_id) == []
     assert killed.left_on_target == []

@@ -12,6 +12,7 @@ import pytest
 from tests.support.front_door import (
     SMALLEST,
     TINY,
+    TORCH,
     FrontDoor,
     Run,
     Sabotage,
@@ -24,7 +25,7 @@ from tests.support.front_door import (
 @pytest.fixture(scope="module")
 def over_workers(make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home("workers")) as door:
-        return door.run(*SMALLEST, "-n", "4")
+        return door.run(*SMALLEST, TORCH, "-n", "4")
 
 
 def test_four_workers_give_the_same_verdicts_as_none(good: Run, over_workers: Run) -> None:

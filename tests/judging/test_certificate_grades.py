@@ -13,7 +13,8 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.grading import judge_run, possible_grade
+from pytest_ckpt.judging.grading import judge_run
+from pytest_ckpt.judging.obstacles import obstacles, possible_grade
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_target import mounted
 
@@ -121,7 +122,7 @@ def test_a_model_that_cannot_run_as_asked_makes_the_run_incomplete_with_its_reas
     judgement = judge_run(*run, book())
     assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
     (reason,) = judgement.reasons
-    for word in ("llama3-70b-subset", "64 ranks", "nfs4", "--ckpt-hosts"):
+    for word in ("llama3-70b-full", "64 ranks", "nfs4", "--ckpt-hosts"):
         assert word in reason
     assert len(judgement.verdicts) == 2 * len(ALL)
 
@@ -146,13 +147,14 @@ def test_a_verdict_about_something_else_completes_nothing():
     ("run", "says"),
     [
         ({}, "certified"),
-        (SMOKE, "rehearsal (The run was at 0.001 of the full size"),
-        ({"ckpt_operations": "3"}, "rehearsal (The run had 3 saves and loads; acceptance needs 10"),
-        ({"local": False, "kind": "nfs4", "ckpt_model": "llama3-70b"}, "incomplete (llama3-70b in full has 64 ranks"),
+        (SMOKE, "rehearsal: Checkpoints at 0.001 of the full size."),
+        ({"ckpt_operations": "3"}, "rehearsal: 3 saves and loads; acceptance needs 10"),
+        ({"kind": "nfs4", "ckpt_model": "llama3-70b"}, "incomplete: llama3-70b-full cannot run: llama3-70b in full"),
     ],
 )
 def test_the_grade_that_a_run_can_reach_is_said_before_it(run, says):
-    assert possible_grade(*run_of(**run)).startswith(says)
+    found = obstacles(*run_of(**run))
+    assert ": ".join([possible_grade(found), *(o.line for o in found)]).startswith(says)
 
 
 outcomes = st.sampled_from(["met", "failed", "not run", "waived"])

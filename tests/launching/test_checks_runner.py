@@ -198,6 +198,7 @@ def test_the_child_that_is_blocked_is_named_too(run: Run, mount: Mounts) -> None
     assert any("(python" in stack and "state S" in stack for stack in stacks), seen.blocked.stack
 
 
+@pytest.mark.thorough
 def test_a_check_that_loops_for_ever_is_ended(run: Run) -> None:
     seen = run(
         """
@@ -213,6 +214,7 @@ def test_a_check_that_loops_for_ever_is_ended(run: Run) -> None:
     assert "cannot be ended" not in seen.blocked.stack
 
 
+@pytest.mark.thorough
 def test_calls_that_go_on_are_no_hang_however_long_the_check_takes(run: Run) -> None:
     seconds = patience(DEADLINE_SECONDS)
     seen = run(

@@ -124,7 +124,10 @@ def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
     assert "pytest_ckpt_drop_caches of plugin Array: 5 is no command" in said
 
 
-@pytest.mark.parametrize("mark", ["'ACME-WARMPU'", "'ACME-WARMUP', 'SAVE'", "7", ""])
+@pytest.mark.parametrize(
+    "mark",
+    ["'ACME-WARMPU'", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("'ACME-WARMUP', 'SAVE'", "7", ""))],
+)
 def test_a_test_that_judges_what_no_plugin_asks_for_is_refused(refused, mark):
     test = f"""
         import pytest

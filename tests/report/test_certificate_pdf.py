@@ -73,7 +73,7 @@ def thorough(name: str) -> ParameterSet:
     return pytest.param(name, marks=pytest.mark.thorough)
 
 
-@pytest.fixture(params=["certified", "not certified", *map(thorough, ["rehearsal", "hostile", "nothing ran"])])
+@pytest.fixture(params=["certified", *map(thorough, ["not certified", "rehearsal", "hostile", "nothing ran"])])
 def printed(request: pytest.FixtureRequest, printer: Printer) -> tuple[str, Path]:
     return request.param, printer(request.param)
 

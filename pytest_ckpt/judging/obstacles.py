@@ -1,0 +1,143 @@
+"""What stands between a run and a certificate: told before it with what removes it, and as reason after it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.settings import ACCEPTANCE
+from pytest_ckpt.judging.behaviour import missing_need
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.completeness import (
+    asked_checks,
+    asked_requirements,
+    chosen_suites,
+    gates_something,
+    is_given,
+)
+from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.scope import unheld_model
+from pytest_ckpt.support.units import format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.verdict import Grade
+    from pytest_ckpt.judging.gates import Gates
+    from pytest_ckpt.sizing.plan import Plan
+
+_ACCEPTANCE = "--ckpt-profile=acceptance"
+# A save opens, writes, syncs and renames two files a rank: where it has less than this, that is most of its time.
+_LATENCY_SECONDS = 0.25
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shortfall:
+    """Why a run can only be a rehearsal: ``now`` says it before the run, ``reason`` after it, ``remedy`` what helps."""
+
+    now: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Obstacle:
+    """What keeps a run from a certificate, the best ``grade`` that it leaves, and what removes it."""
+
+    grade: Grade
+    text: str
+    remedy: str
+
+    @property
+    def line(self) -> str:
+        """What it is and what removes it."""
+        return f"{self.text} Remedy: {self.remedy}." if self.remedy else self.text
+
+
+def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> list[Shortfall]:
+    """Return why a run with these settings can only be a rehearsal."""
+    return list(_shortfalls(plan, settings, gates))
+
+
+def _shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfall]:
+    if not gates.certifies:
+        weaker = f"The gates '{gates.name}' are weaker than a certificate needs."
+        yield Shortfall(now=weaker, reason=weaker, remedy="--ckpt-gates=auto, or a table that relaxes nothing")
+    if settings.scale < ACCEPTANCE.scale:
+        shortest = min((c.demand.save_limit_seconds for c in plan.runnable), default=_LATENCY_SECONDS)
+        is_short = shortest < _LATENCY_SECONDS
+        latency = f" A save within {format_seconds(shortest)} is judged by latency." if is_short else ""
+        yield Shortfall(
+            now=f"Checkpoints at {settings.scale:.4g} of the full size.{latency}",
+            reason=f"The run was at {settings.scale:.4g} of the full size; limits were judged by bandwidth.{latency}",
+            remedy=_ACCEPTANCE,
+        )
+    if settings.operations < ACCEPTANCE.operations:
+        yield Shortfall(
+            now=f"{settings.operations} saves and loads; acceptance needs {ACCEPTANCE.operations} of each.",
+            reason=f"The run had {settings.operations} saves and loads; acceptance needs "
+            f"{ACCEPTANCE.operations} of each.",
+            remedy=_ACCEPTANCE,
+        )
+    if settings.effort < 1 and "conformance" in chosen_suites(settings, gates):
+        share = format_percent(settings.effort)
+        yield Shortfall(
+            now=f"Behaviour checks run {share} of their trials.",
+            reason=f"Behaviour checks ran {share} of their trials.",
+            remedy=_ACCEPTANCE,
+        )
+    if settings.compressible:
+        yield Shortfall(
+            now=f"{settings.compressible:.3g} of the content is zeros, which checkpoints do not hold.",
+            reason=f"{settings.compressible:.3g} of the content was zeros, which checkpoints do not hold.",
+            remedy="leave out --ckpt-compressible",
+        )
+    if settings.retain == 1:
+        yield Shortfall(
+            now="One checkpoint is kept and loaded repeatedly; acceptance needs 2.",
+            reason="One checkpoint was kept and loaded repeatedly (--ckpt-retain); acceptance needs 2.",
+            remedy="--ckpt-retain=2",
+        )
+    for planned in plan.checkpoints:
+        if planned.rehearsal:
+            yield Shortfall(now=f"{planned.rehearsal}.", reason=f"{planned.rehearsal}.", remedy="--ckpt-mode=full")
+
+
+def obstacles(
+    plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> list[Obstacle]:
+    """Return everything that keeps a run from a certificate before it began, those that make it a rehearsal first."""
+    found = [Obstacle(grade="rehearsal", text=s.now, remedy=s.remedy) for s in shortfalls(plan, settings, gates)]
+    found += [
+        Obstacle(grade="incomplete", text=f"{c.subject} cannot run: {c.not_run.rstrip('.')}.", remedy="")
+        for c in plan.checkpoints
+        if c.not_run
+    ]
+    if unheld := unheld_model(plan, settings, gates):
+        found.append(Obstacle(grade="incomplete", text=unheld, remedy=""))
+    return found + list(_unasked(settings, gates, catalogue))
+
+
+def possible_grade(found: Sequence[Obstacle]) -> Grade:
+    """Return the best grade that these obstacles leave."""
+    grades = {obstacle.grade for obstacle in found}
+    return "rehearsal" if "rehearsal" in grades else "incomplete" if grades else "certified"
+
+
+def _unasked(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:
+    """Yield the suites that were not chosen and what the run was not given, one obstacle each."""
+    chosen = chosen_suites(settings, gates, catalogue)
+    asked = [r for r in asked_requirements(settings, gates, catalogue) if gates_something(r, settings, gates)]
+    for suite in dict.fromkeys(r.suite for r in asked if r.suite not in chosen):
+        yield Obstacle(grade="incomplete", text=f"{suite.capitalize()} suite not selected.", remedy="--ckpt-suite=auto")
+    needs: dict[str, list[str]] = {}
+    for requirement in asked:
+        for check in asked_checks(requirement, settings, gates) if requirement.suite in chosen else ():
+            is_required = gates.kind(check.requirement, check.subject, requirement.severity) == "required"
+            if is_required and not is_given(check, settings):
+                needs.setdefault(missing_need(check), []).append(check.name)
+    for need, names in needs.items():
+        missing, _, remedy = need.rstrip(").").partition(" (")
+        checks = f"{len(names)} mandatory checks need it" if len(names) > 1 else f"{names[0]} needs it"
+        yield Obstacle(grade="incomplete", text=f"{missing}: {checks}.", remedy=remedy)

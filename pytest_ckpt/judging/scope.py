@@ -1,0 +1,107 @@
+"""What exactly a verdict is of: the headline's sentence and the report's ``scope`` and ``certified_for``. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.support.units import format_count, format_decimal_bytes
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.judging.gates import Gates
+    from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScopedCheckpoint:
+    """One checkpoint that a verdict is of; ``bytes`` is its full size, whatever the scale of the run.
+
+    ``full_processes`` are those of the model's whole layout, ``processes`` those that saved and loaded.
+    """
+
+    subject: str
+    model: str
+    mode: str
+    processes: int
+    full_processes: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    """What was judged: the cluster, the checkpoints that could run, smallest first, and how they were saved.
+
+    ``up_to`` is the model that the run asked to certify up to, None where the gates decide it. ``text`` is a sentence.
+    """
+
+    accelerators: int
+    checkpoints: tuple[ScopedCheckpoint, ...]
+    engines: tuple[str, ...]
+    strategies: tuple[str, ...]
+    hosts: int
+    gates: str
+    up_to: str | None
+    text: str
+
+
+def scope_of(plan: Plan, settings: Settings, gates: Gates) -> Scope:
+    """Return what a verdict on this run is of."""
+    planned = sorted(plan.runnable, key=lambda c: c.layout.full_bytes)
+    return Scope(
+        accelerators=plan.limits.accelerators,
+        checkpoints=tuple(
+            ScopedCheckpoint(
+                subject=str(c.subject),
+                model=c.layout.model.name,
+                mode=c.layout.mode,
+                processes=c.layout.processes,
+                full_processes=c.layout.model.processes,
+                bytes=c.layout.full_bytes,
+            )
+            for c in planned
+        ),
+        engines=tuple(dict.fromkeys(c.subject.engine for c in planned)),
+        strategies=tuple(dict.fromkeys(c.subject.strategy for c in planned)),
+        hosts=len({host.name for host in settings.hosts}) or 1,
+        gates=gates.name,
+        up_to=settings.certify_up_to,
+        text=_sentence(planned, settings.certify_up_to),
+    )
+
+
+def _sentence(planned: list[PlannedCheckpoint], up_to: str | None) -> str:
+    if not planned:
+        return "no checkpoint was saved"
+    layout, subject = planned[-1].layout, planned[-1].subject
+    size = format_decimal_bytes(layout.full_bytes)
+    if layout.mode == "subset":
+        size += f", the share of {layout.processes} of its {format_count(layout.model.processes)} ranks"
+    elif layout.mode == "open":
+        size += f", spread over {layout.processes} ranks"
+    many = "up to" if len(planned) > 1 or up_to else "of"
+    only = " only" if up_to or len(planned) == 1 else ""
+    how = f"engine {subject.engine}, strategy {subject.strategy}"
+    return f"checkpoints {many} {layout.model.name}{only} ({size}), {how}"
+
+
+def unheld_model(plan: Plan, settings: Settings, gates: Gates) -> str:
+    """Say why the checkpoints of a run are smaller than a certificate must hold; empty where they are not."""
+    wanted = settings.certify_up_to or gates.up_to
+    if not wanted:
+        return ""
+    held = [c.layout.model for c in plan.runnable if not c.rehearsal]
+    if any(model.parameters >= MODELS[wanted].parameters for model in held):
+        return ""
+    largest = max(held, key=lambda model: model.parameters, default=None)
+    has = f"the largest of this run is {largest.name}" if largest else "this run has none"
+    if any(c.layout.model.parameters >= MODELS[wanted].parameters for c in plan.checkpoints):
+        return f"No checkpoint of {wanted} or a larger model can be saved as it must be for a certificate."
+    if settings.certify_up_to:
+        return f"The certificate is to hold {wanted} (--ckpt-certify-up-to), and {has}."
+    smaller = f", or ask for less: --ckpt-certify-up-to={largest.name}" if largest else ""
+    return (
+        f"The gates '{gates.name}' certify clusters whose checkpoints reach {wanted}, and {has}. "
+        f"Add --ckpt-model={wanted}{smaller}."
+    )

@@ -1,0 +1,148 @@
+"""What exactly a verdict is of, which models a certificate must hold, and what stands between a run and one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.completeness import chosen_suites
+from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.grading import Judgement, judge_run
+from pytest_ckpt.judging.obstacles import obstacles, possible_grade
+from pytest_ckpt.judging.scope import scope_of, unheld_model
+from pytest_ckpt.sizing.plan import Plan, plan_run
+from tests.support.made_target import mounted
+
+SPEED = dataclasses.replace(built_in("speed-only"), certifies=True)
+UP_TO_405B = dataclasses.replace(SPEED, up_to="llama3-405b")
+
+
+def run_of(models: str, *, kind: str = "ext4", gates: Gates = SPEED, **said: str) -> tuple[Plan, Settings, Gates]:
+    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": models, **said}, {})
+    settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates))
+    return plan_run(settings, mounted(kind)), settings, gates
+
+
+def all_met(plan: Plan, settings: Settings, gates: Gates) -> Judgement:
+    verdicts = [
+        Verdict(id=r.id, subject=str(c.subject), severity=r.severity, outcome="met", reason="met", measured=None,
+                limit=None, unit="", margin=None, because="It is met.", detail="")
+        for c in plan.runnable
+        for r in REQUIREMENTS.values()
+        if r.suite == "performance"
+    ]  # fmt: skip
+    return judge_run(plan, settings, gates, verdicts)
+
+
+@pytest.mark.parametrize(
+    ("models", "said", "text"),
+    [
+        ("llama3-8b", {}, "checkpoints of llama3-8b only (112 GB), engine torch, strategy sync"),
+        (
+            "llama3-8b", {"ckpt_engine": "stream"},
+            "checkpoints of llama3-8b only (112 GB), engine stream, strategy sync",
+        ),
+        (
+            "llama3-8b,llama3-70b", {"ckpt_processes": "64"},
+            "checkpoints up to llama3-70b (978 GB), engine torch, strategy sync",
+        ),
+        (
+            "llama3-8b,llama3-70b", {},
+            "checkpoints up to llama3-70b (122 GB, the share of 8 of its 64 ranks), engine torch, strategy sync",
+        ),
+        (
+            "llama3-8b", {"ckpt_certify_up_to": "llama3-8b"},
+            "checkpoints up to llama3-8b only (112 GB), engine torch, strategy sync",
+        ),
+        (
+            "llama3-8b", {"ckpt_mode": "open", "ckpt_processes": "2"},
+            "checkpoints of llama3-8b only (112 GB, spread over 2 ranks), engine torch, strategy sync",
+        ),
+    ],
+)  # fmt: skip
+def test_the_headline_names_model_size_engine_and_strategy(models: str, said: dict[str, str], text: str) -> None:
+    scope = scope_of(*run_of(models, **said))
+    assert scope.text == text
+    assert scope.accelerators == 16_000
+    assert [c.bytes for c in scope.checkpoints] == sorted(c.bytes for c in scope.checkpoints)
+
+
+def test_a_scope_is_of_the_full_size_whatever_the_scale() -> None:
+    whole, reduced = (scope_of(*run_of("llama3-8b", ckpt_scale=scale)) for scale in ("1", "1/1000"))
+    assert whole.checkpoints == reduced.checkpoints
+
+
+def test_a_run_of_smaller_models_than_the_gates_ask_is_incomplete() -> None:
+    run = run_of("llama3-8b", gates=UP_TO_405B)
+    judgement = all_met(*run)
+    assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
+    (reason,) = judgement.reasons
+    assert "--ckpt-model=llama3-405b" in reason
+    assert "--ckpt-certify-up-to=llama3-8b" in reason
+
+
+def test_a_run_that_asks_for_less_is_certified_for_that() -> None:
+    run = run_of("llama3-8b", gates=UP_TO_405B, ckpt_certify_up_to="llama3-8b")
+    assert all_met(*run).grade == "certified"
+    assert "up to llama3-8b only" in scope_of(*run).text
+
+
+def test_a_run_that_asks_for_more_than_it_saves_is_incomplete() -> None:
+    run = run_of("llama3-8b", ckpt_certify_up_to="llama3-70b")
+    assert all_met(*run).grade == "incomplete"
+
+
+def test_the_share_of_one_node_is_no_checkpoint_of_shared_storage() -> None:
+    shared = {"kind": "nfs4", "gates": UP_TO_405B, "ckpt_mode": "subset"}
+    assert unheld_model(*run_of("llama3-405b", **shared))
+    assert not unheld_model(*run_of("llama3-405b", gates=UP_TO_405B))
+
+
+def test_a_rehearsal_may_use_the_models_that_it_likes() -> None:
+    judgement = all_met(*run_of("llama3-8b", gates=UP_TO_405B, ckpt_scale="1/10"))
+    assert (judgement.grade, judgement.exit_code) == ("rehearsal", 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [({"ckpt_gates": "posix-shared"}, "ext4"), ({"ckpt_hosts": "a:4,b:4"}, "ext4"), ({}, "nfs4")],
+    ids=["gates", "hosts", "mount"],
+)
+@pytest.mark.parametrize(("model", "gigabytes_per_second"), [("llama3-405b", 204), ("llama3-1t", 595)])
+def test_shared_storage_is_asked_for_what_the_cluster_demands(
+    said: dict[str, str], kind: str, model: str, gigabytes_per_second: int
+) -> None:
+    """By mount, by gates, by several hosts: never for the share of eight ranks (3.8 GB/s)."""
+    plan, _, _ = run_of(model, kind=kind, **said)
+    (planned,) = plan.checkpoints
+    assert planned.layout.mode == "full"
+    assert round(planned.demand.save_bytes_per_second / 1e9) == gigabytes_per_second
+    assert "8 were asked for" in planned.not_run
+
+
+def test_all_obstacles_are_told_at_once_each_with_what_removes_it() -> None:
+    run = run_of("llama3-8b", gates=built_in("posix-shared"), ckpt_profile="smoke", ckpt_suite="performance")
+    found = obstacles(*run)
+    told = "\n".join(o.line for o in found)
+    assert possible_grade(found) == "rehearsal"
+    for word in ("0.001 of the full size", "3 saves and loads", "llama3-405b", "Conformance suite not selected",
+                 "Contention suite not selected", "--ckpt-profile=acceptance", "--ckpt-suite=auto"):  # fmt: skip
+        assert word in told
+
+
+def test_what_a_run_was_not_given_is_told_with_its_option() -> None:
+    found = obstacles(*run_of("llama3-405b", gates=built_in("posix-shared"), ckpt_processes="512"))
+    assert possible_grade(found) == "incomplete"
+    assert {o.remedy.partition(",")[0].partition(":")[0] for o in found} == {
+        "--ckpt-second-mount", "--ckpt-power-cut", "--ckpt-full-target"
+    }  # fmt: skip
+
+
+def test_a_run_without_obstacles_can_be_certified() -> None:
+    assert possible_grade(obstacles(*run_of("llama3-8b"))) == "certified"
