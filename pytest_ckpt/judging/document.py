@@ -158,7 +158,7 @@ def make_document(
 ) -> dict[str, Any]:
     """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it."""
     plain_plan = plan.to_plain()
-    scope = scope_of(plan, settings, gates)
+    scope = scope_of(plan, settings, gates, measurements)
     sizes = cluster_sizes(plan, measurements)
     plugins = [from_plain(PluginFacts, plugin) for plugin in environment.get("plugins") or ()]
     document = {

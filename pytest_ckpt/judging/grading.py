@@ -89,8 +89,8 @@ def judge_run(
         if m.failure and not any(v.subject == str(m.subject) for v in failed + missing)
     ]
     reasons += unfinished
-    anything_met = any(v.outcome == "met" and v.severity == "required" for v in complete)
-    if not (anything_met or failed or missing or waived):
+    nothing = not any(v.outcome != "not run" and v.severity == "required" for v in complete)
+    if nothing and not missing:
         reasons.append(NOTHING_REQUIRED)
     reasons += rehearsals
     reasons += expired(waivers, day)
@@ -98,8 +98,8 @@ def judge_run(
     unheld = unheld_model(plan, settings, gates)
     # A rehearsal certifies nothing anyway: it may rehearse with the models that it likes.
     if unheld and not rehearsals:
-        reasons.append(unheld)
-    is_incomplete = bool(missing or unfinished or (unheld and not rehearsals)) or not anything_met
+        reasons.append(f"{unheld.text} Remedy: {unheld.remedy}.")
+    is_incomplete = bool(missing or unfinished or nothing or (unheld and not rehearsals))
     grade: Grade
     if rehearsals:
         grade = "rehearsal"

@@ -52,7 +52,7 @@ class Obstacle:
     @property
     def line(self) -> str:
         """What it is and what removes it."""
-        return f"{self.text} Remedy: {self.remedy}." if self.remedy else self.text
+        return f"{self.text} Remedy: {self.remedy}."
 
 
 def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> list[Shortfall]:
@@ -110,12 +110,16 @@ def obstacles(
     """Return everything that keeps a run from a certificate before it began, those that make it a rehearsal first."""
     found = [Obstacle(grade="rehearsal", text=s.now, remedy=s.remedy) for s in shortfalls(plan, settings, gates)]
     found += [
-        Obstacle(grade="incomplete", text=f"{c.subject} cannot run: {c.not_run.rstrip('.')}.", remedy="")
+        Obstacle(
+            grade="incomplete",
+            text=f"{c.subject} cannot run: {c.not_run.rstrip('.')}.",
+            remedy="enough slots in --ckpt-hosts or --ckpt-processes, or another --ckpt-model",
+        )
         for c in plan.checkpoints
         if c.not_run
     ]
     if unheld := unheld_model(plan, settings, gates):
-        found.append(Obstacle(grade="incomplete", text=unheld, remedy=""))
+        found.append(Obstacle(grade="incomplete", text=unheld.text, remedy=unheld.remedy))
     return found + list(_unasked(settings, gates, catalogue))
 
 

@@ -9,6 +9,9 @@ from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.units import format_count, format_decimal_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
@@ -46,8 +49,11 @@ class Scope:
     text: str
 
 
-def scope_of(plan: Plan, settings: Settings, gates: Gates) -> Scope:
-    """Return what a verdict on this run is of."""
+def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterable[Measurement] = ()) -> Scope:
+    """Return what a verdict on this run is of; where there are measurements, engine and hosts are theirs."""
+    measured = {str(m.subject): m for m in measurements}
+    hosts = {host for m in measured.values() for host in m.hosts} or {host.name for host in settings.hosts}
+    engines = {str(c.subject): c.subject.engine for c in plan.runnable} | {s: m.engine for s, m in measured.items()}
     planned = sorted(plan.runnable, key=lambda c: c.layout.full_bytes)
     return Scope(
         accelerators=plan.limits.accelerators,
@@ -62,16 +68,16 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates) -> Scope:
             )
             for c in planned
         ),
-        engines=tuple(dict.fromkeys(c.subject.engine for c in planned)),
+        engines=tuple(dict.fromkeys(engines[str(c.subject)] for c in planned)),
         strategies=tuple(dict.fromkeys(c.subject.strategy for c in planned)),
-        hosts=len({host.name for host in settings.hosts}) or 1,
+        hosts=len(hosts) or 1,
         gates=gates.name,
         up_to=settings.certify_up_to,
-        text=_sentence(planned, settings.certify_up_to),
+        text=_sentence(planned, engines, settings.certify_up_to),
     )
 
 
-def _sentence(planned: list[PlannedCheckpoint], up_to: str | None) -> str:
+def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str], up_to: str | None) -> str:
     if not planned:
         return "no checkpoint was saved"
     layout, subject = planned[-1].layout, planned[-1].subject
@@ -82,26 +88,34 @@ def _sentence(planned: list[PlannedCheckpoint], up_to: str | None) -> str:
         size += f", spread over {layout.processes} ranks"
     many = "up to" if len(planned) > 1 or up_to else "of"
     only = " only" if up_to or len(planned) == 1 else ""
-    how = f"engine {subject.engine}, strategy {subject.strategy}"
+    how = f"engine {engines[str(subject)]}, strategy {subject.strategy}"
     return f"checkpoints {many} {layout.model.name}{only} ({size}), {how}"
 
 
-def unheld_model(plan: Plan, settings: Settings, gates: Gates) -> str:
-    """Say why the checkpoints of a run are smaller than a certificate must hold; empty where they are not."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unheld:
+    """Why the checkpoints of a run are smaller than a certificate must hold, and what to do about it."""
+
+    text: str
+    remedy: str
+
+
+def unheld_model(plan: Plan, settings: Settings, gates: Gates) -> Unheld | None:
+    """Return what keeps the checkpoints of a run from the size that a certificate must hold; None where nothing."""
     wanted = settings.certify_up_to or gates.up_to
     if not wanted:
-        return ""
+        return None
+    least = MODELS[wanted].parameters
     held = [c.layout.model for c in plan.runnable if not c.rehearsal]
-    if any(model.parameters >= MODELS[wanted].parameters for model in held):
-        return ""
+    if any(model.parameters >= least for model in held):
+        return None
     largest = max(held, key=lambda model: model.parameters, default=None)
-    has = f"the largest of this run is {largest.name}" if largest else "this run has none"
-    if any(c.layout.model.parameters >= MODELS[wanted].parameters for c in plan.checkpoints):
-        return f"No checkpoint of {wanted} or a larger model can be saved as it must be for a certificate."
-    if settings.certify_up_to:
-        return f"The certificate is to hold {wanted} (--ckpt-certify-up-to), and {has}."
-    smaller = f", or ask for less: --ckpt-certify-up-to={largest.name}" if largest else ""
-    return (
-        f"The gates '{gates.name}' certify clusters whose checkpoints reach {wanted}, and {has}. "
-        f"Add --ckpt-model={wanted}{smaller}."
+    who = "--ckpt-certify-up-to asks" if settings.certify_up_to else f"The gates '{gates.name}' ask"
+    has = f"the largest that this run saves as it must is {largest.name}" if largest else "this run saves none"
+    ways = [] if any(c.layout.model.parameters >= least for c in plan.checkpoints) else [f"--ckpt-model={wanted}"]
+    if largest:
+        ways.append(f"--ckpt-certify-up-to={largest.name} for a certificate up to that model only")
+    return Unheld(
+        text=f"{who} for checkpoints of {wanted} or a larger model, and {has}.",
+        remedy=", or ".join(ways) or "more ranks: --ckpt-hosts",
     )

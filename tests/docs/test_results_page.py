@@ -41,7 +41,8 @@ OF_SCHEMA = {
     "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
     "noisy_neighbour": "patterns", "mixed_load": "patterns", "failure": "failure", "observation": "observations",
     "operation_reference": "failure", "blocked_call": "observations",
-    "cluster_size": "certified_cluster", "training": "training", "environment": "environment", "target": "environment",
+    "cluster_size": "certified_cluster", "training": "training", "scope": "scope",
+    "environment": "environment", "target": "environment",
     "published": "published",
     "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip
