@@ -12,6 +12,7 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.targets import TARGETS, TargetFacts, TargetSpec
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.references import load
+from pytest_ckpt.support.user_files import user_path
 from pytest_ckpt.targets.child import call_in_time
 from pytest_ckpt.targets.protocol import Target
 
@@ -77,6 +78,9 @@ def make_target(spec: TargetSpec, text: str) -> Target:
 
 def check_in_time(spec: TargetSpec, text: str, seconds: float) -> TargetFacts:
     """Return what a target is, asked by another process. Raises NoAnswerError and RefusedError."""
+    if not split(text)[0]:
+        # The other process works in another folder.
+        text = str(user_path(text, "--ckpt-target"))
     asked = {"spec": to_plain(spec), "text": text}
     return from_plain(TargetFacts, call_in_time("pytest_ckpt.targets.schemes:check_as_asked", asked, seconds))
 
