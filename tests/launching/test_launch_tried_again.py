@@ -29,6 +29,7 @@ def launcher(door: FrontDoor) -> str:
         "plan.write_text(rest)\n"
         "if word == 'fail':\n"
         "    print('no daemon answers', file=sys.stderr)\n    raise SystemExit(213)\n"
+        "if word == 'nothing':\n    raise SystemExit(0)\n"
         "os.execv(mpiexec, [mpiexec, *sys.argv[1:]])\n"
     )
     return f"--ckpt-launcher={shlex.quote(str(program))}"
@@ -48,6 +49,17 @@ def test_a_launch_that_did_not_start_is_tried_again_and_that_is_said(door: Front
     assert run.launches == ["1"]
     assert run.text.count("The launcher ended before any rank started (exit code 213: no daemon answers)") == 2
     assert (run.report / "launches/1/launcher.log").read_text().count("trying again") == 2
+
+
+def test_a_launcher_that_ends_well_without_starting_a_rank_fails_the_measurement_once(
+    door: FrontDoor, launcher: str
+) -> None:
+    (door.home / "plan").write_text("start" + " nothing" * 9)
+    run = door.run(*TINY, launcher)
+    assert run.code != 0, run.text
+    assert run.launches == ["1"]
+    assert "met" not in run.outcomes().values()
+    assert run.left_on_target == []
 
 
 def test_a_launcher_that_never_starts_anything_fails_the_launch_after_three_tries(

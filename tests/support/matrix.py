@@ -141,7 +141,7 @@ MATRIX = (
         "SPARSE.tail-first LARGE.offsets",
         {"SPARSE.tail-first": "bytes in a hole"},
         # A file that was cut short and grows again has a hole for a moment.
-        may="POINTER.overwrite POINTER.overwrite-second-client",
+        may="POINTER.overwrite POINTER.overwrite-second-client CAPABILITIES.extras",
     ),
     row("large offset wraps", "LARGE.offsets", {"LARGE.offsets": "large-4-GiB"}),
     row("file size limited", "LARGE.offsets", {"LARGE.offsets": "file size limited"}),

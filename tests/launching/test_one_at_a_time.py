@@ -1,0 +1,101 @@
+"""What a run must not do twice or beside itself: a check by two workers, a launch beside ranks that cannot be ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.checks import CHECKS, Check
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.targets import TARGETS
+from pytest_ckpt.launching import measurements, observations
+from pytest_ckpt.launching.launch_context import LaunchContext
+from pytest_ckpt.launching.launch_hooks import LaunchHooks
+from pytest_ckpt.launching.launcher import Launcher
+from pytest_ckpt.launching.observer import Observer
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.targets.posix.target import PosixTarget
+
+SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",
+        "ckpt_processes": "2"}  # fmt: skip
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> LaunchContext:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "run").mkdir()
+    settings: Settings = resolve(SAID | {"ckpt_target": str(tmp_path / "target")}, {})
+    target = PosixTarget(str(tmp_path / "target"))
+    return LaunchContext(
+        run_id="made-up",
+        seed=1,
+        settings=dataclasses.replace(settings, suites=("performance", "conformance")),
+        plan=plan_run(settings, target.check()),
+        folder=tmp_path / "run",
+        spec=TARGETS[""],
+        target=target.check(),
+        launcher=Launcher(template=("no-such-launcher",), version="none", hosts=()),
+        area=target.create_area("made-up"),
+    )
+
+
+def test_two_workers_that_want_one_check_make_it_once(context: LaunchContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = next(c for c in CHECKS if c.name == "COMMIT.file")
+    made: list[Check] = []
+    both = threading.Barrier(2, timeout=2)
+
+    def run_check(check: Check, **_: object) -> Observation:
+        made.append(check)
+        # Nobody else comes here while this check is made: the barrier breaks.
+        with pytest.raises(threading.BrokenBarrierError):
+            both.wait()
+        return Observation(requirement=check.requirement, subject=check.subject, trials=1)
+
+    monkeypatch.setattr(observations, "run_check", run_check)
+    seen: list[Observation] = []
+    workers = [
+        threading.Thread(target=lambda: seen.append(observations.Observations(context).observation(check)))
+        for _ in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert made == [check]
+    assert [o.trials for o in seen] == [1, 1]
+
+
+def test_other_checks_are_made_meanwhile(context: LaunchContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = [c for c in CHECKS if not c.needs and not c.is_timed][:2]
+    both = threading.Barrier(2, timeout=30)
+
+    def run_check(check: Check, **_: object) -> Observation:
+        both.wait()
+        return Observation(requirement=check.requirement, subject=check.subject, trials=1)
+
+    monkeypatch.setattr(observations, "run_check", run_check)
+    workers = [threading.Thread(target=observations.Observations(context).observation, args=(c,)) for c in pair]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not both.broken
+
+
+def test_no_launch_is_made_beside_ranks_that_cannot_be_ended(
+    context: LaunchContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (context.folder / "launches" / "1").mkdir(parents=True)
+    monkeypatch.setattr(measurements, "end_marked", lambda _run_id: [4711])
+    monkeypatch.setattr(measurements, "Launch", None)
+    (planned,) = context.plan.runnable
+    found = measurements.Measurements(context, Observer(), LaunchHooks()).measurement(planned.subject)
+    assert found.failure
+    assert found.failure.kind == "launch"
+    assert "4711" in found.failure.message
+    assert found.operations == ()
