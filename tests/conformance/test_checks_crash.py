@@ -260,8 +260,8 @@ def test_space_that_does_not_return_is_found(mount, make_home):
     sabotage = """
 import pytest_ckpt.conformance.posix.checks.failing as failing
 failing._SPACE_SECONDS = 1
-true_remove = failing._remove
-failing._remove = lambda path, calls: None if path.name == "ballast" else true_remove(path, calls)
+true_remove = failing.remove
+failing.remove = lambda path, calls: None if path.name == "ballast" else true_remove(path, calls)
 """
     seen = made("FULL.mid-save", make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
     assert kinds(seen) == {"no save succeeds after space was given back"}
@@ -284,7 +284,7 @@ def test_a_quota_that_is_over_is_as_good_as_a_full_volume(check, mount, make_hom
 @pytest.mark.parametrize("check", SMALL)
 def test_a_volume_that_is_too_large_or_too_small_is_not_filled(check, mount, make_home):
     small = mount("tmpfs", 64)
-    sabotage = "import pytest_ckpt.conformance.posix.checks.failing as failing; failing.MOST_FREE = 1 << 20"
+    sabotage = "import pytest_ckpt.conformance.posix.full_volume as full; full.MOST_FREE = 1 << 20"
     seen = made(check, make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
     assert "has 64 MiB free, and no more than 1 MiB are filled" in seen.not_run
     tiny = mount("tmpfs", 8)
@@ -294,7 +294,7 @@ def test_a_volume_that_is_too_large_or_too_small_is_not_filled(check, mount, mak
 
 def test_a_volume_that_never_fills_is_not_called_full(mount, make_home):
     small = mount("tmpfs", 320)
-    sabotage = "import pytest_ckpt.conformance.posix.checks.failing as failing; failing._free = lambda folder: 24 << 20"
+    sabotage = "import pytest_ckpt.conformance.posix.full_volume as full; full.free_bytes = lambda folder: 24 << 20"
     seen = made("ERRORS.full", make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
     assert "does not fill" in seen.not_run
     assert seen.anomalies == ()

@@ -1,0 +1,130 @@
+"""Fills a small volume or quota but for some room, as checks of ERRORS and FULL need it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.conformance.posix.checkpoints import Calls, write_all, write_durably
+from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.targets.posix.target import MOST_TO_FILL_BYTES
+
+if TYPE_CHECKING:
+    from pytest_ckpt.conformance.context import CheckContext
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""How a volume or a quota says that it has no space."""
+
+PIECE_BYTES = 1 << 20
+# More free space than this is not filled: it would take too long, and is hardly meant to be.
+MOST_FREE = MOST_TO_FILL_BYTES
+_LEAST_FREE = 24 << 20
+_NO_FALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def small_folder(context: CheckContext) -> tuple[Path, int]:
+    """Return the folder that may be filled and how many bytes are free there."""
+    if not context.small_folder:
+        raise NotRun("there is no small volume or quota that may be filled")
+    free = free_bytes(context.small_folder)
+    if free > MOST_FREE:
+        raise NotRun(
+            f"{context.small_folder.parent} has {format_bytes(free)} free, and no more than {format_bytes(MOST_FREE)} "
+            "are filled: give a smaller volume, or a quota that statvfs shows"
+        )
+    if free < _LEAST_FREE:
+        raise NotRun(
+            f"{context.small_folder.parent} has {format_bytes(free)} free, {format_bytes(_LEAST_FREE)} are needed"
+        )
+    return context.small_folder, free
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free space that this user may take."""
+    said = os.statvfs(folder)
+    # Root may take what is kept back for it.
+    return said.f_frsize * (said.f_bavail if os.geteuid() else said.f_bfree)
+
+
+def leave_room(folder: Path, room: int, free: int, calls: Calls) -> None:
+    """Fill a volume with ballast but for ``room`` bytes."""
+    # Removed as a whole: to cut a file short may itself take space.
+    try:
+        write_durably(folder / "room", random.Random(room).randbytes(room), calls)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        # A quota that statvfs does not show leaves less than that from the start.
+        remove(folder / "room", calls)
+        return
+    _take_space(folder / "ballast", free, calls)
+    remove(folder / "room", calls)
+
+
+def _take_space(path: Path, free: int, calls: Calls) -> None:
+    """Make a file as large as the volume lets it become: by fallocate, where there is none by writing."""
+    calls("open", path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        length = 0
+        piece = max(PIECE_BYTES, free // 2)
+        while piece >= PIECE_BYTES and length <= free * 1.25:
+            calls("fallocate", path)
+            number = _fallocate(descriptor, length, piece)
+            if number in _NO_FALLOCATE:
+                break
+            if number and number not in FULL:
+                raise OSError(number, os.strerror(number), str(path))
+            length, piece = (length, piece // 2) if number else (length + piece, piece)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        _write_until_full(descriptor, free + free // 4, calls, path)
+    finally:
+        # NFS says here that there was no space.
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _write_until_full(descriptor: int, most_bytes: int, calls: Calls, path: Path) -> None:
+    block = random.Random(str(path)).randbytes(PIECE_BYTES)
+    piece = written = 0
+    # What is the same again and again may take no space: each piece begins elsewhere in the block.
+    size = PIECE_BYTES
+    while size >= 4096 and written < most_bytes:
+        if not piece % 64:
+            calls("write", path)
+        piece += 1
+        start = (piece * 8191) % PIECE_BYTES
+        try:
+            write_all(descriptor, (block[start:] + block[:start])[:size])
+            if not piece % 64:
+                os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            size //= 2
+        written += size
+    with contextlib.suppress(OSError):
+        os.fsync(descriptor)
+
+
+def _fallocate(descriptor: int, offset: int, length: int) -> int:
+    """Return 0, or the error's number. The C library would write the bytes itself where the target cannot."""
+    done = _LIBC.fallocate(descriptor, 0, ctypes.c_long(offset), ctypes.c_long(length))
+    return ctypes.get_errno() if done else 0
+
+
+def remove(path: Path, calls: Calls) -> None:
+    """Remove a file or a folder with all in it."""
+    calls("remove", path)
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
