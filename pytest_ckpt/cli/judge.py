@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.options import add_options, said_of
 from pytest_ckpt.facts.options import with_role
+from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -42,6 +44,8 @@ def run(asked: argparse.Namespace) -> int:
 
         check_printer("--pdf")
     folder, limits = Path(asked.folder), said_of(asked, with_role("limit"))
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file.", f"Name the folder that it lies in: {shlex.quote(str(folder.parent))}")
     ours = (folder / "report.json").exists() or is_unfinished(folder)
     document = None if ours else _judge_published(folder, limits)
     if document is None:

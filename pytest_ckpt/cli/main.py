@@ -40,6 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         named = "" if error.filename is None else f"{os.fsdecode(error.filename)!s:.200}: "
         return _refused(f"{named}{error.strerror or error}.")
+    except Exception as error:
+        return _crashed(error, sys.argv[1:] if arguments is None else arguments)
+
+
+def _crashed(error: Exception, words: Sequence[str]) -> int:
+    """Say in one sentence what of ours broke; its traceback is in a file."""
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
+    from pytest_ckpt.run.crash import EXIT_CRASHED, keep_traceback  # noqa: PLC0415
+    from pytest_ckpt.support.redaction import Redactor  # noqa: PLC0415
+
+    print(printable(f"pytest-ckpt: {keep_traceback(error, None, Redactor.of(os.environ, words))}"), file=sys.stderr)
+    return EXIT_CRASHED
 
 
 def _refused(text: str) -> int:

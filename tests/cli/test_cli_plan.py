@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -243,3 +244,22 @@ def test_the_version_is_that_of_the_package():
     from pytest_ckpt import __version__  # noqa: PLC0415
 
     assert command("--version").stdout.strip() == f"pytest-ckpt {__version__}"
+
+
+def test_an_error_of_ours_is_one_sentence_and_exit_3(monkeypatch, capsys):
+    def broken(*_):
+        raise TypeError("must be real number, not str")
+
+    monkeypatch.setattr("pytest_ckpt.sizing.plan.plan_run", broken)
+    assert main(["plan", "--cluster=64"]) == 3
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    (line,) = said.splitlines()
+    assert "This is an error of pytest-ckpt and says nothing of the storage: TypeError: must be real number" in line
+    assert "Traceback" in Path(line.rpartition("its traceback is in ")[2].rstrip(".")).read_text()
+
+
+def test_a_report_in_place_of_its_folder_is_told_where_it_lies(tmp_path, capsys):
+    (tmp_path / "report.json").write_text("{}")
+    assert main(["judge", str(tmp_path / "report.json")]) == 4
+    assert f"Name the folder that it lies in: {tmp_path}" in capsys.readouterr().err
