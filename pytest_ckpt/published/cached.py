@@ -43,10 +43,12 @@ def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
     if best < TWO_SPEEDS:
         return ""
     before, after = loads[:at], loads[at:]
+    # One slow load before the others is what a cold cache looks like, and what an outlier looks like.
+    unless = f", unless load {before[0][0]} alone was slow" if len(before) == 1 and len(after) > 1 else ""
     return (
         f"{_named([n for n, _ in after])} took at most {format_seconds(max(s for _, s in after))}, "
         f"{_named([n for n, _ in before], first_word=False)} at least {format_seconds(min(s for _, s in before))}: "
-        f"{best:.2f} x faster at the same size."
+        f"{best:.2f} x faster at the same size{unless}."
     )
 
 

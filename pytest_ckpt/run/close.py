@@ -153,7 +153,7 @@ def _keep(context: RunContext, document: dict[str, Any]) -> str:
         count = append_run(Path(history), document, context.folder)
     except (OSError, shutil.Error) as error:
         return f"THE RUN IS NOT IN THE HISTORY: {history}: {error}"
-    return f"history: {history} holds {count} runs"
+    return f"history: {history} holds {count} run{'' if count == 1 else 's'}"
 
 
 def _clean(context: RunContext) -> list[str]:
