@@ -25,7 +25,7 @@ def test_a_run_signs_itself_and_is_kept(front_door, pytester):
                         "--ckpt-system=system.toml", "--ckpt-pdf")  # fmt: skip
     assert result.ret in (0, 8), result.stdout.str()
     result.stdout.fnmatch_lines([
-        f"PDF: {pytester.path / 'ckpt-report' / 'certificate.pdf'}", "history: kept/here holds 1 runs",
+        f"PDF: {pytester.path / 'ckpt-report' / 'certificate.pdf'}", "history: kept/here holds 1 run",
     ])  # fmt: skip
     assert (pytester.path / "ckpt-report" / "certificate.pdf").read_bytes().startswith(b"%PDF")
     (line,) = (json.loads(text) for text in (pytester.path / "kept/here/history.jsonl").read_text().splitlines())
