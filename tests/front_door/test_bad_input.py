@@ -22,6 +22,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.mounts import mount_of
 from tests.support import CHECKOUT
 from tests.support.made_target import mounted as on
+from tests.support.selection import first_few
 
 USAGE = 4
 INSIDE_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID")
@@ -121,7 +122,7 @@ def test_a_target_that_leads_nowhere_is_refused(refused, pytester):
     refused(f"--ckpt-target={link}", says=["--ckpt-target", str(link), "does not exist"])
 
 
-@pytest.mark.parametrize("root", ["/", "//", "/tmp/.."])
+@pytest.mark.parametrize("root", first_few(["/", "//", "/tmp/.."]))
 def test_the_root_folder_is_refused(refused, root):
     refused(f"--ckpt-target={root}", says=["--ckpt-target is the root folder", "Name a folder"])
 
@@ -272,12 +273,12 @@ def test_a_wrong_value_names_option_value_and_what_is_accepted(option, value, sa
     assert "\n  " in str(refusal.value), "there is a remedy"
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "many"])
+@pytest.mark.parametrize("value", first_few(["0", "-1", "many"]))
 def test_a_wrong_cluster_is_refused(refused, value):
     refused(cluster=value, says=["--ckpt-cluster", value, "a whole number", "accelerators in the cluster"])
 
 
-@pytest.mark.parametrize("value", ["0", "100%", "150%"])
+@pytest.mark.parametrize("value", first_few(["0", "100%", "150%"]))
 def test_a_wrong_overhead_is_refused(refused, value):
     refused(f"--ckpt-overhead={value}", says=["--ckpt-overhead", value, "5%", "share of training time"])
 
@@ -307,11 +308,13 @@ def test_processes_that_fit_no_layout_are_refused_with_those_that_do(refused):
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [
-        (("--ckpt-mode=open", "--ckpt-processes=12", "--ckpt-model=llama3-405b"), "needs a multiple of 256 ranks"),
-        (("--ckpt-mode=full", "--ckpt-processes=8", "--ckpt-model=llama3-70b"), "llama3-70b in full has 64 ranks"),
-        (("--ckpt-mode=subset", "--ckpt-processes=7"), "its subset 8"),
-    ],
+    first_few(
+        [
+            (("--ckpt-mode=open", "--ckpt-processes=12", "--ckpt-model=llama3-405b"), "needs a multiple of 256 ranks"),
+            (("--ckpt-mode=full", "--ckpt-processes=8", "--ckpt-model=llama3-70b"), "llama3-70b in full has 64 ranks"),
+            (("--ckpt-mode=subset", "--ckpt-processes=7"), "its subset 8"),
+        ]
+    ),
 )
 def test_processes_that_do_not_fit_the_mode_are_refused(refused, arguments, says):
     refused(*arguments, says=[says, "--ckpt-processes"])

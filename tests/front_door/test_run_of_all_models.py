@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.front_door import REQUIRED, FrontDoor, progress_lines
+from tests.support.front_door import REQUIRED, TORCH, FrontDoor, progress_lines
 
 pytestmark = pytest.mark.thorough
 
@@ -12,7 +12,7 @@ SUBJECTS = ["llama3-8b-full", "llama3-70b-subset", "llama3-405b-subset", "llama3
 
 
 def test_all_four_models_are_met_in_one_launch_of_eight_ranks(door: FrontDoor) -> None:
-    run = door.run("--ckpt-profile=smoke")
+    run = door.run("--ckpt-profile=smoke", TORCH)
     assert run.code == 0, run.text
     assert [m["subject"] for m in run.document["measurements"]] == SUBJECTS
     assert {m["processes"] for m in run.document["measurements"]} == {8}

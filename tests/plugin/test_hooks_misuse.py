@@ -6,10 +6,13 @@ import textwrap
 
 import pytest
 
+from tests.support.selection import first_few
+
 SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke")
 
 JUDGE = '''
 from pytest_ckpt.vendors import Decision, ExtraRequirement, Section
+from tests.support.selection import first_few
 
 def judge(measurement, limits):
     """A text for the buyer."""
@@ -87,7 +90,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("plugin", "says"), WRONG, ids=[says[0][:60] for _, says in WRONG])
+@pytest.mark.parametrize(("plugin", "says"), first_few(WRONG, 6), ids=[says[0][:60] for _, says in WRONG])
 def test_it_is_refused_with_the_plugin_named(refused, plugin, says):
     said = refused(plugin)
     for words in says:
@@ -124,10 +127,7 @@ def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
     assert "pytest_ckpt_drop_caches of plugin Array: 5 is no command" in said
 
 
-@pytest.mark.parametrize(
-    "mark",
-    ["'ACME-WARMPU'", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("'ACME-WARMUP', 'SAVE'", "7", ""))],
-)
+@pytest.mark.parametrize("mark", first_few(["'ACME-WARMPU'", "'ACME-WARMUP', 'SAVE'", "7", ""]))
 def test_a_test_that_judges_what_no_plugin_asks_for_is_refused(refused, mark):
     test = f"""
         import pytest

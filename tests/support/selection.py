@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,15 @@ def examples(count: int) -> int:
     from hypothesis import settings  # noqa: PLC0415
 
     return count if settings.default.max_examples > _FAST_EXAMPLES else max(1, count // 5)
+
+
+def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
+    """Return the cases of a test: the first ``fast`` ones for every run, the others for that of all tests."""
+    found = []
+    for number, case in enumerate(cases):
+        values = case if isinstance(case, tuple) else (case,)
+        found.append(case if number < fast else pytest.param(*values, marks=pytest.mark.thorough))
+    return found
 
 
 @pytest.hookimpl(tryfirst=True)
