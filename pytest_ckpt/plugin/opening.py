@@ -51,6 +51,11 @@ def _lead(config: pytest.Config, plugins: Plugins, said: dict[str, str | None], 
     """Open a run as its controller; preview it where pytest only lists tests."""
     command = ["pytest", *config.invocation_params.args]
     refuse_inside_mpi(shlex.join(command))
+    if getattr(config.option, "forked", False):
+        raise UsageError(
+            "--forked (pytest-forked) makes each test in a process whose verdict does not come back to the run.",
+            "Leave it out; for several processes use pytest-xdist: -n 4.",
+        )
     engines = find_engines(plugins.engines())
     settings = resolve(said, ini, hooked=plugins.settings(resolve(said, ini, engines=engines)), engines=engines)
     extras = plugins.requirements(settings)

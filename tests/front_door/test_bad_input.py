@@ -484,6 +484,12 @@ def test_a_launcher_that_starts_too_few_ranks_is_refused(refused, pytester):
     )
 
 
+def test_a_process_for_each_test_is_refused(refused, pytester):
+    pytester.makepyfile(forks="def pytest_addoption(parser): parser.addoption('--forked', action='store_true')")
+    pytester.syspathinsert()
+    refused("-p", "forks", "--forked", says=["--forked (pytest-forked)", "-n 4"])
+
+
 @pytest.mark.parametrize("name", INSIDE_MPI)
 def test_every_mpi_is_recognised_from_within(monkeypatch, name):
     refuse_inside_mpi("pytest")
