@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,7 +263,7 @@ def _see_hosts(
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, run_id, folder, redactor).run(job, on_event)
     if failure or not hosts:
-        command = " ".join(launcher.command(processes))
+        command = shlex.join(launcher.command(processes))
         says = describe_failure(failure) if failure else "no rank answered"
         raise UsageError(
             f"MPI cannot start {processes} ranks: {says}",

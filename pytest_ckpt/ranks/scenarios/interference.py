@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
@@ -157,11 +158,12 @@ class InterferenceScenario:
             if every:
                 p99[beside].append(every[math.ceil(0.99 * len(every)) - 1])
             counts[beside].append(len(every))
+        ways = self._ways(way)
         if self._group.rank == 0:
             count = sum(len(of.names) for of in files)
             found = MixedLoad(
                 reads=f"{READERS} readers a host, {READ_BYTES >> 10} KiB at random places of {count} files, "
-                f"{PAUSE_SECONDS * 1000:g} ms between two reads of a reader, {way}",
+                f"{PAUSE_SECONDS * 1000:g} ms between two reads of a reader, {ways}",
                 alone_p99_seconds=tuple(p99[False]),
                 contended_p99_seconds=tuple(p99[True]),
                 alone_reads=tuple(counts[False]),
@@ -169,6 +171,13 @@ class InterferenceScenario:
                 save_seconds=tuple(saves),
             )
             self._send("mixed", found)
+
+    def _ways(self, way: str) -> str:
+        """Say how reads passed the page cache, and on how many hosts where it was not on all of them alike."""
+        counts = Counter(filter(None, self._group.gather(way)))
+        if len(counts) < 2:
+            return next(iter(counts), way)
+        return ", ".join(f"{how} on {count} hosts" for how, count in counts.most_common())
 
     def _save_for(self, at: OperationRef, seconds: float) -> tuple[list[tuple[float, float]], list[float]]:
         """Save again and again until the saves have taken so long.

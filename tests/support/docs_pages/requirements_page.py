@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.gates import BUILT_IN
@@ -65,15 +66,18 @@ def from_the_catalogue() -> str:
 def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
     """Return (name, how it gates by each table); checks of a requirement that gate alike stand in one row."""
     if requirement.suite != "conformance":
-        yield _linked(requirement), [gates.kind(requirement.id, "", requirement.severity) for gates in GATES.values()]
+        kinds = [gates.kind(requirement.id, "", requirement.severity) for gates in GATES.values()]
+        # What a run measures only where it was told to is required only there.
+        is_asked = requirement.is_asked(resolve({}, {}))
+        yield _linked(requirement), ["where given" if k == "required" and not is_asked else k for k in kinds]
         return
     alike: dict[tuple[str, ...], list[str]] = {}
     for check in _checks(requirement):
-        kinds = tuple(gates.kind(check.requirement, check.subject, requirement.severity) for gates in GATES.values())
-        alike.setdefault(kinds, []).append(check.subject)
-    for number, (kinds, subjects) in enumerate(alike.items()):
+        row = tuple(gates.kind(check.requirement, check.subject, requirement.severity) for gates in GATES.values())
+        alike.setdefault(row, []).append(check.subject)
+    for number, (of, subjects) in enumerate(alike.items()):
         which = f": {', '.join(subjects)}" if len(alike) > 1 else ""
-        yield (requirement.id if number else _linked(requirement)) + which, list(kinds)
+        yield (requirement.id if number else _linked(requirement)) + which, list(of)
 
 
 def _described(requirement: Requirement) -> list[str]:
