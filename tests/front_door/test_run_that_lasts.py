@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.support.units import format_seconds
-from tests.support.front_door import SUBJECT, TINY, FrontDoor, Sabotage, read_events, started_operation
+from tests.support.front_door import SUBJECT, TINY, TORCH, FrontDoor, Sabotage, read_events, started_operation
 
 MEBIBYTES = 200
 OPTIONS = (*TINY, "--ckpt-suite=performance,endurance", "--ckpt-gates=posix-shared")
@@ -54,7 +54,7 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     """Of a handful of saves those from the fifth on are slow, and all when the volume is 90 % full."""
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "slow", rank=1, where=r" endurance ([5-9]|[1-9]\d+)$| near_full [1-5] at 90%$")
-    options = (*FILLING, "--ckpt-duration=10s", "--ckpt-engine=stream")
+    options = (*FILLING, "--ckpt-duration=10s", TORCH)
     run = door.run(*options, target=volume, environment=sabotage.environment, cluster=1)
     assert run.code == 1
     assert {name: run.verdict(name)["outcome"] for name in ("ENDURE", "NEARFULL")} == {
@@ -69,7 +69,7 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
 def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mount: Callable[..., Path]) -> None:
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "slow", rank=0, where=" near_full 1 at 80%$")
-    started = door.start(*FILLING, "--ckpt-engine=stream", target=volume, environment=sabotage.environment, cluster=1)
+    started = door.start(*FILLING, TORCH, target=volume, environment=sabotage.environment, cluster=1)
 
     def is_filled() -> bool:
         return any(started_operation(e).endswith(" near_full 1 at 80%") for e in read_events(started.report))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, opened_door
+from tests.support.front_door import SUBJECT, TINY, TORCH, FrontDoor, Run, opened_door
 
 
 def _as_benchmarked(run: Run, file: Path) -> None:
@@ -43,7 +43,9 @@ def storage(make_home: Callable[[str], Path]) -> Path:
     """Return the storage of pytest-benchmark with one saved run, a thousand times as fast as it was."""
     with opened_door(make_home("saved")) as door:
         storage = door.home / "benchmarks"
-        run = door.run(*TINY, "--benchmark-autosave", "--benchmark-save-data", f"--benchmark-storage=file://{storage}")
+        run = door.run(
+            *TINY, TORCH, "--benchmark-autosave", "--benchmark-save-data", f"--benchmark-storage=file://{storage}"
+        )
         assert run.code == 0, run.text
         (file,) = _saved(storage)
         _as_benchmarked(run, file)
@@ -57,7 +59,7 @@ def test_the_json_holds_the_measured_seconds(good: Run) -> None:
 
 @pytest.mark.thorough
 def test_the_json_holds_the_measured_seconds_over_workers_too(door: FrontDoor) -> None:
-    run = door.run(*TINY, "-n", "2", "--benchmark-json=benchmark.json")
+    run = door.run(*TINY, TORCH, "-n", "2", "--benchmark-json=benchmark.json")
     assert run.code == 0, run.text
     _as_benchmarked(run, door.home / "benchmark.json")
 
@@ -65,7 +67,7 @@ def test_the_json_holds_the_measured_seconds_over_workers_too(door: FrontDoor) -
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["plain", "workers"])
 def test_a_run_is_compared_with_the_one_before(door: FrontDoor, storage: Path, workers: tuple[str, ...]) -> None:
-    run = door.run(*TINY, *workers, f"--benchmark-storage=file://{storage}", "--benchmark-compare")
+    run = door.run(*TINY, TORCH, *workers, f"--benchmark-storage=file://{storage}", "--benchmark-compare")
     assert run.code == 0, run.text
     assert "Comparing against benchmarks from: " in run.text
     for kind in ("save", "load"):
@@ -80,6 +82,7 @@ def test_a_regression_ends_with_a_failure_and_the_report_is_there(
 ) -> None:
     run = door.run(
         *TINY,
+        TORCH,
         *workers,
         f"--benchmark-storage=file://{storage}",
         "--benchmark-compare",
@@ -93,6 +96,6 @@ def test_a_regression_ends_with_a_failure_and_the_report_is_there(
 
 
 def test_everything_works_without_pytest_benchmark(door: FrontDoor) -> None:
-    run = door.run(*TINY, "-p", "no:benchmark")
+    run = door.run(*TINY, TORCH, "-p", "no:benchmark")
     assert run.code == 0, run.text
     assert set(run.outcomes().values()) == {"met"}
