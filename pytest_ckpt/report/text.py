@@ -173,7 +173,8 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
         result = view.rehearsal_result(document)
         markup, addition = _GRADES["not certified" if result == "failed" else grade], _REHEARSALS[result]
     of = (document.get("scope") or {}).get("text")
-    lines = _wrapped(f"{grade.upper()}{cluster}{addition}{f'; {of}' if of else ''}", markup)
+    lines: list[Line] = [(f"{grade.upper()}{cluster}{addition}", markup)]
+    lines += _wrapped(f"  {of[0].upper()}{of[1:]}.", {}) if of else []
     # A reason that ends in a verdict's own sentence stands above already.
     told = tuple(v["because"] for v in verdicts if v["outcome"] != "met" and v["because"])
     for reason in document.get("grade_reasons") or []:
