@@ -75,8 +75,6 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     kinds, limits = _rows(table.get("requirements", {}), defaults)
     suites = _spread_rows(table, "suites", {name: known.suite for name, known in defaults.items() if known.suite})
     needs = _spread_rows(table, "needs", {name: known.needs for name, known in defaults.items() if known.needs})
-    # What is only reported anyway does not become required by what a run was given.
-    needs = {n: kind for n, kind in needs.items() if kind != "where given" or defaults[n].gate == "required"}
     kinds = suites | needs | kinds
     name = str(table.get("name", ""))
     if not name:

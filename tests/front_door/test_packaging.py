@@ -154,6 +154,7 @@ def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, folder
     assert not any(target.iterdir())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("how", "workers"), [("wheel", "2"), ("editable", "0"), ("checkout", "2")])
 def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
     how, workers, checkout, new_environment, folder, request

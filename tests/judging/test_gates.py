@@ -56,8 +56,7 @@ def test_shared_storage_requires_of_two_clients_what_local_storage_cannot_show()
         requirement = REQUIREMENTS[check.requirement]
         assert shared.kind(check.requirement, check.subject, requirement.severity) == requirement.severity
         kind = local.kind(check.requirement, check.subject, requirement.severity)
-        # What is only reported does not become required by a second client.
-        assert (kind == "where given") == (bool(check.needs) and requirement.severity == "required")
+        assert (kind == "where given") == bool(check.needs)
 
 
 def test_a_table_of_ones_own_changes_what_it_names_and_nothing_else(tmp_path):
