@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 HELP = "check that a run folder was not changed and that its verdicts follow from its measurements"
 DESCRIPTION = (
-    "Examination the digests of all files, the schema of the report, that verdicts and certificate follow from the "
+    "Check the digests of all files, the schema of the report, that verdicts and certificate follow from the "
     "measurements, and the signature. Exit code 0: unchanged; 1: changed, with each place named; 8: "
     "the run wrote no report."
 )

@@ -19,7 +19,7 @@ SIGN_OPTION = "--ckpt-sign"
 
 
 def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Examination:
-    """Examination the envelope's form, what it states, and with ``key`` who signed it."""
+    """Check the envelope's form, what it states, and with ``key`` who signed it."""
     file = folder / ATTESTATION
     if file.is_symlink():
         # A manifest does not list it, so nothing else would tell.

@@ -59,7 +59,7 @@ class _Report:
 
 
 def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Examination, ...]:
-    """Examination a run folder. Raises UsageError when it is none. ``key`` is the public key its signer is known by."""
+    """Check a run folder. Raises UsageError when it is none. ``key`` is the public key its signer is known by."""
     if is_unfinished(folder):
         return _of_unfinished(folder, key)
     if not (folder / MANIFEST).is_file():
@@ -81,7 +81,7 @@ def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Examination, ...
 
 
 def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Examination, ...]:
-    """Examination a run that wrote no report: its measurements are held against plan, session and events."""
+    """Check a run that wrote no report: its measurements are held against plan, session and events."""
     nothing = {"digests": f"there is no {MANIFEST}", "schema": NO_REPORT, "pages": "there is no certificate"}
     digests, schema, pages = (
         Examination(name=name, outcome="not checked", description=description) for name, description in nothing.items()
@@ -132,7 +132,7 @@ def check_digests(folder: Path) -> Examination:
 
 
 def _check_schema(folder: Path) -> tuple[Examination, _Report | None]:
-    """Examination report.json against the schema that it follows; return it unless it cannot be judged."""
+    """Check report.json against the schema that it follows; return it unless it cannot be judged."""
 
     def broken(description: str, *details: str) -> Examination:
         return Examination(name="schema", outcome="broken", description=description, details=some(details))

@@ -55,12 +55,8 @@ class Obstacle:
         return f"{self.text} Remedy: {self.remedy}."
 
 
-def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> list[Shortfall]:
-    """Return why a run with these settings can only be a rehearsal."""
-    return list(_shortfalls(plan, settings, gates))
-
-
-def _shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfall]:
+def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfall]:
+    """Yield why a run with these settings can only be a rehearsal."""
     if not gates.certifies:
         weaker = f"The gates '{gates.name}' are weaker than a certificate needs."
         yield Shortfall(now=weaker, reason=weaker, remedy="--ckpt-gates=auto, or a table that relaxes nothing")

@@ -46,12 +46,12 @@ def test_a_warning_fails_the_build(tmp_path):
 
 
 def test_every_page_is_found_from_the_first_one(site, built):
-    found, todo = set(), [site / "index.html"]
-    while todo:
-        page = todo.pop()
+    found, to_visit = set(), [site / "index.html"]
+    while to_visit:
+        page = to_visit.pop()
         if page not in found:
             found.add(page)
-            todo += [
+            to_visit += [
                 file
                 for link in built[page].links
                 if not is_elsewhere(link) and (file := file_of(page, link)[0]) in built

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support import dump_engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,72 +17,19 @@ class NewThing:
     pages: tuple[str, ...] = ()
 
 
-ENGINE = '''"""A tensor after the other, one write a file."""
+# As a module of the package; the engine itself is the one that tests have as another package's.
+ENGINE = f'''"""A tensor after the other, one write a file."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.content.generator import TensorKey
 from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
 
 
-class PlainEngine:
-    def __init__(self, shard, content):
-        self._shard, self._content, self._state, self._loaded = shard, content, {}, {}
+{inspect.getsource(dump_engine.DumpEngine)}
 
-    def _tensors(self, checkpoint):
-        pairs = [(file.name, tensor) for file in self._shard.files for tensor in file.tensors]
-        for number, (name, tensor) in enumerate(pairs):
-            yield name, tensor, TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=number)
-
-    def facts(self):
-        return {"form": "plain bytes"}
-
-    def fill(self, checkpoint):
-        self._state = {file.name: bytearray() for file in self._shard.files}
-        for name, tensor, place in self._tensors(checkpoint):
-            self._state[name] += self._content.expected(place, 0, tensor.bytes).tobytes()
-
-    def save(self, draft, clock):
-        for name, data in self._state.items():
-            sink = draft.create(name, None)
-            with clock.phase("write", name):
-                sink.write(data)
-            sink.finish()
-
-    def load_steps(self):
-        return 1
-
-    def load(self, committed, step, clock):
-        for file in self._shard.files:
-            source = committed.source(file.name)
-            self._loaded[file.name] = bytearray(source.size)
-            with clock.phase("read", file.name):
-                source.read_into(0, self._loaded[file.name])
-            source.close()
-        return sum(map(len, self._loaded.values()))
-
-    def verify(self, checkpoint):
-        checked, count, faults, at = 0, 0, [], dict.fromkeys(self._loaded, 0)
-        for name, tensor, place in self._tensors(checkpoint):
-            data = np.frombuffer(self._loaded[name], np.uint8, tensor.bytes, at[name])
-            pages, found = compare(self._content, data, place)
-            at[name], checked, count = at[name] + tensor.bytes, checked + len(data), count + pages
-            faults += [
-                LocalFault(kind=f.kind, file=name, tensor=tensor.name, offset=f.offset, bytes=f.bytes, detail=f.detail)
-                for f in found
-            ]
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults))
-
-    def release(self):
-        self._state, self._loaded = {}, {}
-
-
-def make(*, shard, content, **_beside):
-    return PlainEngine(shard, content)
-'''
+{inspect.getsource(dump_engine.make)}'''
 
 THINGS = {
     "requirement": NewThing(
