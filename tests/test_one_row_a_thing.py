@@ -36,13 +36,16 @@ def tree(tmp_path_factory):
         add(kind, copy)
     for page in sorted({page for thing in THINGS.values() for page in thing.pages}):
         assert python(copy, "-m", f"tests.support.docs_pages.{page}").returncode == 0
+    golden = python(copy, "-m", "pytest", "-q", "-k", "sentences", "tests/judging/test_golden_texts.py",
+                    CKPT_UPDATE_GOLDEN="1")  # fmt: skip
+    assert golden.returncode == 0, golden.stdout
     return copy
 
 
-def python(tree, *words):
+def python(tree, *words, **more):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
     return subprocess.run(
-        [sys.executable, *words], cwd=tree, env=environment | {"PYTHONPATH": str(tree)}, capture_output=True,
+        [sys.executable, *words], cwd=tree, env=environment | {"PYTHONPATH": str(tree)} | more, capture_output=True,
         text=True, check=False, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
 

@@ -45,7 +45,7 @@ THINGS = {
     limit = most * limits.save_limit_seconds * len(operations) * measurement.bytes / measurement.full_bytes
     seconds = sum(o.seconds for o in operations)
     because = f"All saves together took {format_seconds(seconds)} of {format_seconds(limit)}."
-    return measured_as("met" if seconds <= limit else "failed", seconds, limit, "s", because, ())
+    return measured_as("met" if seconds <= limit else "over limit", seconds, limit, "s", because, ())
 
 
 ''',
@@ -79,6 +79,15 @@ def test_all_saves_together_meet_the_budget(subject: str, judge: Judge) -> None:
     """
     judge(subject)
 ''',
+            ),
+            (
+                "tests/judging/test_golden_texts.py",
+                '    "COLD": {\n',
+                """    "TOTAL": {
+        "met": measurement(),
+        "over the budget": measurement(saves=(1.0, 1e9)),
+    },
+""",
             ),
             (
                 "tests/judging/test_judge_of_totals.py",
