@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,17 @@ OWNERS = {
 }
 
 
-def modules():
-    """Return {path below the package: its tree}."""
-    return {p.relative_to(PACKAGE): ast.parse(p.read_text()) for p in sorted(PACKAGE.rglob("*.py"))}
+PATHS = [p.relative_to(PACKAGE) for p in sorted(PACKAGE.rglob("*.py"))]
 
 
-MODULES = modules()
+@cache
+def tree_of(path):
+    return ast.parse((PACKAGE / path).read_text())
+
+
+def trees():
+    """Return every path below the package with its tree."""
+    return [(path, tree_of(path)) for path in PATHS]
 
 
 def imported(tree, path, *, at_import_time=False):
@@ -86,19 +92,19 @@ def room_of(path):
 
 
 def test_every_module_is_in_exactly_one_room():
-    assert {room_of(path) for path in MODULES} == set(ROOMS)
+    assert {room_of(path) for path in PATHS} == set(ROOMS)
     assert len(set(ROOMS)) == len(ROOMS)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
+@pytest.mark.parametrize("path", PATHS, ids=str)
 def test_imports_point_downward(path):
     floor = ROOMS.index(room_of(path))
-    upward = [str(other) for other in own(imported(MODULES[path], path)) if ROOMS.index(room_of(other)) < floor]
+    upward = [str(other) for other in own(imported(tree_of(path), path)) if ROOMS.index(room_of(other)) < floor]
     assert not upward, f"{path} imports from above: {upward}"
 
 
 def test_no_module_needs_itself_to_be_imported():
-    graph = {path: set(own(imported(tree, path, at_import_time=True))) - {path} for path, tree in MODULES.items()}
+    graph = {path: set(own(imported(tree, path, at_import_time=True))) - {path} for path, tree in trees()}
     while leaves := {path for path, needs in graph.items() if not needs}:
         graph = {path: needs - leaves for path, needs in graph.items() if path not in leaves}
     assert not graph, f"these import each other: {sorted(map(str, graph))}"
@@ -106,7 +112,7 @@ def test_no_module_needs_itself_to_be_imported():
 
 @pytest.mark.parametrize("library", OWNERS)
 def test_a_library_is_imported_only_where_it_belongs(library):
-    users = {path.as_posix() for path, tree in MODULES.items()
+    users = {path.as_posix() for path, tree in trees()
              if any(name.split(".")[0] == library for name in imported(tree, path))}  # fmt: skip
     strangers = {user for user in users if not user.startswith(OWNERS[library])} if OWNERS[library] else users
     assert not strangers, f"{library} belongs to {OWNERS[library]}"
@@ -114,23 +120,23 @@ def test_a_library_is_imported_only_where_it_belongs(library):
 
 def test_every_library_has_an_owner():
     known = set(sys.stdlib_module_names) | {PACKAGE.name} | set(OWNERS)
-    found = {name.split(".")[0] for path, tree in MODULES.items() for name in imported(tree, path)}
+    found = {name.split(".")[0] for path, tree in trees() for name in imported(tree, path)}
     assert found <= known
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if p.parts[0] in {"judging", "sizing", "analysis"}
+@pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] in {"judging", "sizing", "analysis"}
                                   or p.name == "vendors.py"], ids=str)  # fmt: skip
 def test_what_decides_is_pure(path):
     """No file, no process, no clock, no chance: so a result can be judged again from its files alone."""
     impure = {"os", "subprocess", "time", "random", "secrets", "socket", "shutil", "tempfile", "datetime", "pathlib"}
     if path.as_posix() == "analysis/statistics.py":
         impure -= {"random"}  # a bootstrap with a seed of its own gives the same answer every time
-    assert not impure & {name.split(".")[0] for name in imported(MODULES[path], path)}
+    assert not impure & {name.split(".")[0] for name in imported(tree_of(path), path)}
 
 
 def test_judging_needs_neither_ranks_nor_targets_nor_checks():
     """Deciding again needs files alone: no code that runs beside a job or touches storage is even imported."""
-    for path, tree in MODULES.items():
+    for path, tree in trees():
         if room_of(path) == "judging":
             assert not {room_of(other) for other in own(imported(tree, path))} & {"conformance", "ranks", "targets"}
 
@@ -157,29 +163,29 @@ def calls_by_name(tree):
             yield node.func.id, "", ast.unparse(node.args[0]) if node.args else ""
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if p.parts[0] == "ranks"], ids=str)
+@pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] == "ranks"], ids=str)
 def test_ranks_touch_no_file_but_those_of_the_kernel(path):
     """What is on the target is reached through a store; a rank reads its own host in /proc and /sys."""
     touched = [
         (call, on, argument)
-        for call, on, argument in calls_by_name(MODULES[path])
+        for call, on, argument in calls_by_name(tree_of(path))
         if (call, on) not in NOT_FILES and not re.search(r"Path\('/(proc|sys)/|Path\((limit|used)\)", on)
     ]
     assert not touched, f"{path} names files: {touched}"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if p.parts[0] not in {"targets", "conformance"}], ids=str)
+@pytest.mark.parametrize("path", [p for p in PATHS if p.parts[0] not in {"targets", "conformance"}], ids=str)
 def test_no_module_builds_a_path_of_the_target(path):
     """The place of an area is joined with names, and given to Path, in the target's own room alone."""
     built = [
         ast.unparse(node)
-        for node in ast.walk(MODULES[path])
+        for node in ast.walk(tree_of(path))
         if (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and is_place(node.left))
         or (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"Path", "join", "open"}
             and any(is_place(argument) for argument in node.args))
     ]  # fmt: skip
     assert not built, f"{path} builds paths of the target: {built}"
-    names = {name for name in imported(MODULES[path], path) if name.startswith("pytest_ckpt.targets.")}
+    names = {name for name in imported(tree_of(path), path) if name.startswith("pytest_ckpt.targets.")}
     if path.parts[0] == "ranks":
         assert names <= {"pytest_ckpt.targets.protocol"}, "ranks know targets by their protocol alone"
 
@@ -190,7 +196,7 @@ def is_place(node):
 
 
 def test_nothing_but_the_faces_knows_the_suites():
-    for path, tree in MODULES.items():
+    for path, tree in trees():
         assert not any(name.startswith(("suites", "pytest_ckpt.suites")) for name in imported(tree, path)), path
 
 
@@ -201,13 +207,13 @@ def test_the_plugin_imports_next_to_nothing_when_it_is_loaded():
         path = left.pop()
         if path not in seen:
             seen.add(path)
-            left.extend(own(imported(MODULES[path], path, at_import_time=True)))
+            left.extend(own(imported(tree_of(path), path, at_import_time=True)))
     allowed = {"plugin/session_hooks", "plugin/stash", "facts/options", "facts/engines"}
     assert {p.with_suffix("").as_posix() for p in seen} <= allowed
 
 
 def test_no_judge_matches_a_text_with_a_regular_expression():
     """What a judge needs to know comes to it as a typed fact."""
-    judging = {path: tree for path, tree in MODULES.items() if path.parts[0] == "judging"}
+    judging = {path: tree for path, tree in trees() if path.parts[0] == "judging"}
     assert judging
     assert {str(path) for path, tree in judging.items() if "re" in imported(tree, path)} == set()

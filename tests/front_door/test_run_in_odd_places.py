@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.support.front_door import SUBJECT, TINY, TORCH, FrontDoor
 
@@ -62,6 +61,8 @@ def test_a_report_that_exists_is_kept_under_another_name(door: FrontDoor) -> Non
 
 @pytest.mark.thorough
 def test_checkpoints_that_are_kept_are_told_and_can_be_loaded(door: FrontDoor) -> None:
+    import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+
     run = door.run(*TINY, TORCH, "--ckpt-keep")
     assert run.code == 0, run.text
     (folder,) = door.target.iterdir()

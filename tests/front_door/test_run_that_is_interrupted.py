@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
@@ -32,6 +31,8 @@ def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started
 
 def _damaged_tensors(folder: Path, *, checkpoint: int, seed: int) -> list[str]:
     """Load a checkpoint as its job would and return the tensors that are not what was saved."""
+    import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+
     content = Content(content_seed(seed, SUBJECT))
     damaged = []
     for rank in layout("llama3-8b", mode="open", processes=2, scale=1e-4).ranks():

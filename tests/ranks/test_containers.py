@@ -6,23 +6,19 @@ import io
 import itertools
 import re
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.serialization import config
 
 from pytest_ckpt.ranks.content.generator import Content, TensorKey
 from pytest_ckpt.ranks.engines.stream import container_layout
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import ALIGNMENT_BYTES, container_of, identity_half
-from pytest_ckpt.ranks.engines.torch import container_check
-from pytest_ckpt.ranks.engines.torch.container_check import difference
 from pytest_ckpt.sizing.models import MODELS, Tensor, layout
 
 PINNED = re.findall(r"^torch==(.+)$", Path(__file__).parents[2].joinpath("constraints.txt").read_text(), re.MULTILINE)
@@ -72,6 +68,9 @@ def expected(number, tensor, checkpoint=1):
 
 def is_a_file_of_torch(data, container, tensors):
     """Check a file with everybody who reads such files: torch's offsets, torch's tensors, zip's checksums."""
+    import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
+
     with FakeTensorMode():
         holes = torch.load(io.BytesIO(data), weights_only=True)
     offsets = [holes[t.name].untyped_storage()._checkpoint_offset for t in tensors]
@@ -112,8 +111,14 @@ def test_tensors_begin_at_blocks(shards):
 
 
 of_the_pinned_torch = pytest.mark.skipif(
-    torch.__version__.split("+")[0] not in PINNED, reason=container_check.differences() or "another torch, same bytes"
+    version("torch").split("+")[0] not in PINNED, reason="another torch than the one whose bytes ours are"
 )
+
+
+def difference(tensors, *alignment):
+    from pytest_ckpt.ranks.engines.torch import container_check  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+
+    return container_check.difference(tensors, *alignment)
 
 
 @of_the_pinned_torch
@@ -160,6 +165,9 @@ GIB_4, MIB = 4 << 30, 1 << 20
 )
 def test_headers_around_tensors_of_gigabytes_have_the_bytes_of_torch_save(tensors, tmp_path, monkeypatch):
     """All bytes but the tensors': without CRC-32 neither torch nor the kernel touches those."""
+    import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+    from torch.utils.serialization import config  # noqa: PLC0415
+
     monkeypatch.setattr(container_layout, "zlib", SimpleNamespace(crc32=lambda _data: 0))
     container = container_of(tensors)
     theirs = _Written()
@@ -206,7 +214,9 @@ class _Written(io.RawIOBase):
 
 
 def test_another_version_of_torch_is_compared_and_its_difference_named(monkeypatch):
-    assert container_check.differences() == "" or torch.__version__.split("+")[0] not in PINNED
+    from pytest_ckpt.ranks.engines.torch import container_check  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+
+    assert container_check.differences() == "" or version("torch").split("+")[0] not in PINNED
     monkeypatch.setattr(container_layout, "_FORMAT", (".format_version", b"2"))
     assert "in the record archive/.format_version" in container_check.differences()
     assert container_check.main() == 1

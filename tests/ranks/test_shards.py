@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from pytest_ckpt.ranks.content.generator import Content
 from pytest_ckpt.ranks.engines.factory import engine_maker
@@ -60,7 +59,9 @@ def load(engine, folder, pieces, steps_of_others=0):
 
 def damage(file: Path):
     """Flip the bits of one byte of a tensor where the last quarter of the file begins, or the last one before."""
-    reader = torch._C.PyTorchFileReader(str(file))
+    from torch._C import PyTorchFileReader  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+
+    reader = PyTorchFileReader(str(file))
     records = [n for n in reader.get_all_records() if n.startswith("data/")]
     spans = [(reader.get_record_offset(n), reader.get_record_size(n)) for n in records]
     quarter = file.stat().st_size * 3 // 4
