@@ -66,9 +66,10 @@ def is_refusal(exit_code, stderr, says):
 
 
 def everything_in(folder):
-    """Return every path below a folder, without what pytester itself keeps there."""
+    """Return every path below a folder, without what pytester and Python themselves keep there."""
     ours = (p.relative_to(folder).parts for p in folder.rglob("*"))
-    return {parts for parts in ours if parts[0] not in {"stdout", "stderr"} and not parts[0].startswith("runpytest-")}
+    others = {"stdout", "stderr", "__pycache__"}
+    return {parts for parts in ours if parts[0] not in others and not parts[0].startswith("runpytest-")}
 
 
 # --- the target ------------------------------------------------------------------------------------------------------

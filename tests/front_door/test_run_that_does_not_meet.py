@@ -131,16 +131,6 @@ def test_a_run_of_which_everything_was_deselected_is_not_green(door: FrontDoor) 
     assert run.left_on_target == []
 
 
-@pytest.mark.alone
-def test_data_in_the_page_cache_fail_cold_on_a_disk(door: FrontDoor) -> None:
-    run = door.run(*TINY, TORCH, "--ckpt-drop-caches=never")
-    assert run.code == 1, run.text
-    assert run.outcomes()["COLD"] == "failed"
-    assert run.verdict("COLD")["measured"] > 0.9
-    assert "was cached on the client" in run.text
-    assert run.measurement()["cache"]["method"] == "none"
-
-
 def test_memory_as_a_target_fails_cold(door: FrontDoor) -> None:
     memory = Path("/dev/shm")
     need(memory.is_dir() and file_system_of(memory) == "tmpfs", "/dev/shm is no tmpfs")

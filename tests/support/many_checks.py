@@ -1,7 +1,8 @@
 """Makes many checks of one place, a few at a time, each in a process forked from this one: ``python many_checks.py``.
 
 Reads from standard input what is asked, as JSON: ``checks`` (names), ``words`` (of the command line of a check),
-``at_once`` and ``seconds`` (after which a check counts as blocked). Writes {check: observation} to standard output.
+``at_once``, ``seconds`` (after which a check counts as blocked) and ``seconds_in_all`` (after which none is begun any
+more: a target that answers nothing would take that long for each). Writes {check: observation} to standard output.
 """
 
 from __future__ import annotations
@@ -31,17 +32,21 @@ def main() -> None:
         importlib.import_module(f"pytest_ckpt.conformance.posix.checks.{check.code.split(':')[0]}")
     alone = [name for name in asked["checks"] if BY_NAME[name].needs in ALONE]
     rest = [name for name in asked["checks"] if name not in alone]
-    found = _make(rest, asked, asked["at_once"]) | _make(alone, asked, 1)
+    end = time.monotonic() + asked["seconds_in_all"]
+    found = _make(rest, asked, asked["at_once"], end) | _make(alone, asked, 1, end)
     json.dump(found, sys.stdout)
 
 
-def _make(names: list[str], asked: dict[str, Any], at_once: int) -> dict[str, Any]:
+def _make(names: list[str], asked: dict[str, Any], at_once: int, end: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     running: dict[int, tuple[str, Any, Any, float]] = {}
     waiting = list(names)
     while waiting or running:
         while waiting and len(running) < at_once:
             name = waiting.pop(0)
+            if time.monotonic() > end:
+                found[name] = {"broke": "it was not begun: those before it took too long"}
+                continue
             out, log = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - read when the check has ended
             running[_start(name, asked["words"], out.fileno(), log.fileno())] = (name, out, log, time.monotonic())
         pid, _ = os.waitpid(-1, os.WNOHANG)

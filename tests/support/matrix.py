@@ -359,8 +359,8 @@ OF_SPEED = (
     SpeedRow(
         title="slow",
         fault="slow",
-        parameters={"bytes_per_second": 3e6},
-        cluster=64,
+        parameters={"bytes_per_second": 10e6},
+        cluster=256,
         fails=frozenset(("SAVE", "LOAD")),
         says={"SAVE": "limit"},
         may_fail=EVENLY,

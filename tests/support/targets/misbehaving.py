@@ -49,6 +49,7 @@ SUBJECTS = (fuse_faults_data, fuse_faults_names, fuse_faults_durable, fuse_fault
 # Works from any folder and in any environment.
 _COMMAND = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "tests.support.targets.misbehaving"]
 _PR_SET_PDEATHSIG = 1
+_PR_SET_IO_FLUSHER = 57
 _END_SECONDS = 30
 
 
@@ -142,9 +143,10 @@ def misbehaving(
             try:
                 process.wait(_END_SECONDS)
             finally:
-                process.kill()
+                # First the mounts: they give an error to whom the server no longer answers, itself among them.
                 for point in points:
                     unmount(point)
+                process.kill()
 
 
 def _ask(name: str, what: str, /, **arguments: Any) -> Any:
@@ -277,7 +279,10 @@ def _serve(folder: Path, points: list[Path], open_flags: int, cache_seconds: flo
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     # The kernel speaks of the thread that started us; the process it belongs to may live on.
     signal.signal(signal.SIGUSR1, lambda *_: os.getppid() == parent or sys.exit(1))
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
+    # We write what the kernel holds back for us: when memory is scarce it must not let us wait for that same writing.
+    libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0)

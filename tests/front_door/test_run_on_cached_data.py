@@ -1,0 +1,18 @@
+"""Runs whose loads find their data in the client's page cache; other tests drop the caches of the whole machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.front_door import TINY, TORCH, FrontDoor
+
+pytestmark = pytest.mark.alone
+
+
+def test_data_in_the_page_cache_fail_cold_on_a_disk(door: FrontDoor) -> None:
+    run = door.run(*TINY, TORCH, "--ckpt-drop-caches=never")
+    assert run.code == 1, run.text
+    assert run.outcomes()["COLD"] == "failed"
+    assert run.verdict("COLD")["measured"] > 0.9
+    assert "was cached on the client" in run.text
+    assert run.measurement()["cache"]["method"] == "none"
