@@ -51,7 +51,9 @@ def test_loads_come_from_the_storage(subject: str, judge: Judge) -> None:
     """At most 1 % of the data to be read is in the client's page cache.
 
     A restore follows a failure: hosts have rebooted, ranks have moved. A load from the client's own memory does not
-    measure the storage. Before every load the test counts the cached pages of its files.
+    measure the storage. Before every load the test counts the cached pages of its files. Where the kernel shows no
+    cache of the target, the verdict names the proof it rests on instead: loads by hosts that never had the files, timed
+    reads with and without a drop and by another client, or more bytes moved in between than all caches hold.
     """
     judge(subject)
 

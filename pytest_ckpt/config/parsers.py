@@ -121,6 +121,11 @@ def read_request(value: str) -> int:
     return count
 
 
+def read_cache_size(value: str) -> int:
+    """Return the size of a cache in bytes; 0 for the word none."""
+    return 0 if value == "none" else parse_size(value)
+
+
 def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
     """Return a reader of one of the known words."""
 

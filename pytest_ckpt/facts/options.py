@@ -145,6 +145,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="second_mount", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-again/ckpt",
            roles=("plan", "disclosed"),
            help="path of the target through a second mount on this host, which acts as a second client"),
+    Option(key="client_cache", group="checks", metavar="SIZE", parse="read_cache_size", example="none",
+           roles=("plan", "disclosed"), field="client_cache_bytes",
+           help="size of the caches that the storage's client keeps on disks of each host, none where it has no such; "
+           "where the kernel shows no cache, COLD may then rest on the volume that was moved"),
     Option(key="full_target", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-small",
            roles=("plan", "disclosed"),
            help="folder on the same storage, on a volume or quota of its own that may be filled for a moment"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 Observer = Literal["store", "counted calls", "declared by the library", "unseen"]
 CommitMethod = Literal["rename", "marker", "copy", "engine"]
+ColdBasis = Literal["declared", "seen", "other client", "timed canary", "volume"]
 FaultKind = Literal["flipped", "torn", "zeros", "stale", "misplaced", "foreign", "short", "unreadable"]
 
 
@@ -21,6 +23,48 @@ class CacheReading:
     requires_drop: bool
 
 
+COLD_BASES: Mapping[ColdBasis, str] = {
+    "declared": "the target declares that its clients keep no cache of what they read",
+    "seen": "the kernel counted how much of the files its page cache held",
+    "other client": "a host that neither wrote nor read the files before loaded them",
+    "timed canary": "timed reads of checkpoints saved for this show that no cache of the client serves them",
+    "volume": "more was moved between a file's save and its load than the client's caches hold",
+}
+"""What a proof that loads came from the storage may rest on, strongest first, and what that means."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanaryReads:
+    """Timed reads of parts of checkpoints that were saved for this, on one host; seconds, one a part, same order.
+
+    ``saved_seconds``: after the save and the drop that comes before loads; ``again_seconds``: right behind that;
+    ``dropped_seconds``: after another drop; ``elsewhere_seconds``: then by another client, which ``client`` names;
+    empty where there is none. ``client_own_seconds`` are that client's ``saved_seconds`` where it is another host.
+    ``bytes`` are those of a part. ``below_bytes`` is by how much more this host's page cache held at the first read
+    than before the save. ``not_made`` is why there are none.
+    """
+
+    host: str
+    bytes: int
+    saved_seconds: tuple[float, ...] = ()
+    again_seconds: tuple[float, ...] = ()
+    dropped_seconds: tuple[float, ...] = ()
+    elsewhere_seconds: tuple[float, ...] = ()
+    client: str = ""
+    client_own_seconds: tuple[float, ...] = ()
+    below_bytes: int = 0
+    not_made: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MovedBytes:
+    """How much one host saved and loaded between a checkpoint's save and its load, at least; and its memory. Bytes."""
+
+    host: str
+    memory_bytes: int
+    least_bytes: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheFacts:
     """What was done about the clients' page caches, and what was seen of it.
@@ -28,7 +72,9 @@ class CacheFacts:
     ``gauge`` is the call that counted resident pages; empty when a file that had just been read showed no
     resident page with any gauge, so that residency cannot be known. ``resident_fraction`` is the largest over the
     loads, None when it could not be measured. ``is_declared_cold`` says that nothing was counted since the target
-    declares that its clients keep no cache of what they read.
+    declares that its clients keep no cache of what they read. The others are there where there is no gauge:
+    ``by_other_hosts`` says that every file was loaded, once, by a host that had not written it. ``client_cache_bytes``
+    is what the user stated of caches on disks of a client, None where nothing was.
     """
 
     required: bool
@@ -39,6 +85,10 @@ class CacheFacts:
     resident_fraction: float | None
     detail: str = ""
     is_declared_cold: bool = False
+    by_other_hosts: bool = False
+    canaries: tuple[CanaryReads, ...] = ()
+    moved: tuple[MovedBytes, ...] = ()
+    client_cache_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

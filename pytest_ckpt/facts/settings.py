@@ -83,6 +83,7 @@ class Settings:
     certify_up_to: str | None
     waive: str | None
     second_mount: str | None
+    client_cache_bytes: int | None
     full_target: str | None
     power_cut: str | None
     power_cuts: int

@@ -17,7 +17,9 @@ Scenario = Literal["", "storm", "shifted", "joined", "split", "neighbour", "mixe
 Action = Literal["", "save", "load", "delete", "read"]
 """What ranks do; ``read``: samples are read and nothing is saved. Empty for what is no operation."""
 
-Stage = Literal["operation", "prepare", "content", "residency", "verify", "drop caches", "remove", "ballast"]
+Stage = Literal[
+    "operation", "prepare", "content", "residency", "verify", "drop caches", "canaries", "remove", "ballast"
+]
 """Where ranks are: on the operation's clock, or in what comes before and after it."""
 
 

@@ -83,7 +83,8 @@ class Verdict:
 
     ``margin`` is the share of the limit that was left (negative: by how much it was missed), None where a
     requirement has no scale. ``reason`` is a code of `REASONS`; a waived verdict keeps that of what was waived.
-    ``because`` is one sentence for a person; ``detail`` holds the lines that explain it.
+    ``because`` is one sentence for a person; ``detail`` holds the lines that explain it. ``basis`` names what a proof
+    rests on where there are several ways.
     """
 
     id: str
@@ -97,3 +98,4 @@ class Verdict:
     margin: float | None
     because: str
     detail: str
+    basis: str = ""

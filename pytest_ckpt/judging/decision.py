@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
+from pytest_ckpt.facts.proofs import ColdBasis
 from pytest_ckpt.facts.subject import Pattern, Stage
 from pytest_ckpt.facts.verdict import Outcome, Reason
 from pytest_ckpt.judging.wording import describe_failure
@@ -22,7 +23,8 @@ _BEFORE: dict[OperationKind, tuple[Stage, ...]] = {"save": ("prepare",), "load":
 class Decision:
     """A judge's answer, before it is given its id and severity.
 
-    ``margin`` is computed from measured and limit; plugins leave ``reason`` as it is.
+    ``margin`` is computed from measured and limit; plugins leave ``reason`` as it is. ``basis`` names what a proof
+    rests on where there are several ways: gates may not take all of them.
     """
 
     outcome: Outcome
@@ -32,6 +34,7 @@ class Decision:
     limit: float | None = None
     unit: str = ""
     detail: tuple[str, ...] = ()
+    basis: ColdBasis | None = None
 
     @property
     def margin(self) -> float | None:

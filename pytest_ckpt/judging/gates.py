@@ -7,10 +7,11 @@ not quietly: every relaxation is named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from pytest_ckpt.facts.proofs import COLD_BASES
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.toml import parse_toml
@@ -45,6 +46,7 @@ class Gates:
     that asks for less than ``required`` where the table that it extends requires, or that raises a limit. ``relaxed``
     names, one sentence each, what is asked for less than by the table that this one extends. ``up_to`` is the smallest
     model of which a certificate must hold a checkpoint, in full or larger; None where the table leaves it to the run.
+    ``cold_bases`` are the proofs that COLD may rest on.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Gates:
     kinds: dict[str, str] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     relaxed: tuple[str, ...] = ()
+    cold_bases: tuple[str, ...] = tuple(COLD_BASES)
 
     def kind(self, requirement: str, subject: str, default: str) -> str:
         """Return how a requirement gates for a subject."""
@@ -71,7 +74,9 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     returns a table that ships, for texts that extend one.
     """
     table = parse_toml(text)
-    _known(table, ("name", "text", "extends", "certifies", "up_to", "suites", "needs", "requirements"), "key")
+    _known(
+        table, ("name", "text", "extends", "certifies", "up_to", "cold_bases", "suites", "needs", "requirements"), "key"
+    )
     kinds, limits = _rows(table.get("requirements", {}), defaults)
     suites = _spread_rows(table, "suites", {name: known.suite for name, known in defaults.items() if known.suite})
     needs = _spread_rows(table, "needs", {name: known.needs for name, known in defaults.items() if known.needs})
@@ -81,16 +86,18 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
         raise ValueError("it has no name")
     words = str(table.get("text", ""))
     up_to = _model(table.get("up_to"))
+    bases = _bases(table.get("cold_bases"))
     if base is None:
         certifies = bool(table.get("certifies", True))
-        return Gates(name=name, text=words, kinds=kinds, limits=limits, certifies=certifies, up_to=up_to)
+        return Gates(name=name, text=words, kinds=kinds, limits=limits, certifies=certifies, up_to=up_to,
+                     cold_bases=bases or tuple(COLD_BASES))  # fmt: skip
     extends = str(table.get("extends", ""))
     if extends not in BUILT_IN:
         raise ValueError(f'it must extend one of {", ".join(BUILT_IN)}, such as extends = "posix-shared"')
     if name in BUILT_IN:
         raise ValueError(f"its name, {name}, is that of a table that ships: give it one of its own")
     below = base(extends)
-    relaxations = (*_relaxations(kinds, limits, below, defaults), *_smaller(up_to, below))
+    relaxations = (*_relaxations(kinds, limits, below, defaults), *_smaller(up_to, below), *_weaker(bases, below))
     return Gates(
         name=name,
         text=words,
@@ -99,6 +106,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
         kinds=below.kinds | _spread(kinds, below.kinds),
         limits=below.limits | limits,
         relaxed=tuple(r.sentence for r in relaxations),
+        cold_bases=bases or below.cold_bases,
     )
 
 
@@ -184,6 +192,21 @@ def _model(name: Any) -> str | None:
         return None
     _known((name,), MODELS, "model of up_to")
     return str(name)
+
+
+def _bases(names: Any) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    if not isinstance(names, list) or not names:
+        raise ValueError(f"cold_bases is no list of proofs, such as {list(COLD_BASES)[:3]}")
+    _known(names, COLD_BASES, "proof of cold_bases")
+    return tuple(names)
+
+
+def _weaker(bases: Sequence[str], below: Gates) -> Iterable[_Relaxation]:
+    if more := [base for base in bases if base not in below.cold_bases]:
+        sentence = f"COLD may rest on {', '.join(more)} ({below.name}: {', '.join(below.cold_bases)})."
+        yield _Relaxation(sentence=sentence, of_required=True)
 
 
 def _smaller(up_to: str | None, below: Gates) -> Iterable[_Relaxation]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.judging.cold import BASIS_WORDS, prove_cold
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
 from pytest_ckpt.judging.wording import describe_fault
 from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, Operation
+    from pytest_ckpt.facts.proofs import CacheFacts
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 MOST_RESIDENT = 0.01
@@ -64,7 +67,7 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return _cold_as_declared(measurement)
     loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
     if cache is not None and not cache.gauge:
-        return not_decided("unproven", f"Cannot prove uncached reads: {cache.detail}.")
+        return _cold_without_gauge(measurement, cache)
     if not loads:
         return undecided(measurement, "load")
     warmest = max(loads, key=_resident)
@@ -91,7 +94,8 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return not_decided("unproven", f"The cached share before load {unknown} was not measured.")
     cached = f"At most {format_percent(fraction)}" if fraction else "None"
     because = f"{cached} of the data to be read was cached{method}."
-    return measured_as("met", fraction, MOST_RESIDENT, "fraction", because, detail)
+    met = measured_as("met", fraction, MOST_RESIDENT, "fraction", because, detail)
+    return replace(met, basis="seen")
 
 
 def _cold_as_declared(measurement: Measurement) -> Decision:
@@ -99,7 +103,27 @@ def _cold_as_declared(measurement: Measurement) -> Decision:
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
     because = "The target declares that its clients keep no cache of what they read; nothing was counted."
-    return measured_as("met", 0.0, MOST_RESIDENT, "fraction", because, ())
+    return replace(measured_as("met", 0.0, MOST_RESIDENT, "fraction", because, ()), basis="declared")
+
+
+def _cold_without_gauge(measurement: Measurement, cache: CacheFacts) -> Decision:
+    """Another proof stands for what the kernel does not show."""
+    proof = prove_cold(cache)
+    if proof.found == "cached":
+        return Decision(
+            outcome="failed", reason="cached", because=f"Loads are no proof of the storage: {proof.because}."
+        )
+    if len(measurement.of_kind("load")) < measurement.operations_planned:
+        return undecided(measurement, "load")
+    if proof.basis is None:
+        return not_decided("unproven", f"Cannot prove uncached reads: {cache.detail}. Besides, {proof.because}.")
+    return Decision(
+        outcome="met",
+        reason="met",
+        because=f"Shown by {BASIS_WORDS[proof.basis]}: {proof.because}.",
+        detail=(f"dropped by: {cache.method}", cache.detail),
+        basis=proof.basis,
+    )
 
 
 def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Decision:

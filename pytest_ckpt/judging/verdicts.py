@@ -26,6 +26,9 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
     subject = str(measurement.subject)
     bounds = {} if requirement.most is None else {"most": gates.limit(requirement.id, subject, requirement.most)}
     decision = requirement.judge(measurement, limits, **bounds)
+    if decision.outcome == "met" and decision.basis and decision.basis not in gates.cold_bases:
+        because = f"{decision.because} The gates {gates.name} do not take this proof ({decision.basis})."
+        decision = not_decided("unproven", because, decision.detail)
     failure = measurement.failure
     if failure and failure.kind == "hook" and decision.outcome == "met":
         # Nobody knows what the hook did or left undone; what failed all the same has failed.
@@ -59,4 +62,5 @@ def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: 
         margin=decision.margin,
         because=decision.because,
         detail="\n".join(decision.detail),
+        basis=decision.basis or "",
     )

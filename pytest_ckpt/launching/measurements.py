@@ -15,6 +15,7 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
@@ -24,6 +25,7 @@ from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.support.processes import end_marked
+from pytest_ckpt.targets.posix.second_mount import through_second_mount
 from pytest_ckpt.targets.protocol import Names
 
 HOOKS_LOG = "hooks.log"
@@ -98,6 +100,7 @@ class Measurements:
             area=self._context.own_area,
             deadline_seconds=settings.deadline_seconds,
             tasks=tuple(Task.of(c, settings, self._context.seed) for c in planned),
+            second=self._second_area(),
         )
         events = self._context.folder / "events.jsonl"
         # What plugins have not seen yet is not handed out, whatever ends this process.
@@ -121,6 +124,13 @@ class Measurements:
             recorder.close(failure)
             if self._hooks.is_active:
                 self._show(subjects, launch_name)
+
+    def _second_area(self) -> AreaRef | None:
+        """Return the area as another mount on this host shows it; hosts have each other instead."""
+        settings, area = self._context.settings, self._context.own_area
+        if not settings.second_mount or len({host.name for host in settings.hosts}) > 1:
+            return None
+        return through_second_mount(settings.second_mount, area)
 
     def _show(self, subjects: Sequence[Subject], launch_name: str) -> None:
         """Show plugins what a launch has measured, then hand it out; a hook that fails, fails the measurement."""

@@ -15,14 +15,15 @@ from pytest_ckpt.facts.events import (
     PatternMeasured,
 )
 from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
-from pytest_ckpt.facts.proofs import CacheReading, Fault, Integrity
-from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.engines.protocol import Engine, Loader
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import OF_DATA, EngineOptions
+from pytest_ckpt.ranks.scenarios.canaries import Canaries
+from pytest_ckpt.ranks.scenarios.counted_loads import CountedLoads
 from pytest_ckpt.ranks.scenarios.data_effect import DataInTurns
 from pytest_ckpt.ranks.scenarios.endurance import LongRun
 from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.ranks.process.job import Task
+    from pytest_ckpt.ranks.process.job import Job, Task
     from pytest_ckpt.targets.protocol import Store
 
 _RESIDENT_WITHOUT_DROP = 0.01
@@ -55,16 +56,21 @@ class _Found:
     readings: dict[tuple[str, str], CacheReading] = field(default_factory=dict)
     retention: Retention | None = None
     data: DataEffect | None = None
+    by_other_hosts: bool = False
+    moved: tuple[MovedBytes, ...] = ()
+    canaries: tuple[CanaryReads, ...] = ()
 
 
 class MeasurementLoop:
     """Runs one task; rank 0 tells the controller every fact as soon as it is known."""
 
-    def __init__(self, group: Group, activity: Activity, task: Task, area: AreaRef, options: EngineOptions) -> None:
+    def __init__(self, group: Group, activity: Activity, task: Task, job: Job) -> None:
+        area = job.area
         self._group = group
         self._activity = activity
         self._task = task
-        self._options = options
+        self._options = job.options
+        self._second = job.second
         self._area = area
         self._store: Store = load(area.opener)(area)
         self._layout = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
@@ -88,12 +94,23 @@ class MeasurementLoop:
         engine.release()
         if durability := do.durability():
             do.send(DurabilityCounted(subject=task.subject, durability=durability))
-        self._load_all(engine, cache)
+        self._found.by_other_hosts, self._found.moved = CountedLoads(
+            group=self._group,
+            do=do,
+            cache=cache,
+            layout=self._layout,
+            loader=lambda shard: self._loader(shard, self._options),
+            lends_memory=task.contention,
+            drop=lambda files: self._drop(cache, files),
+            take_in=self._take_in,
+        ).measure(engine, self._own.kept, task.operations)
         engine.release()
         facts = _joined(self._group.gather(engine.facts()))
         # What the engine holds must be free before another one takes its place.
         del engine, strategy
         self._measure_beside(cache)
+        if cache.is_blind and not self._found.by_other_hosts:
+            self._time_canaries(cache)
         if task.endurance:
             self._last_long()
         gauges = self._group.gather(cache.gauge)
@@ -112,6 +129,10 @@ class MeasurementLoop:
                     gauges,
                     found.worst_resident,
                     is_declared_cold=cache.is_declared_cold,
+                    by_other_hosts=found.by_other_hosts,
+                    canaries=found.canaries,
+                    moved=found.moved,
+                    client_cache_bytes=task.client_cache_bytes,
                 ),
                 ranks=tuple(ranks),
                 engine_facts=facts,
@@ -194,15 +215,26 @@ class MeasurementLoop:
         )
         return engine
 
-    def _load_all(self, engine: Loader, cache: HostCache) -> None:
-        kept = self._own.kept
-        order = [kept[number % len(kept)] for number in range(self._task.operations)]
-        for number, checkpoint in enumerate(order, start=1):
-            # What was read once may be in the cache; so where checkpoints come again, there is a drop before each load.
-            if number == 1 or len(kept) < len(order):
-                self._drop(cache, [self._do.files(each) for each in (kept if number == 1 else [checkpoint])])
-            loaded = self._do.load(engine, cache, number, checkpoint)
-            self._take_in(loaded)
+    def _time_canaries(self, cache: HostCache) -> None:
+        """Time reads of more checkpoints where nothing else shows what is cached; they take the others' place."""
+        task, do = self._task, self._do
+        if not task.keep:
+            self._own.delete_all(of_subject=False)
+        second: Store | None = load(self._second.opener)(self._second) if self._second else None
+        self._found.canaries = Canaries(
+            group=self._group,
+            activity=self._activity,
+            do=do,
+            layout=self._layout,
+            strategy=self._strategy(aside="canaries"),
+            store=self._store,
+            second=second,
+            drop=lambda files: self._drop(cache, files, again=True),
+            after=task.operations,
+            most=0 if task.keep else task.operations,
+        ).measure()
+        if second:
+            second.close()
 
     def _take_in(self, loaded: Loaded) -> None:
         found = self._found

@@ -147,7 +147,7 @@ class Operations:
             resident = cache.resident([self.files(checkpoint, names)])
             steps = self._group.largest(engine.load_steps())
         clock = Clock(activity=self._activity)
-        committed = self._store.open(self._ref(checkpoint), clock)
+        committed = self._store.open(self.ref(checkpoint), clock)
         seconds, loaded_bytes = [], 0
         checks: list[Comparison] = []
         for step in range(steps):
@@ -176,7 +176,7 @@ class Operations:
         """Return files of a checkpoint: those that this rank saved, or others."""
         if names is None:
             names = self._names.get(checkpoint, tuple(file.name for file in self._shard.files))
-        return Files(ref=self._ref(checkpoint), names=tuple(names))
+        return Files(ref=self.ref(checkpoint), names=tuple(names))
 
     def delete(self, checkpoint: int) -> float:
         """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""
@@ -185,7 +185,7 @@ class Operations:
         self.delete_own(checkpoint)
         self._group.wait()
         if self._group.rank == 0:
-            self._store.finish_delete(self._ref(checkpoint))
+            self._store.finish_delete(self.ref(checkpoint))
         return time.perf_counter() - start
 
     def delete_own(self, checkpoint: int) -> None:
@@ -198,12 +198,12 @@ class Operations:
         self._group.wait()
         if self._group.rank == 0:
             for checkpoint in checkpoints:
-                self._store.finish_delete(self._ref(checkpoint))
+                self._store.finish_delete(self.ref(checkpoint))
             if of_all:
                 self._store.clear(self.subject.slug)
         self._group.wait()
 
-    def _ref(self, checkpoint: int) -> CheckpointRef:
+    def ref(self, checkpoint: int) -> CheckpointRef:
         """Return the reference of a checkpoint as it was saved last; another process saved it but once."""
         return self._refs.get(checkpoint) or CheckpointRef(subject=self.subject.slug, number=checkpoint)
 

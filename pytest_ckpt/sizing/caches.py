@@ -6,12 +6,26 @@ the same. Both readings are computed, and where either asks for a drop, caches a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytest_ckpt.facts.proofs import CacheReading
 
 _FACTOR = 3
 
 ONE_CHECKPOINT = "3 x one checkpoint of the node is less than the node's memory"
 ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the node's memory"
+
+
+def least_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
+    """Return how many checkpoints were saved or loaded, at least, since the one that a load reads was moved last.
+
+    ``saves`` and ``loads`` are the numbers of checkpoints in the order in which they were moved. So many times a host's
+    part of a checkpoint went through its memory before a load.
+    """
+    moved = [*saves, *loads]
+    return min(
+        (at - 1 - max(b for b in range(at) if moved[b] == moved[at]) for at in range(len(saves), len(moved))), default=0
+    )
 
 
 def cache_readings(host: str, memory_bytes: int, checkpoint_bytes: int, operations: int) -> tuple[CacheReading, ...]:

@@ -1,4 +1,4 @@
-"""What the memory control groups of this process allow, its own and those around it: Slurm and systemd limit there."""
+"""The host's memory, and what control groups allow of it, the own one and those around: Slurm and systemd limit there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ _FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
+
+
+def memory_of_host() -> dict[str, int]:
+    """Return what the kernel says of this host's memory, by its own words (MemTotal, Cached), in bytes."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
 
 def memory_limit_bytes(root: Path = _ROOT, of: Path = _OWN) -> int | None:

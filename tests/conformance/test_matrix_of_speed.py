@@ -27,17 +27,28 @@ def target(make_home) -> Iterator[Target]:
         yield mounted
 
 
+@pytest.fixture(scope="module")
+def blind_target(make_home, target: Target) -> Iterator[Target]:
+    """A target with two clients, whose caches the kernel does not show."""
+    with misbehaving(make_home("blind"), second=True, direct_io=True) as mounted:
+        yield mounted
+
+
 # In the fast set: that a fault of speed is found, and by which requirements.
 FAST = ("slow",)
 ROWS = [pytest.param(row, id=row.title, marks=[] if row.title in FAST else pytest.mark.thorough) for row in OF_SPEED]
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_fault_of_speed_fails_what_it_is_mapped_to(row: SpeedRow, target: Target, door: FrontDoor) -> None:
+def test_a_fault_of_speed_fails_what_it_is_mapped_to(
+    row: SpeedRow, request: pytest.FixtureRequest, door: FrontDoor
+) -> None:
+    target: Target = request.getfixturevalue("blind_target" if row.without_gauge else "target")
+    more = (f"--ckpt-second-mount={target.second}",) if row.without_gauge else ()
     if row.fault:
         target.fault(row.fault, **row.parameters)
     try:
-        run = door.run(*USUAL, *row.options, target=Path(target.path), cluster=row.cluster)
+        run = door.run(*USUAL, *row.options, *more, target=Path(target.path), cluster=row.cluster)
     finally:
         target.clear()
         target.empty()

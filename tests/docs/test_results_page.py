@@ -48,6 +48,7 @@ OF_SCHEMA = {
 }  # fmt: skip
 OF_RECORDS = {
     "Measurement": "measurements", "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache",
+    "CanaryReads": "cache", "MovedBytes": "cache",
     "Integrity": "integrity", "Fault": "faults", "Durability": "durability", "Retention": "retention and data",
     "DataEffect": "retention and data", "Patterns": "patterns", "LoadPattern": "patterns",
     "NoisyNeighbour": "patterns", "MixedLoad": "patterns", "Endurance": "patterns", "NearFull": "patterns",

@@ -73,6 +73,8 @@ class SpeedRow:
     options: tuple[str, ...] = ()
     # The smallest has limits that no load of the machine reaches.
     cluster: int = 1
+    # On a mount whose cache the kernel does not show, with a second client.
+    without_gauge: bool = False
 
     @property
     def sentence(self) -> str:
@@ -354,6 +356,8 @@ KINDS = frozenset(kind_of(fault) for fault in FAULTS)
 ONE_OF_EACH = _one_of_each()
 
 EVENLY = frozenset(("STRAGGLER", "REPEAT"))  # advisory: a machine with other work beside it is uneven
+# One rank whose checkpoint holds ten parts of 64 MiB.
+OF_CANARIES = ("--ckpt-processes=1", "--ckpt-scale=1/148", "--ckpt-operations=1", "--ckpt-request=1MiB")
 OF_SPEED = (
     SpeedRow(title="honest", fault="", fails=frozenset(), may_fail=EVENLY),
     SpeedRow(
@@ -390,6 +394,15 @@ OF_SPEED = (
         options=("--ckpt-operations=3",),
         fails=frozenset(("REPEAT",)),
         says={"REPEAT": "a cache behind the client may have held what they read"},
+        may_fail=EVENLY,
+    ),
+    SpeedRow(
+        title="client cache survives the drop",
+        fault="client cache survives the drop",
+        options=OF_CANARIES,
+        without_gauge=True,
+        fails=frozenset(("COLD",)),
+        says={"COLD": "a cache of the client survived the drop"},
         may_fail=EVENLY,
     ),
 )

@@ -6,9 +6,9 @@ import os
 import shlex
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.proofs import CacheFacts, CacheReading
+from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, MovedBytes
 from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.sizing.caches import cache_readings
 
@@ -44,6 +44,8 @@ class HostCache:
         self.gauge: str | None = group.from_host_leader(gauge)
         # Where the target declares that clients keep no cache, there is nothing to count or to drop.
         self.is_declared_cold = "page cache" not in store.capabilities
+        # Whether some host has no gauge: then something else must prove that loads come from the storage.
+        self.is_blind = group.any_of(self.gauge is None and not self.is_declared_cold)
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
         """Return (resident, all) bytes of files, or None where no gauge tells the truth."""
@@ -54,8 +56,12 @@ class HostCache:
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
         """Apply the cache rule to this host; the leader's answer counts."""
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return cache_readings(self._group.host, memory, self._group.sum_of_host(rank_bytes), operations)
+        return cache_readings(self._group.host, _memory_bytes(), self._group.sum_of_host(rank_bytes), operations)
+
+    def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
+        """Return what this host saved and loaded where it was so many times its part of a checkpoint."""
+        least = self._group.sum_of_host(rank_bytes) * checkpoints
+        return MovedBytes(host=self._group.host, memory_bytes=_memory_bytes(), least_bytes=least)
 
     def drop(self, policy: str, files: Iterable[Files]) -> str:
         """Drop what this rank's files have in the cache and return the ways that were used.
@@ -94,6 +100,10 @@ class HostCache:
                 raise RuntimeError(f"the command that drops caches ended with {done.returncode}: {command}: {says}")
 
 
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def cache_facts(
     policy: str,
     ways: Sequence[str],
@@ -102,8 +112,12 @@ def cache_facts(
     worst: float | None,
     *,
     is_declared_cold: bool = False,
+    **proofs: Any,
 ) -> CacheFacts:
-    """Join what every host's ranks did and saw; ``worst`` is the largest resident fraction of a load."""
+    """Join what every host's ranks did and saw; ``worst`` is the largest resident fraction of a load.
+
+    ``proofs`` are the facts that stand in for a gauge.
+    """
     required = any(r.requires_drop for r in readings)
     blind = None in gauges
     detail = ""
@@ -123,4 +137,5 @@ def cache_facts(
         resident_fraction=None if blind else worst,
         detail=detail,
         is_declared_cold=is_declared_cold,
+        **proofs,
     )

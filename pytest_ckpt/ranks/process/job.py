@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
-# compares kinds of data, one that is saved beside other work, what a second job saves, and three that endurance takes
-# in turns.
-BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE = 1, 2, 3, 4, 5
-EXTRA_CHECKPOINTS = 7
+# compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
+# in turns, and those whose reads are timed, ten at most.
+BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +43,8 @@ class Task:
 
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. With ``contention`` and
     ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
-    ``near_full_bytes`` says what a checkpoint needs of it.
+    ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
+    a client has on disks.
     """
 
     subject: Subject
@@ -65,6 +65,7 @@ class Task:
     endurance: bool = False
     duration_seconds: float = 0.0
     near_full_bytes: int = 0
+    client_cache_bytes: int | None = None
     strategy: str = "pytest_ckpt.ranks.strategies.sync:SyncStrategy"
 
     @classmethod
@@ -84,10 +85,14 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What one launch does: its tasks in order, in ``area``; without tasks it only looks at its hosts, from there."""
+    """What one launch does: its tasks in order, in ``area``; without tasks it only looks at its hosts, from there.
+
+    ``second`` is the same area through another mount of the ranks' one host, where there is one.
+    """
 
     processes: int
     area: AreaRef
     deadline_seconds: float
     tasks: tuple[Task, ...]
     options: EngineOptions = EngineOptions()
+    second: AreaRef | None = None

@@ -12,7 +12,7 @@ from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.process.activity import write_event
-from pytest_ckpt.support.memory_limits import memory_left_bytes
+from pytest_ckpt.support.memory_limits import memory_left_bytes, memory_of_host
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def probe(group: Group, area: AreaRef) -> None:
 
 def host_facts(host: str, rank: int, area: AreaRef) -> HostFacts:
     """Return what this host is, by one of its ranks; memory in bytes."""
-    memory = _memory()
+    memory = memory_of_host()
     return HostFacts(
         host=host,
         ranks=(rank,),
@@ -47,11 +47,6 @@ def host_facts(host: str, rank: int, area: AreaRef) -> HostFacts:
         python=platform.python_version(),
         target_is_reached=load(area.opener)(area).is_reachable(),
     )
-
-
-def _memory() -> dict[str, int]:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
 
 def _available(memory: dict[str, int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 import shlex
@@ -35,6 +36,13 @@ def check_second_mount(second_mount: str, location: str) -> Path:
             "Mount it so that nothing is shared: for NFS with the option nosharecache, and not by mount --bind.",
         )
     return mount
+
+
+def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
+    """Return the area of a run as another mount on this host shows it."""
+    return dataclasses.replace(
+        area, location=str(user_path(second_mount, "--ckpt-second-mount") / folder_of(area).name)
+    )
 
 
 def see_the_same(mount: Path, location: str, area: AreaRef) -> None:

@@ -66,6 +66,9 @@ class Fault:
     def release(self) -> None:
         """Let go on what the fault holds."""
 
+    def drop_caches(self) -> None:
+        """Let go of what clients may drop."""
+
     def hit(self) -> None:
         """Count that the fault did something."""
         with self.lock:

@@ -68,6 +68,11 @@ class Target:
         """The command that cuts the power from another process."""
         return [*_COMMAND, "ask", self.name, "power_cut"]
 
+    @property
+    def drop_command(self) -> list[str]:
+        """The command by which a client drops its caches, from another process."""
+        return [*_COMMAND, "ask", self.name, "drop_caches"]
+
     def fault(self, name: str, **parameters: Any) -> None:
         """Switch a fault on, besides those that are."""
         self._ask("fault", name=name, parameters=parameters)
@@ -203,6 +208,10 @@ class _Server:
         for fault in self._faulty.active:
             fault.release()
 
+    def drop_caches(self) -> None:
+        for fault in self._faulty.active:
+            fault.drop_caches()
+
     def hits(self, name: str) -> int:
         now = sum(fault.hits for fault in self._faulty.active if fault.name == name)
         return now + self._faulty.hits.get(name, 0)
@@ -241,7 +250,7 @@ class _Server:
 
     def _reply(self, asked: dict[str, Any]) -> dict[str, Any]:
         what = asked.pop("what")
-        if what not in ("fault", "clear", "release", "power_cut", "hits", "failures"):
+        if what not in ("fault", "clear", "release", "power_cut", "drop_caches", "hits", "failures"):
             return {"error": f"nobody can be asked for {what!r}"}
         try:
             with self._lock:
@@ -315,7 +324,7 @@ def _main() -> None:
     serve.add_argument("mountpoint", type=Path, nargs="+")
     ask = commands.add_parser("ask", help="ask something of a target that is mounted")
     ask.add_argument("name")
-    ask.add_argument("what", choices=["clear", "release", "power_cut"])
+    ask.add_argument("what", choices=["clear", "release", "power_cut", "drop_caches"])
     said = parser.parse_args()
     if said.command == "ask":
         _ask(said.name, said.what)

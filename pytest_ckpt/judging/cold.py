@@ -1,0 +1,142 @@
+"""Did loads come from the storage where the kernel does not show what a client's cache holds? Pure.
+
+Proofs in their order: other hosts loaded what they had neither written nor read; timed reads of checkpoints that were
+saved for this; more was moved between save and load than the client's caches hold. A target is accused only where
+another client's first read of the same bytes is slower: fast memory of the storage itself is no offence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads, ColdBasis, MovedBytes
+from pytest_ckpt.support.units import format_bytes
+
+FASTER = 0.8
+"""A read is faster where its median is below this share of the other's, and the sign test agrees."""
+
+MOST_PROBABILITY = 0.02
+FEWEST = 10
+VOLUME_FACTOR = 3
+
+BASIS_WORDS: Mapping[ColdBasis, str] = {
+    "declared": "the target's word",
+    "seen": "the kernel's count",
+    "other client": "loads on other hosts",
+    "timed canary": "timed reads",
+    "volume": "the volume moved",
+}
+
+Found = Literal["proven", "cached", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """``because`` is a part of a sentence; ``basis`` is None where nothing proves it."""
+
+    found: Found
+    because: str
+    basis: ColdBasis | None = None
+
+
+def prove_cold(cache: CacheFacts) -> Proof:
+    """Return what stands in for a gauge that this host's kernel does not have for the target."""
+    if cache.by_other_hosts:
+        because = "every file was loaded by a host that had neither written nor read it before"
+        return Proof(found="proven", because=because, basis="other client")
+    canaries = [of_canaries(reads) for reads in cache.canaries]
+    for wanted in ("cached", "unknown"):
+        first = next((each for each in canaries if each.found == wanted), None)
+        if first and wanted == "cached":
+            return first
+        if first or not canaries:
+            volume = of_volume(cache.moved, cache.client_cache_bytes)
+            if volume.found == "proven":
+                return volume
+            parts = [first.because] if first else []
+            return Proof(found="unknown", because="; ".join([*parts, volume.because]))
+    return canaries[0]
+
+
+def of_canaries(reads: CanaryReads) -> Proof:
+    """Judge the timed reads of one host."""
+    if reads.not_made:
+        return Proof(found="unknown", because=f"no reads were timed on {reads.host}: {reads.not_made}")
+    saved, again, dropped, elsewhere = (
+        reads.saved_seconds, reads.again_seconds, reads.dropped_seconds, reads.elsewhere_seconds,
+    )  # fmt: skip
+    if len(saved) < FEWEST:
+        return Proof(found="unknown", because=f"only {len(saved)} of {FEWEST} reads were timed on {reads.host}")
+    many = f"{len(saved)} parts of {format_bytes(reads.bytes)}"
+    took = (
+        f"{many} on {reads.host} took {_each(saved)} after the save and a drop, {_each(again)} again at once, "
+        f"{_each(dropped)} after another drop"
+    )
+    if elsewhere:
+        took += f", {_each(elsewhere)} on {reads.client}"
+        # A client that is slow with its own files, too, shows nothing.
+        other_is_able = not reads.client_own_seconds or _ratio(reads.client_own_seconds, elsewhere) < FASTER
+        survived = [own for own in (saved, dropped) if _faster(own, elsewhere)]
+        if survived and other_is_able:
+            times = max(median(elsewhere) / median(own) for own in survived)
+            because = (
+                f"a cache of the client survived the drop: {took}. The storage had read these parts before, and yet "
+                f"this client was {times:.3g} times as fast as the other one"
+            )
+            return Proof(found="cached", because=because)
+    if _faster(again, dropped) and _ratio(saved, dropped) >= FASTER:
+        because = f"{took}: reading again is faster only without a drop, so the drop works"
+        return Proof(found="proven", because=because, basis="timed canary")
+    below = reads.below_bytes >= reads.bytes * len(saved) / 2
+    if elsewhere and below:
+        because = (
+            f"{took}, and this host's page cache held {format_bytes(reads.below_bytes)} more than before the save: "
+            "something below the target on this host caches"
+        )
+        return Proof(found="unknown", because=because)
+    if elsewhere and min(_ratio(saved, elsewhere), _ratio(dropped, elsewhere)) >= FASTER:
+        because = f"{took}: no read is faster than another client's, so no cache of this client helps"
+        return Proof(found="proven", because=because, basis="timed canary")
+    because = f"{took}: the storage's cache and the client's cannot be told apart" + (
+        "" if elsewhere else "; another client could tell them (--ckpt-second-mount, or a second host)"
+    )
+    return Proof(found="unknown", because=because)
+
+
+def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Proof:
+    """Judge whether so much was moved between save and load that no cache of the clients can have kept a file."""
+    if client_cache_bytes is None:
+        because = "whether clients keep a cache on disks of their own was not stated (--ckpt-client-cache)"
+        return Proof(found="unknown", because=because)
+    if not moved:
+        return Proof(found="unknown", because="how much was moved between save and load is not known")
+    least = min(moved, key=lambda each: each.least_bytes / (each.memory_bytes + client_cache_bytes))
+    wanted = VOLUME_FACTOR * (least.memory_bytes + client_cache_bytes)
+    compared = (
+        f"{format_bytes(least.least_bytes)} were moved on {least.host} between the save of a checkpoint and its load, "
+        f"and {VOLUME_FACTOR} times its memory and stated caches are {format_bytes(wanted)}"
+    )
+    if least.least_bytes < wanted:
+        return Proof(found="unknown", because=compared)
+    return Proof(found="proven", because=compared, basis="volume")
+
+
+def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Return whether reads are faster than others of the same parts: by their medians, and by the sign test."""
+    if _ratio(first, second) >= FASTER:
+        return False
+    wins = sum(a < b for a, b in zip(first, second, strict=True))
+    count = len(first)
+    return sum(math.comb(count, k) for k in range(wins, count + 1)) <= MOST_PROBABILITY * (1 << count)
+
+
+def _ratio(first: Sequence[float], second: Sequence[float]) -> float:
+    return median(first) / median(second)
+
+
+def _each(seconds: Sequence[float]) -> str:
+    return f"{median(seconds) * 1000:.0f} ms"

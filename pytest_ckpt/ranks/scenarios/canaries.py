@@ -1,0 +1,179 @@
+"""Timed reads of checkpoints that are saved for this alone: does a cache that the kernel does not show serve reads?
+
+A canary is a part of such a checkpoint, which is saved and lies like every other one, so that no cache can tell it from
+those that are judged. It is read after the save and a drop of caches, at once again, after another drop, and by another
+client where there is one. What the four times say is decided in `judging.cold`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.proofs import CanaryReads
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.process.job import OF_CANARIES
+from pytest_ckpt.support.memory_limits import memory_of_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import Files
+    from pytest_ckpt.ranks.strategies.protocol import Strategy
+    from pytest_ckpt.sizing.models import Layout
+    from pytest_ckpt.targets.protocol import ReadableFile, Store
+
+CANARY_BYTES = 64 << 20
+"""So much is read in a time that a clock and a lucky moment do not decide."""
+
+FEWEST_CANARIES = 10
+_MOST_CANARIES = 16
+_READ_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """`CANARY_BYTES` of a file of a checkpoint."""
+
+    checkpoint: int
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Canaries:
+    """Measures on all hosts at once; the first rank of each reads what it saved itself.
+
+    ``second`` is the same area through another mount of this host, where there is one. ``drop`` empties the caches as
+    before every load; ``most`` is how many checkpoints there is room for.
+    """
+
+    group: Group
+    activity: Activity
+    do: Operations
+    layout: Layout
+    strategy: Strategy
+    store: Store
+    second: Store | None
+    drop: Callable[[Sequence[Files]], None]
+    after: int
+    most: int
+
+    def measure(self) -> tuple[CanaryReads, ...]:
+        """Return what was seen on every host; rank 0 knows it."""
+        hosts: list[str] = self.group.share(self.group.gather(self.group.host))
+        leaders = [hosts.index(host) for host in dict.fromkeys(hosts)]
+        count, why = self._checkpoints(leaders)
+        if why:
+            return tuple(CanaryReads(host=hosts[leader], bytes=CANARY_BYTES, not_made=why) for leader in leaders)
+        numbers = [self.after + OF_CANARIES + number for number in range(count)]
+        below = memory_of_host()["Cached"]
+        for number in numbers:
+            self.do.save(self.strategy, number, role="canary")
+        self.strategy.release()
+        self.strategy.engine.release()
+        files = [self.do.files(number) for number in numbers]
+        self.drop(files)
+        # A file system below the target may keep in this page cache what is not counted for the target itself.
+        below = memory_of_host()["Cached"] - below
+        mine = self._parts(self.group.rank, numbers) if self.group.rank in leaders else []
+        with self.do.stage("canaries", self.do.all("canaries")):
+            saved, again = self._read_twice(mine)
+            self.group.wait()
+        self.drop(files)
+        with self.do.stage("canaries", self.do.all("canaries")):
+            dropped = self._read(self.store, mine)
+            self.group.wait()
+            elsewhere, client, theirs = self._elsewhere(leaders, numbers, mine, saved)
+        reads = CanaryReads(
+            host=self.group.host,
+            bytes=CANARY_BYTES,
+            saved_seconds=saved,
+            again_seconds=again,
+            dropped_seconds=dropped,
+            elsewhere_seconds=elsewhere,
+            client=client,
+            client_own_seconds=theirs,
+            below_bytes=max(0, below),
+        )
+        gathered = self.group.gather(reads if mine else None)
+        for number in numbers:
+            self.do.delete(number)
+        return tuple(each for each in gathered if each)
+
+    def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
+        """Return how many checkpoints hold enough canaries of every leader, or why none are made."""
+        least = min(len(self._parts(leader, [0])) for leader in leaders)
+        wanted = -(-FEWEST_CANARIES // least) if least else 0
+        if least and wanted <= self.most:
+            return wanted, ""
+        if not self.most:
+            return 0, "the checkpoints stay (--ckpt-keep), and there may be no room for more"
+        mib = CANARY_BYTES >> 20
+        return 0, (
+            f"{FEWEST_CANARIES} parts of {mib} MiB on each host are needed for timed reads, and {self.most} "
+            f"checkpoints of this size hold {least * self.most}"
+        )
+
+    def _parts(self, rank: int, numbers: Sequence[int]) -> list[_Part]:
+        files = [(file.name, sum(t.bytes for t in file.tensors)) for file in self.layout.rank(rank).files]
+        found = [
+            _Part(number, name, offset)
+            for number in numbers
+            for name, size in files
+            for offset in range(0, size - CANARY_BYTES + 1, CANARY_BYTES)
+        ]
+        return found[:_MOST_CANARIES]
+
+    def _read_twice(self, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return the seconds of the first read of each part, and of one right behind it: no cache is too small."""
+        pairs = [self._read(self.store, [part, part]) for part in parts]
+        return tuple(first for first, _ in pairs), tuple(second for _, second in pairs)
+
+    def _elsewhere(
+        self, leaders: Sequence[int], numbers: Sequence[int], mine: Sequence[_Part], saved: tuple[float, ...]
+    ) -> tuple[tuple[float, ...], str, tuple[float, ...]]:
+        """Read what each host's first rank saved by the next host, or through a second mount.
+
+        Return the seconds to whom saved, with who read, and how long that host took for what it had saved itself. The
+        storage itself has read these parts three times by then: what it holds in its own memory is there.
+        """
+        if len(leaders) > 1:
+            at = leaders.index(self.group.rank) if mine else 0
+            theirs = self._parts(leaders[at - 1], numbers) if mine else []
+            read = self._read(self.store, theirs)
+            of_all = self.group.share(self.group.gather((read, self.group.host, saved)))
+            elsewhere, host, own = of_all[leaders[(at + 1) % len(leaders)]]
+            return (elsewhere, f"host {host}", own) if mine else ((), "", ())
+        if self.second and mine:
+            return self._read(self.second, mine), "the second mount of this host", ()
+        return (), "", ()
+
+    def _read(self, store: Store, parts: Sequence[_Part]) -> tuple[float, ...]:
+        """Return the seconds of reading each part, opened anew, as a library reads that knows nothing of caches."""
+        found = []
+        buffer = memoryview(bytearray(_READ_BYTES))
+        for part in parts:
+            clock = Clock(activity=self.activity)
+            start = time.perf_counter()
+            file = store.open(self.do.ref(part.checkpoint), clock).file(part.name)
+            try:
+                _read_part(file, part.offset, buffer)
+            finally:
+                file.close()
+            found.append(time.perf_counter() - start)
+        return tuple(found)
+
+
+def _read_part(file: ReadableFile, offset: int, buffer: memoryview) -> None:
+    file.seek(offset)
+    left = CANARY_BYTES
+    while left:
+        count = file.readinto(buffer[: min(left, len(buffer))])
+        if not count:
+            raise file.error or OSError(f"a file that was saved ends {left} bytes too early")
+        left -= count

@@ -1,0 +1,70 @@
+"""The subject's own loads: cold, each from the storage and, where nothing else can show that, by another host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.sizing.caches import least_moved
+from pytest_ckpt.sizing.reading import shifted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_ckpt.facts.proofs import MovedBytes
+    from pytest_ckpt.ranks.engines.protocol import Loader
+    from pytest_ckpt.ranks.operations import Loaded, Operations
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.sizing.models import Layout, RankLayout
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountedLoads:
+    """Loads every checkpoint that is kept, in turns.
+
+    ``loader`` makes what loads a shard of another rank, ``drop`` empties the caches of what this rank is about to read,
+    ``take_in`` is given every load. Where ranks differ in size, one may load a larger shard than its own only where
+    memory was planned for that: ``lends_memory``.
+    """
+
+    group: Group
+    do: Operations
+    cache: HostCache
+    layout: Layout
+    loader: Callable[[RankLayout], Loader]
+    lends_memory: bool
+    drop: Callable[[Sequence[Files]], None]
+    take_in: Callable[[Loaded], None]
+
+    def measure(self, engine: Loader, kept: Sequence[int], count: int) -> tuple[bool, tuple[MovedBytes, ...]]:
+        """Load ``count`` times; return whether hosts loaded what others had written, and what each moved meanwhile.
+
+        Both are asked for only where some host cannot count what its cache holds; rank 0 knows the second.
+        """
+        order = [kept[number % len(kept)] for number in range(count)]
+        swapped = self._of_another_host() if self.cache.is_blind and len(kept) == count else None
+        names = tuple(file.name for file in swapped.files) if swapped else None
+        reader = self.loader(swapped) if swapped else engine
+        for number, checkpoint in enumerate(order, start=1):
+            # What was read once may be in the cache; so where checkpoints come again, there is a drop before each load.
+            if number == 1 or len(kept) < count:
+                self.drop([self.do.files(each, names) for each in (kept if number == 1 else [checkpoint])])
+            self.take_in(self.do.load(reader, self.cache, number, checkpoint, names=names))
+        reader.release()
+        if not self.cache.is_blind:
+            return False, ()
+        moved = self.cache.moved(self.layout.rank(self.group.rank).bytes, least_moved(kept, order))
+        return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
+
+    def _of_another_host(self) -> RankLayout | None:
+        """Return the shard of another host that this rank loads; None where not every rank can load one."""
+        hosts: list[str] = self.group.share(self.group.gather(self.group.host))
+        reading = shifted(self.layout, hosts)
+        fits = self.lends_memory or len({rank.bytes for rank in self.layout.ranks()}) == 1
+        if reading.not_run or not fits:
+            return None
+        shards = [pieces[0].shard for pieces in reading.pieces]
+        if any(hosts[shard.rank] == host for shard, host in zip(shards, hosts, strict=True)):
+            return None
+        return shards[self.group.rank]

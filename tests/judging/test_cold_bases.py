@@ -1,0 +1,161 @@
+"""What stands in for a gauge of the page cache: each proof holds, lacks something, or accuses, and says why."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.facts.proofs import COLD_BASES, CacheFacts, CanaryReads, MovedBytes
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.cold import BASIS_WORDS, of_canaries, of_volume, prove_cold
+from pytest_ckpt.judging.verdicts import decide
+from pytest_ckpt.sizing.caches import least_moved
+from tests.support.made_measurement import LIMITS, judged, measurement
+
+GIB = 1 << 30
+BLIND = CacheFacts(required=True, readings=(), policy="auto", method="none", gauge="", resident_fraction=None,
+                   detail="neither call saw the file")  # fmt: skip
+SLOW, FAST = 0.5, 0.1
+
+
+def canaries(saved, again, dropped, elsewhere=None, count=10, **more):
+    """Return timed reads, each kind a little uneven."""
+    parts = {
+        name: tuple(seconds * (1 + 0.01 * (n % 3)) for n in range(count))
+        for name, seconds in (("saved", saved), ("again", again), ("dropped", dropped), ("elsewhere", elsewhere))
+        if seconds
+    }
+    client = {"client": "host n2"} if elsewhere else {}
+    return CanaryReads(host="n1", bytes=64 << 20, **{f"{k}_seconds": v for k, v in parts.items()}, **client, **more)
+
+
+def of(*reads, **more):
+    return measurement(resident=None, cache=dataclasses.replace(BLIND, canaries=reads, **more))
+
+
+# What the four reads take, what that shows, and a word of the sentence.
+CASES = {
+    "the drop works": (canaries(SLOW, FAST, SLOW), "proven", "the drop works"),
+    "the drop works, the storage has warmed up": (canaries(2 * SLOW, FAST, SLOW), "proven", "the drop works"),
+    "no cache anywhere": (canaries(SLOW, SLOW, SLOW, SLOW), "proven", "no cache of this client helps"),
+    "warm storage, no client cache": (canaries(FAST, FAST, FAST, FAST), "proven", "no cache of this client helps"),
+    "storage warms up, no client cache": (canaries(SLOW, FAST, FAST, FAST), "proven", "no cache of this client helps"),
+    "a cache of saved and loaded files survives": (canaries(FAST, FAST, FAST, SLOW), "cached", "survived the drop"),
+    "a cache of loaded files survives": (canaries(SLOW, FAST, FAST, SLOW), "cached", "survived the drop"),
+    "a cache of saved files survives": (canaries(FAST, FAST, SLOW, SLOW), "cached", "survived the drop"),
+    "a cache of saved files survives, and nobody else reads": (canaries(FAST, FAST, SLOW), "unknown", "told apart"),
+    "all is fast, and nobody else reads": (canaries(FAST, FAST, FAST), "unknown", "--ckpt-second-mount"),
+    "all is slow, and nobody else reads": (canaries(SLOW, SLOW, SLOW), "unknown", "--ckpt-second-mount"),
+    "read again it is faster, dropped or not": (canaries(SLOW, FAST, FAST), "unknown", "told apart"),
+    "this host caches below": (canaries(SLOW, SLOW, SLOW, SLOW, below_bytes=600 << 20), "unknown", "below the target"),
+    "the other host is slow by itself": (
+        canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(SLOW,) * 10), "unknown", "told apart"),
+    "the other host is fast with its own": (
+        canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(FAST,) * 10), "cached", "survived the drop"),
+    "too few": (canaries(SLOW, FAST, SLOW, count=9), "unknown", "only 9 of 10"),
+    "none": (CanaryReads(host="n1", bytes=64 << 20, not_made="the checkpoints are small"), "unknown", "are small"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("reads", "found", "words"), CASES.values(), ids=CASES)
+def test_timed_reads_prove_accuse_or_leave_it_open(reads, found, words):
+    proof = of_canaries(reads)
+    assert (proof.found, proof.basis) == (found, "timed canary" if found == "proven" else None)
+    assert words in proof.because
+
+
+@pytest.mark.parametrize(("reads", "found", "words"), CASES.values(), ids=CASES)
+def test_the_verdict_says_so(reads, found, words):
+    verdict = judged("COLD", of(reads))
+    outcome, reason = {"proven": ("met", "met"), "cached": ("failed", "cached"), "unknown": ("not run", "unproven")}[
+        found
+    ]
+    assert (verdict.outcome, verdict.reason) == (outcome, reason)
+    assert verdict.basis == ("timed canary" if found == "proven" else "")
+    assert words in verdict.because
+
+
+times = st.floats(0.001, 100)
+
+
+@given(st.lists(st.tuples(times, times, times, times), min_size=10, max_size=16))
+def test_who_is_as_fast_as_the_other_client_is_never_accused_and_who_is_faster_never_proven(rows):
+    saved, again, dropped, elsewhere = map(tuple, zip(*rows, strict=True))
+    reads = CanaryReads(host="n1", bytes=1, saved_seconds=saved, again_seconds=again, dropped_seconds=dropped,
+                        elsewhere_seconds=elsewhere, client="n2")  # fmt: skip
+    found = of_canaries(reads).found
+    if all(a >= b for a, b in zip((*saved, *dropped), elsewhere * 2, strict=True)):
+        assert found != "cached"
+    if all(a < b / 2 for a, b in zip(saved, elsewhere, strict=True)):
+        assert found == "cached"
+
+
+def test_one_host_that_is_not_proven_is_enough_and_one_that_is_accused_fails_all():
+    good, open_, bad = canaries(SLOW, FAST, SLOW), canaries(FAST, FAST, FAST), canaries(FAST, FAST, FAST, SLOW)
+    assert judged("COLD", of(good, good)).outcome == "met"
+    assert judged("COLD", of(good, open_)).outcome == "not run"
+    assert judged("COLD", of(good, open_, bad)).outcome == "failed"
+    assert judged("COLD", of()).outcome == "not run"
+
+
+def test_other_hosts_prove_it_without_any_timing():
+    verdict = judged("COLD", of(by_other_hosts=True))
+    assert (verdict.outcome, verdict.basis) == ("met", "other client")
+    assert "by a host that had neither written nor read it" in verdict.because
+
+
+def test_the_volume_counts_only_where_caches_on_disks_were_stated():
+    moved = (MovedBytes(host="n1", memory_bytes=16 * GIB, least_bytes=60 * GIB),)
+    for stated, proven in ((0, True), (4 * GIB, True), (5 * GIB, False), (None, False)):
+        verdict = judged("COLD", of(moved=moved, client_cache_bytes=stated))
+        assert (verdict.outcome, verdict.basis) == (("met", "volume") if proven else ("not run", ""))
+    assert "--ckpt-client-cache" in judged("COLD", of(moved=moved)).because
+    # Of several hosts the one with the least for its memory counts.
+    small = MovedBytes(host="n2", memory_bytes=32 * GIB, least_bytes=60 * GIB)
+    assert of_volume((*moved, small), 0).found == "unknown"
+
+
+def test_a_cache_larger_than_stated_is_found_by_the_timed_reads():
+    moved = (MovedBytes(host="n1", memory_bytes=GIB, least_bytes=60 * GIB),)
+    verdict = judged("COLD", of(canaries(FAST, FAST, FAST, SLOW), moved=moved, client_cache_bytes=0))
+    assert (verdict.outcome, verdict.reason) == ("failed", "cached")
+
+
+def test_a_load_that_is_missing_is_not_proven_cold():
+    short = measurement(loads=(1.0,), resident=None, cache=dataclasses.replace(BLIND, by_other_hosts=True))
+    assert judged("COLD", short).outcome == "not run"
+
+
+@pytest.mark.parametrize("basis", ["other client", "timed canary", "volume"])
+def test_gates_take_the_proofs_that_they_name(basis):
+    facts = {
+        "other client": {"by_other_hosts": True},
+        "timed canary": {"canaries": (canaries(SLOW, FAST, SLOW),)},
+        "volume": {"moved": (MovedBytes(host="n", memory_bytes=1, least_bytes=9),), "client_cache_bytes": 0},
+    }
+    seen = measurement(resident=None, cache=dataclasses.replace(BLIND, **facts[basis]))
+    shared = built_in("posix-shared")
+    assert shared.cold_bases == tuple(COLD_BASES)
+    assert decide(REQUIREMENTS["COLD"], seen, LIMITS, shared).outcome == "met"
+    strict = dataclasses.replace(shared, cold_bases=tuple(b for b in COLD_BASES if b != basis))
+    verdict = decide(REQUIREMENTS["COLD"], seen, LIMITS, strict)
+    assert (verdict.outcome, verdict.reason) == ("not run", "unproven")
+    assert f"do not take this proof ({basis})" in verdict.because
+
+
+def test_every_basis_has_its_words():
+    assert set(BASIS_WORDS) == set(COLD_BASES)
+    assert judged("COLD", measurement()).basis == "seen"
+    assert prove_cold(BLIND).found == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("saves", "loads", "least"),
+    [([1, 2, 3], [1, 2, 3], 2), ([1], [1], 0), ([1, 2], [1, 2, 1, 2], 1), ([1, 2, 3], [3, 2, 1], 0), ([1, 2], [], 0)],
+)
+def test_what_moves_between_a_save_and_its_load_is_counted_from_the_last_time_that_it_was_touched(saves, loads, least):
+    assert least_moved(saves, loads) == least
