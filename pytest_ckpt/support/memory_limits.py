@@ -1,4 +1,4 @@
-"""The host's memory, and what control groups allow of it, the own one and those around: Slurm and systemd limit there."""
+"""The memory of this host, and what control groups allow of it: Slurm and systemd limit there."""
 
 from __future__ import annotations
 
