@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,28 @@ from tests.support.targets.misbehaving import Target, misbehaving
 
 SUBJECT = "llama3-8b-open-1"
 CACHE = "client cache survives the drop"
+
+# Starts every rank under the name of a host, with a boot of its own: one machine that two hosts could be.
+TWO_HOSTS = """
+import os, sys, tempfile
+
+if sys.argv[1] == "--version":
+    print("hosts that are namespaces 1")
+    sys.exit()
+what, nodes, processes, *command = sys.argv[1:]
+if what == "start":
+    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    mpiexec = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    as_host = [sys.executable, __file__, "as host", nodes, processes]
+    local = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
+    os.execv(mpiexec, [mpiexec, "-n", processes, *local, *as_host, *command])
+names = nodes.split(",")
+name = names[int(os.environ["OMPI_COMM_WORLD_RANK"]) * len(names) // int(processes)]
+with tempfile.NamedTemporaryFile("w", delete=False) as boot:
+    boot.write(f"boot of {name}")
+words = f'hostname {name}; mount --bind {boot.name} /proc/sys/kernel/random/boot_id; rm {boot.name}; exec "$@"'
+os.execvp("unshare", ["unshare", "--uts", "--mount", "sh", "-c", words, "sh", *command])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +105,23 @@ def test_without_any_cache_a_second_client_proves_it(target: Target, door: Front
     assert (verdict["outcome"], verdict["basis"]) == ("met", "timed canary")
     assert "no cache of this client helps" in verdict["because"]
     assert len(canaries(run)["elsewhere_seconds"]) == 10
+
+
+@pytest.mark.thorough
+def test_on_several_hosts_each_loads_what_another_wrote(target: Target, door: FrontDoor) -> None:
+    hosts = door.home / "hosts.py"
+    hosts.write_text(TWO_HOSTS)
+    run = door.run(
+        *TINY,
+        "--ckpt-hosts=left:1,right:1",
+        f"--ckpt-launcher={sys.executable} {hosts} start {{nodes}} {{processes}}",
+        target=target.path,
+    )
+    assert run.code == 0, run.text
+    verdict = run.verdict("COLD")
+    assert (verdict["outcome"], verdict["basis"]) == ("met", "other client")
+    assert run.verdict("INTEGRITY")["outcome"] == "met"
+    cache = run.measurement()["cache"]
+    assert (cache["by_other_hosts"], cache["canaries"]) == (True, [])
+    assert run.measurement()["hosts"] == ["left", "right"]
+    assert run.left_on_target == []
