@@ -16,11 +16,11 @@ from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.toml import parse_toml
 
-GateKind = Literal["required", "advisory", "where given", "off"]
+GateKind = Literal["required", "where given", "advisory", "advisory where given", "off"]
 """``where given``: required in a run that was given what it needs (a second client, a power cut), else left out."""
 
 BUILT_IN = ("posix-shared", "posix-local", "gateway", "speed-only")
-_STRENGTH: Mapping[str, int] = {"off": 0, "advisory": 1, "where given": 2, "required": 3}
+_STRENGTH: Mapping[str, int] = {kind: strength for strength, kind in enumerate(reversed(get_args(GateKind)))}
 _KEYS = ("gate", "limit")
 
 
@@ -78,8 +78,12 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
         table, ("name", "text", "extends", "certifies", "up_to", "cold_bases", "suites", "needs", "requirements"), "key"
     )
     kinds, limits = _rows(table.get("requirements", {}), defaults)
-    suites = _spread_rows(table, "suites", {name: known.suite for name, known in defaults.items() if known.suite})
-    needs = _spread_rows(table, "needs", {name: known.needs for name, known in defaults.items() if known.needs})
+    suites = _spread_rows(
+        table, "suites", {name: known.suite for name, known in defaults.items() if known.suite}, defaults
+    )
+    needs = _spread_rows(
+        table, "needs", {name: known.needs for name, known in defaults.items() if known.needs}, defaults
+    )
     kinds = suites | needs | kinds
     name = str(table.get("name", ""))
     if not name:
@@ -128,7 +132,9 @@ def _rows(table: Any, defaults: Mapping[str, Known]) -> tuple[dict[str, str], di
     return kinds, limits
 
 
-def _spread_rows(table: Mapping[str, Any], part: str, members: Mapping[str, str]) -> dict[str, str]:
+def _spread_rows(
+    table: Mapping[str, Any], part: str, members: Mapping[str, str], defaults: Mapping[str, Known]
+) -> dict[str, str]:
     """Return how everything gates that belongs to what the rows of ``part`` name; ``members`` says what belongs."""
     rows = table.get(part, {})
     if not isinstance(rows, dict):
@@ -139,8 +145,13 @@ def _spread_rows(table: Mapping[str, Any], part: str, members: Mapping[str, str]
         if not isinstance(row, dict) or set(row) != {"gate"}:
             raise ValueError(f'{group} needs a table such as {{ gate = "advisory" }}')
         _known((row["gate"],), get_args(GateKind), f"gate of {group}")
-        kinds |= {name: row["gate"] for name, of in members.items() if of == group}
+        kinds |= {name: _spread_kind(row["gate"], defaults[name].gate) for name, of in members.items() if of == group}
     return kinds
+
+
+def _spread_kind(kind: str, default: str) -> str:
+    """Return how one thing gates by a row for many: what is advisory by itself does not become required by it."""
+    return f"advisory {kind}" if (kind, default) == ("where given", "advisory") else kind
 
 
 def _limit(name: str, value: Any, defaults: Mapping[str, Known]) -> float:

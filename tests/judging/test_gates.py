@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
-from pytest_ckpt.judging.gates import BUILT_IN
+from pytest_ckpt.judging.gates import BUILT_IN, GateKind
 from pytest_ckpt.judging.verdicts import severity_of
 from pytest_ckpt.support.errors import UsageError
 from tests.support.made_target import mounted
@@ -56,7 +58,8 @@ def test_shared_storage_requires_of_two_clients_what_local_storage_cannot_show()
         requirement = REQUIREMENTS[check.requirement]
         assert shared.kind(check.requirement, check.subject, requirement.severity) == requirement.severity
         kind = local.kind(check.requirement, check.subject, requirement.severity)
-        assert (kind == "where given") == bool(check.needs)
+        given = {"required": "where given", "advisory": "advisory where given"}[requirement.severity]
+        assert kind == (given if check.needs else requirement.severity)
 
 
 def test_a_table_of_ones_own_changes_what_it_names_and_nothing_else(tmp_path):
@@ -102,14 +105,14 @@ def test_a_row_for_a_whole_requirement_stands_above_rows_for_its_checks_in_the_t
     assert gates.relaxed == ("COMMIT is advisory (posix-local: required).",)
 
 
-@given(st.sampled_from(sorted(known_names())), st.sampled_from(["required", "advisory", "where given", "off"]))
+@given(st.sampled_from(sorted(known_names())), st.sampled_from(get_args(GateKind)))
 def test_only_what_asks_for_less_counts_as_relaxed(name, kind):
     import tempfile  # noqa: PLC0415 - a folder for each example
     from pathlib import Path  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         gates = own(Path(folder), f'[requirements]\n"{name}" = {{ gate = "{kind}" }}\n')
-    strength = ["off", "advisory", "where given", "required"]
+    strength = get_args(GateKind)[::-1]
     assert bool(gates.relaxed) == (strength.index(kind) < strength.index(known_names()[name].gate))
 
 
