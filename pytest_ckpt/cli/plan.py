@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print the plan."""
+    from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
     from pytest_ckpt.judging.obstacles import obstacles  # noqa: PLC0415
@@ -33,13 +34,13 @@ def run(asked: argparse.Namespace) -> int:
     settings = resolve(said_of(asked), {}, engines=find_engines())
     target, gates, catalogue = None, None, REQUIREMENTS
     if settings.target:
-        from pytest_ckpt.config.gate_files import settle  # noqa: PLC0415
         from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of  # noqa: PLC0415
 
         target = make_target(spec_of(settings.target, known_targets()), settings.target).describe()
         catalogue = offered(REQUIREMENTS, target.capabilities)
         settings, gates = settle(settings, target.gate_kind, catalogue)
-    plan = plan_run(settings, target)
+    table = gates or (load_gates(settings.gates, "") if settings.gates != "auto" else None)
+    plan = plan_run(settings, target, table.table if table else "")
     found = obstacles(plan, settings, gates, catalogue) if gates else None
     if asked.json:
         told = {} if found is None else {"obstacles": to_plain(found)}

@@ -120,7 +120,7 @@ def _judge(
     said = command_line.get("ckpt_gates")
     gates = load_gates(said, target.gate_kind, catalogue) if said else fitting(Gates, report["gates"])
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
-    plan = plan_run(settings, target)
+    plan = plan_run(settings, target, gates.table)
     measurements = read_measurements(folder, plan, schema)
     if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
         raise not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])

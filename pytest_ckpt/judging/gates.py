@@ -46,7 +46,8 @@ class Gates:
     that asks for less than ``required`` where the table that it extends requires, or that raises a limit. ``relaxed``
     names, one sentence each, what is asked for less than by the table that this one extends. ``up_to`` is the smallest
     model of which a certificate must hold a checkpoint, in full or larger; None where the table leaves it to the run.
-    ``cold_bases`` are the proofs that COLD may rest on.
+    ``cold_bases`` are the proofs that COLD may rest on. ``extends`` is the table that ships of which this one is made;
+    empty for such a table itself.
     """
 
     name: str
@@ -57,6 +58,12 @@ class Gates:
     limits: dict[str, float] = field(default_factory=dict)
     relaxed: tuple[str, ...] = ()
     cold_bases: tuple[str, ...] = tuple(COLD_BASES)
+    extends: str = ""
+
+    @property
+    def table(self) -> str:
+        """The table that ships behind this one."""
+        return self.extends or self.name
 
     def kind(self, requirement: str, subject: str, default: str) -> str:
         """Return how a requirement gates for a subject."""
@@ -111,6 +118,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
         limits=below.limits | limits,
         relaxed=tuple(r.sentence for r in relaxations),
         cold_bases=bases or below.cold_bases,
+        extends=extends,
     )
 
 

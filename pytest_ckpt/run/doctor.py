@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.config.gate_files import settle
+from pytest_ckpt.config.gate_files import load_gates, settle
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
@@ -135,7 +135,7 @@ def _silent(name: str, description: str) -> Finding:
 
 def _plan(settings: Settings, target: TargetFacts) -> tuple[Finding, Plan | None]:
     try:
-        plan = plan_run(settings, target)
+        plan = plan_run(settings, target, load_gates(settings.gates, target.gate_kind).table)
     except UsageError as error:
         return Finding(name="plan", can=False, needed=True, description=error.what, remedy=error.remedy), None
     runs = ", ".join(str(c.subject) for c in plan.runnable)

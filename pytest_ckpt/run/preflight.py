@@ -110,7 +110,7 @@ def check(
             f"{facts.description}.",
             "Choose another suite: --ckpt-suite=performance, for example.",
         )
-    plan = plan_run(settings, facts)
+    plan = plan_run(settings, facts, gates.table)
     waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
     if facts.is_local and len({h.name for h in settings.hosts}) > 1:
         raise UsageError(

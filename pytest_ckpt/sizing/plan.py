@@ -95,10 +95,11 @@ class Plan:
         }
 
 
-def plan_run(settings: Settings, target: TargetFacts | None) -> Plan:
+def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") -> Plan:
     """Plan a run on a target; None where there is none yet.
 
-    Raises UsageError when the settings fit no layout or no limit can be derived.
+    ``table`` is the table of gates that ships by which the run is judged, or which its own table extends; where it is
+    not known, what ``--ckpt-gates`` says. Raises UsageError when the settings fit no layout or no limit can be derived.
     """
     if settings.cluster is None:
         raise UsageError(
@@ -112,7 +113,7 @@ def plan_run(settings: Settings, target: TargetFacts | None) -> Plan:
         restore_budget=settings.restore_budget,
         checkpoints_per_failure=settings.checkpoints_per_failure,
     )
-    checkpoints = tuple(_plan_checkpoint(settings, name, limits, target) for name in settings.models)
+    checkpoints = tuple(_plan_checkpoint(settings, name, limits, target, table) for name in settings.models)
     misfits = [_misfit(settings, name) for name in settings.models]
     if all(misfits):
         raise UsageError(
@@ -140,13 +141,13 @@ def _misfit(settings: Settings, name: str) -> str:
 
 
 def _plan_checkpoint(
-    settings: Settings, name: str, limits: ClusterLimits, target: TargetFacts | None
+    settings: Settings, name: str, limits: ClusterLimits, target: TargetFacts | None, table: str
 ) -> PlannedCheckpoint:
     model = MODELS[name]
     mode = settings.mode
     not_run = _misfit(settings, name)
     rehearsal = ""
-    shared = _why_shared(settings, target)
+    shared = _why_shared(settings, target, table)
     if mode == "auto":
         mode = "full" if shared or settings.processes >= model.processes else "subset"
         if settings.processes < model.processes and shared and not not_run:
@@ -191,11 +192,11 @@ def _plan_checkpoint(
     )
 
 
-def _why_shared(settings: Settings, target: TargetFacts | None) -> str:
+def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> str:
     """Say why the storage serves all hosts of the cluster, and a share of a checkpoint means nothing; else empty."""
     if target and target.is_local is False:
         return f"the target is {target.description}"
-    if settings.gates in SHARED_GATES:
+    if settings.gates != "auto" and (table or settings.gates) in SHARED_GATES:
         return f"--ckpt-gates={settings.gates} is for storage that several hosts share"
     if len({host.name for host in settings.hosts}) > 1:
         return "several hosts take part"

@@ -116,6 +116,14 @@ def test_subsets_have_the_published_bytes(plan_json):
     assert {c["model"]: c["bytes"] for c in checkpoints if c["model"] in SUBSET} == SUBSET
 
 
+@pytest.mark.parametrize("extends", ["posix-shared", "posix-local"])
+def test_a_table_of_ones_own_is_planned_as_the_one_that_it_extends(plan_json, tmp_path, extends):
+    gates = tmp_path / "ours.toml"
+    gates.write_text(f'name = "ours"\nextends = "{extends}"\n')
+    (planned,) = plan_json("--ckpt-model=llama3-405b", f"--ckpt-gates={gates}")["checkpoints"]
+    assert planned["mode"] == ("full" if extends == "posix-shared" else "subset")
+
+
 def test_a_plan_at_reduced_scale_keeps_the_bandwidth_and_the_files(plan_json):
     (full,), (smoke,) = (plan_json("--ckpt-model=llama3-8b", p)["checkpoints"]
                          for p in ("--ckpt-profile=acceptance", "--ckpt-profile=smoke"))  # fmt: skip
