@@ -224,6 +224,9 @@ def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
     kept = min(settings.retain or settings.operations, settings.operations)
     at_once = kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
+    if settings.asks_failover:
+        # One that is whole and one that is written, where the others are not to be kept in their place.
+        at_once = max(at_once, 2 + (kept if settings.keep else 0))
     if not settings.asks_endurance:
         return at_once
     # Endurance has two and the one that is written, where the others are not to be kept in their place.
