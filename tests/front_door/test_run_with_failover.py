@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ import jsonschema
 import pytest
 
 from pytest_ckpt.support import resources
-from tests.support.front_door import TINY, FrontDoor, Run, processes_of
+from tests.support.front_door import TINY, FrontDoor, Run, opened_door, processes_of
 from tests.support.machine import eventually, need
+from tests.support.replicated_volume import ALONE, BREAK, MEND, PROGRAMS
 from tests.support.targets.misbehaving import Target, misbehaving
 
 OPTIONS = (*TINY, "--ckpt-suite=performance,failover", "--ckpt-seed=7")
@@ -183,3 +186,21 @@ def test_what_is_broken_is_mended_when_the_run_ends(door: FrontDoor, target: Tar
     started.process.wait()
     eventually(mended.exists, "it is mended")
     eventually(lambda: not processes_of(started.run_id), "no rank is left")
+
+
+@pytest.mark.thorough
+def test_a_replica_whose_server_is_killed_costs_nothing(make_home: Callable[[str], Path]) -> None:
+    """GlusterFS keeps three copies: with the server of one of them killed, saves and loads go on, and all is there."""
+    missing = [name for name in PROGRAMS if not shutil.which(name)]
+    need(os.geteuid() == 0 and not missing, f"a volume of GlusterFS needs root and {', '.join(missing) or 'no more'}")
+    home = make_home("gluster")
+    with opened_door(home) as door:
+        volume = [*ALONE, sys.executable, "-m", "tests.support.replicated_volume", str(home)]
+        # Long enough for a server to be killed in the middle of it.
+        words = (*options(door, [*BREAK], [*MEND]), "--ckpt-scale=1/1000")
+        run = door.run(*words, target=home / "volume" / "target", around=volume)
+    verdict, found = run.verdict("FAILOVER"), found_in(run)
+    assert verdict["outcome"] == "met", verdict
+    assert not any(o["error"] for t in found["trials"] for o in t["operations"])
+    assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
+    assert run.code == 0
