@@ -230,6 +230,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             source="our proposal: a stall of at most 60 s, the next save within 1.5 x the save limit; NVIDIA HSS16",
             suite="failover",
             is_asked=lambda settings: settings.asks_failover,
+            not_given="No command was given that breaks a component (--ckpt-break, --ckpt-mend).",
         ),
         *(
             Requirement(

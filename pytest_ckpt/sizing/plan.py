@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.engines import EngineSpec
+from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.near_full import LEVELS
@@ -213,6 +214,13 @@ def _scenarios(settings: Settings) -> tuple[str, ...]:
     if settings.asks_endurance:
         seconds = settings.duration_seconds
         said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MOST_ROUNDS} saves")
+    if settings.asks_failover:
+        saves, loads = BREAKS.count("save"), BREAKS.count("load")
+        # One of each with nothing broken; a save after each break; a load of whatever was saved.
+        said.append(
+            f"at least {1 + saves + len(BREAKS)} saves and {1 + len(BREAKS) + saves + loads} loads after everything "
+            f"else, with something broken in {saves} saves and {loads} loads"
+        )
     if settings.asks_endurance and settings.near_full:
         said.append(
             f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"
