@@ -45,7 +45,7 @@ class Task:
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. With ``contention`` and
     ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
-    a client has on disks. With ``failover`` nothing is done but saves and loads in which the controller breaks something.
+    a client has on disks. With ``failover`` nothing is done but saves and loads in which something is broken.
     """
 
     subject: Subject
