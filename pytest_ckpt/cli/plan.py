@@ -27,7 +27,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
-    from pytest_ckpt.judging.obstacles import obstacles  # noqa: PLC0415
+    from pytest_ckpt.judging.obstacles import not_given, obstacles  # noqa: PLC0415
     from pytest_ckpt.report.plan import describe, describe_obstacles, describe_ranks  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
 
@@ -42,10 +42,11 @@ def run(asked: argparse.Namespace) -> int:
     table = gates or (load_gates(settings.gates, "") if settings.gates != "auto" else None)
     plan = plan_run(settings, target, table.table if table else "")
     found = obstacles(plan, settings, gates, catalogue) if gates else None
+    notes = [f"note: {sentence}" for sentence in not_given(settings, gates, catalogue)] if gates else []
     if asked.json:
         told = {} if found is None else {"obstacles": to_plain(found)}
         print(json.dumps(plan.to_plain(ranks=asked.ranks) | told, indent=None if asked.ranks else 1))
     else:
         lines = describe(plan) + (describe_ranks(plan) if asked.ranks else [])
-        print("\n".join(lines + ([] if found is None else describe_obstacles(found))))
+        print("\n".join(lines + ([] if found is None else describe_obstacles(found) + notes)))
     return 0

@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.failover import Command, CommandRun, Failover
 from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.measurement import (
     DataEffect,
@@ -31,7 +32,7 @@ from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
 
 MARK = "@ckpt "
 
-PatternFound = LoadPattern | NoisyNeighbour | MixedLoad | Endurance | NearFull
+PatternFound = LoadPattern | NoisyNeighbour | MixedLoad | Endurance | NearFull | Failover
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +140,22 @@ class PatternMeasured:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CommandAsked:
+    """Rank 0 wants the controller to run a command of the user's now."""
+
+    subject: Subject
+    command: Command
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandEnded:
+    """The controller has run a command of the user's: what came of it."""
+
+    subject: Subject
+    run: CommandRun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementDone:
     """Everything of a subject was measured; what is known at the end only. ``stages`` are rank 0's seconds."""
 
@@ -172,6 +189,8 @@ Event = (
     | DurabilityCounted
     | IntegrityCompared
     | PatternMeasured
+    | CommandAsked
+    | CommandEnded
     | MeasurementDone
     | Call
 )
@@ -189,6 +208,8 @@ KINDS: dict[str, type[Event]] = {
     "durability": DurabilityCounted,
     "integrity": IntegrityCompared,
     "pattern": PatternMeasured,
+    "command": CommandAsked,
+    "command ended": CommandEnded,
     "measured": MeasurementDone,
     "call": Call,
 }

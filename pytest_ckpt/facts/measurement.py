@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import Subject
@@ -166,9 +167,9 @@ class Patterns:
 
     ``storm``: all replicas read the same files at once. ``shifted``: each rank reads another's files. ``joined`` and
     ``split``: half as many readers, and twice as many for each file. ``neighbour``: a second job saves meanwhile.
-    ``mixed``: samples are read meanwhile. ``endurance``: saves for long. ``near_full``: on a full volume. ``not_run``
-    holds, by the name of one of these, why
-    something could not be measured.
+    ``mixed``: samples are read meanwhile. ``endurance``: saves for long. ``near_full``: on a full volume. ``failover``:
+    something is broken in the middle. ``not_run`` holds, by the name of one of these, why something could not be
+    measured.
     """
 
     storm: LoadPattern | None = None
@@ -179,6 +180,7 @@ class Patterns:
     mixed: MixedLoad | None = None
     endurance: Endurance | None = None
     near_full: NearFull | None = None
+    failover: Failover | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 

@@ -140,8 +140,8 @@ OPTIONS: tuple[Option, ...] = (
            "(requirement NEARFULL); refused where the volume holds other data"),
     Option(key="suite", group="checks", metavar="NAMES", default="auto", parse="read_suites",
            example="performance,conformance", roles=("plan", "disclosed"), field="suites",
-           help="suites to run, separated by commas: performance, contention, conformance, endurance, all; auto: those "
-           "with mandatory requirements. A mandatory requirement of another suite counts as not run"),
+           help="suites to run, separated by commas: performance, contention, conformance, endurance, failover, all; "
+           "auto: those with mandatory requirements. A mandatory requirement of another suite counts as not run"),
     Option(key="second_mount", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-again/ckpt",
            roles=("plan", "disclosed"),
            help="path of the target through a second mount on this host, which acts as a second client"),
@@ -158,6 +158,13 @@ OPTIONS: tuple[Option, ...] = (
            "shell"),
     Option(key="power_cuts", group="checks", metavar="N", default="3", parse="read_cuts", example="10",
            help="number of power cuts; the resulting bound on losses is 3/N"),
+    Option(key="break", group="checks", metavar="COMMAND", parse="read_command",
+           example="ssh array-admin fail-drive 7", roles=("plan", "disclosed"), field="break_command",
+           help="command that breaks a component of the storage; run on this host without a shell, at random moments "
+           "of saves and loads of their own (requirement FAILOVER); needs --ckpt-mend"),
+    Option(key="mend", group="checks", metavar="COMMAND", parse="read_command",
+           example="ssh array-admin replace-drive 7", roles=("plan", "disclosed"), field="mend_command",
+           help="command that mends what --ckpt-break broke; run after each break, also when the run ends early"),
     Option(key="report", group="evidence", metavar="FOLDER", default="ckpt-report", parse="read_path",
            example="/srv/acceptance/ckpt-report", roles=(),
            help="folder for certificate, report and all evidence"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pytest_ckpt.facts.engines import EngineSpec
 
-SUITES = ("performance", "contention", "conformance", "endurance")
+SUITES = ("performance", "contention", "conformance", "endurance", "failover")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +87,8 @@ class Settings:
     full_target: str | None
     power_cut: str | None
     power_cuts: int
+    break_command: str | None
+    mend_command: str | None
     effort: float
     report: str
     system: str | None
@@ -114,3 +116,8 @@ class Settings:
     def asks_endurance(self) -> bool:
         """Whether saves for long, and on a full volume, are measured too; they are where their suite is named."""
         return "endurance" in self.suites
+
+    @property
+    def asks_failover(self) -> bool:
+        """Whether something can be broken in the middle of saves and loads."""
+        return bool(self.break_command)

@@ -8,10 +8,12 @@ from typing import Literal
 DEFAULT_ENGINE = "torch"
 DEFAULT_STRATEGY = "sync"
 
-Pattern = Literal["storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full"]
+Pattern = Literal["storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover"]
 """What is measured beside the subject's own saves and loads; the fields of `measurement.Patterns`."""
 
-Scenario = Literal["", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full"]
+Scenario = Literal[
+    "", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover"
+]
 """The pattern that an operation is part of; empty for the subject's own saves and loads."""
 
 Action = Literal["", "save", "load", "delete", "read"]

@@ -79,6 +79,9 @@ def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
     for event in events:
         if isinstance(event, MeasurementBegun):
             now = subjects[event.subject] = SubjectEvents(subject=event.subject)
+        elif isinstance(event, PatternMeasured) and event.subject in subjects:
+            # One of them is measured in a launch of its own, when all others are over.
+            subjects[event.subject].take(event)
         elif now:
             now.take(event)
     return subjects

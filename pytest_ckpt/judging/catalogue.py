@@ -12,6 +12,7 @@ from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging import (
     endurance,
+    failover,
     interference,
     proof,
     restore_patterns,
@@ -216,6 +217,20 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             suite="endurance",
             is_asked=lambda settings: settings.asks_endurance,
             needs=frozenset(("volume",)),
+        ),
+        Requirement(
+            id="FAILOVER",
+            title="A broken component costs no byte and little time",
+            severity="required",
+            most=failover.MOST_STALL_SECONDS,
+            judge=failover.judge_failover,
+            units=("s", "faults", "bytes"),
+            figure="the longest stall of a rank; the save after it, where that was late; faults, where there are",
+            limit=f"{{most:g}}; {failover.MOST_NEXT_SAVE:g} x the save limit for the save after it; no fault",
+            source="our proposal: a stall of at most 60 s, the next save within 1.5 x the save limit; NVIDIA HSS16",
+            suite="failover",
+            is_asked=lambda settings: settings.asks_failover,
+            not_given="No command was given that breaks a component (--ckpt-break, --ckpt-mend).",
         ),
         *(
             Requirement(

@@ -41,8 +41,15 @@ def chosen_suites(
 def asked_requirements(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[Requirement]:
-    """Return what a run with these settings is to judge; what the gates switch off is no part of it."""
-    return [r for r in catalogue.values() if r.is_asked(settings) and _is_on(r, gates)]
+    """Return what a run with these settings is to judge; what the gates switch off is no part of it.
+
+    What they require where it is given is a part also where it is not: its verdict then says so, and gates nothing.
+    """
+    return [
+        r
+        for r in catalogue.values()
+        if _is_on(r, gates) and (r.is_asked(settings) or (r.not_given and gates.kind(r.id, "", "") == "where given"))
+    ]
 
 
 def asked_checks(requirement: Requirement, settings: Settings, gates: Gates) -> list[Check]:
@@ -76,7 +83,8 @@ def _is_on(requirement: Requirement, gates: Gates) -> bool:
 def gates_something(requirement: Requirement, settings: Settings, gates: Gates) -> bool:
     """Return whether a certificate asks for a requirement."""
     if requirement.suite != "conformance":
-        return gates.kind(requirement.id, "", requirement.severity) == "required"
+        kind = gates.kind(requirement.id, "", requirement.severity)
+        return kind == "required" or (kind == "where given" and requirement.is_asked(settings))
     checks = asked_checks(requirement, settings, gates)
     return any(gates.kind(c.requirement, c.subject, requirement.severity) != "advisory" for c in checks)
 
@@ -85,6 +93,8 @@ def subjects_of(
     requirement: Requirement, plan: Plan, settings: Settings, gates: Gates
 ) -> list[tuple[str, Reason, str]]:
     """Return (subject, reason, sentence) of everything that a requirement is judged on: why it has no verdict yet."""
+    if not requirement.is_asked(settings):
+        return [(str(c.subject), "not given", requirement.not_given) for c in plan.checkpoints]
     if requirement.suite != "conformance":
         return [
             (str(c.subject), "not planned", c.not_run) if c.not_run else (str(c.subject), "no test", NO_TEST)

@@ -66,7 +66,7 @@ def judge_run(
     for requirement in asked_requirements(settings, gates, catalogue):
         for subject, reason, because in subjects_of(requirement, plan, settings, gates):
             verdict = known.get((requirement.id, subject))
-            if verdict is None and requirement.suite not in chosen:
+            if verdict is None and requirement.suite not in chosen and requirement.is_asked(settings):
                 unselected = f"{requirement.suite.capitalize()} suite not selected (--ckpt-suite)."
                 verdict = not_run(requirement, subject, "not selected", unselected, gates)
             complete.append(verdict or not_run(requirement, subject, reason, because, gates))

@@ -119,6 +119,15 @@ def obstacles(
     return found + list(_unasked(settings, gates, catalogue))
 
 
+def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> list[str]:
+    """Return what will not run for want of something that nobody has to give, one sentence each."""
+    return [
+        f"{r.id} will not run: {r.not_given}"
+        for r in asked_requirements(settings, gates, catalogue)
+        if not r.is_asked(settings)
+    ]
+
+
 def possible_grade(found: Sequence[Obstacle]) -> Grade:
     """Return the best grade that these obstacles leave."""
     grades = {obstacle.grade for obstacle in found}

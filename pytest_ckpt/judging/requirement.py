@@ -26,8 +26,9 @@ class Requirement:
     ``units`` are those that it reports, ``figure`` says what it measures and ``limit`` what bounds that, for the
     documentation; ``{most}`` in it is the row's own. ``most`` is a limit that a gate table may set. ``is_asked`` says
     whether a run with these settings measures what it needs, ``needs`` is what a target must be able to for it; others
-    are no part of the run. ``plugin`` names the plugin that asks for it, and ``words`` is then its text; ours have
-    neither.
+    are no part of the run. ``not_given`` says what is missing where it is not asked and a table of gates requires it
+    "where given": then it is "not run". ``plugin`` names the plugin that asks for it, and ``words`` is then its text;
+    ours have neither.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Requirement:
     suite: str = "performance"
     most: float | None = None
     is_asked: Callable[[Settings], bool] = lambda _settings: True
+    not_given: str = ""
     needs: frozenset[Capability] = frozenset()
     plugin: str = ""
     words: str = ""

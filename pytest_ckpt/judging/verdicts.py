@@ -50,10 +50,14 @@ def not_run(requirement: Requirement, subject: str, reason: Reason, because: str
 
 
 def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: Gates) -> Verdict:
+    severity = severity_of(requirement, subject, gates)
+    if decision.reason == "not given" and gates.kind(requirement.id, subject, "") == "where given":
+        # A run that was not given what it needs lacks nothing that the gates require.
+        severity = "advisory"
     return Verdict(
         id=requirement.id,
         subject=subject,
-        severity=severity_of(requirement, subject, gates),
+        severity=severity,
         outcome=decision.outcome,
         reason=decision.reason,
         measured=decision.measured,

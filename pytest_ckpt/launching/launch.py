@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, event_to_plain, from_line
@@ -48,6 +48,7 @@ class Launch:
         self._redactor = redactor
         self._lines: dict[int, bytes] = {}
         self._launcher_says: list[str] = []
+        self._to_rank_0: IO[bytes] | None = None
 
     def run(
         self,
@@ -55,12 +56,15 @@ class Launch:
         listener: Listener,
         tick: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = lambda text: None,
+        *,
+        answers: bool = False,
     ) -> Failure | None:
         """Run the job to its end. Return None when all of it was done, else why it ended.
 
         ``listener`` hears every event of rank 0, ``tick`` is called several times a second. A launcher that ends before
-        any rank has reported is tried again, twice at most; ``say`` is told of it, and the launcher's log. A
-        KeyboardInterrupt is let through when no rank is left.
+        any rank has reported is tried again, twice at most; ``say`` is told of it, and the launcher's log. With
+        ``answers`` rank 0 can be told something while it works (`answer`). A KeyboardInterrupt is let through when no
+        rank is left.
         """
         self._folder.mkdir(parents=True)
         (self._folder / "launcher.log").touch()
@@ -68,7 +72,7 @@ class Launch:
         while True:
             tries += 1
             watch = RankWatchdog(job.processes, job.deadline_seconds, socket.gethostname())
-            failure = self._run_once(job, watch, listener, tick, tries)
+            failure = self._run_once(job, watch, listener, tick, tries, answers=answers)
             if failure is None or not watch.may_be_tried_again(failure):
                 return failure
             if tries == _TRIES:
@@ -77,8 +81,22 @@ class Launch:
             self._log(text)
             say(self._redactor.text(text))
 
+    def answer(self, line: str) -> None:
+        """Let rank 0 read a line on its standard input; a rank that is gone reads none."""
+        if self._to_rank_0:
+            with contextlib.suppress(OSError):
+                self._to_rank_0.write(line.encode() + b"\n")
+                self._to_rank_0.flush()
+
     def _run_once(
-        self, job: Job, watch: RankWatchdog, listener: Listener, tick: Callable[[], None], tries: int
+        self,
+        job: Job,
+        watch: RankWatchdog,
+        listener: Listener,
+        tick: Callable[[], None],
+        tries: int,
+        *,
+        answers: bool,
     ) -> Failure | None:
         self._lines, self._launcher_says = {}, []
         scratch = _make_scratch()
@@ -97,8 +115,10 @@ class Launch:
                 start_new_session=True,
             )
             try:
+                self._to_rank_0 = process.stdin if answers else None
                 failure = self._follow(process, job, watch, listener, tick)
             finally:
+                self._to_rank_0 = None
                 stuck = end_launch(process, self._run_id)
                 for stream in (process.stdin, process.stdout, process.stderr):
                     if stream:
@@ -128,7 +148,9 @@ class Launch:
         assert process.stderr
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write((json.dumps(to_plain(job)) + "\n").encode())
-            process.stdin.close()
+            process.stdin.flush()
+            if not self._to_rank_0:
+                process.stdin.close()
         with contextlib.ExitStack() as stack:
             selector = stack.enter_context(selectors.DefaultSelector())
             for stream in (process.stdout, process.stderr):

@@ -133,7 +133,10 @@ def _judge(
     planned = run.plan.of(Subject.from_text(subject))
     if planned.not_run:
         return not_run(requirement, subject, "not planned", f"{planned.not_run}.", run.gates), None
-    measurement = bench.measurement(planned.subject)
+    if requirement.not_given and not requirement.is_asked(run.settings):
+        return not_run(requirement, subject, "not given", requirement.not_given, run.gates), None
+    measure = bench.with_failover if requirement.suite == "failover" else bench.measurement
+    measurement = measure(planned.subject)
     verdict = decide(requirement, measurement, run.plan.limits, run.gates)
     kind = _TIMED.get(requirement.id)
     if kind is None:

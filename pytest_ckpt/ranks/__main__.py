@@ -81,7 +81,12 @@ def _measure(group: Group, activity: Activity, job: Job) -> None:
     if group.rank == 0:
         write_event(1, Imported())
     for task in job.tasks:
-        MeasurementLoop(group, activity, task, job).run()
+        if task.failover:
+            from pytest_ckpt.ranks.scenarios.failover import FailoverRun  # noqa: PLC0415
+
+            FailoverRun(group, activity, task, job.area, job.options).run()
+        else:
+            MeasurementLoop(group, activity, task, job).run()
 
 
 if __name__ == "__main__":

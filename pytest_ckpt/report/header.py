@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.document import plugin_sentences
-from pytest_ckpt.judging.obstacles import obstacles, possible_grade
+from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate, format_seconds
 
@@ -64,7 +64,7 @@ def header_lines(
     found = obstacles(plan, settings, gates, catalogue)
     lines.append(f"ckpt grade possible: {possible_grade(found)}")
     lines += [f"ckpt obstacle: {obstacle.line}" for obstacle in found]
-    return lines + [f"ckpt note: {notice}" for notice in notices]
+    return lines + [f"ckpt note: {notice}" for notice in (*not_given(settings, gates, catalogue), *notices)]
 
 
 def _described(target: TargetFacts) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.engines import EngineSpec
+from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.near_full import LEVELS
@@ -214,6 +215,13 @@ def _scenarios(settings: Settings) -> tuple[str, ...]:
     if settings.asks_endurance:
         seconds = settings.duration_seconds
         said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MOST_ROUNDS} saves")
+    if settings.asks_failover:
+        saves, loads = BREAKS.count("save"), BREAKS.count("load")
+        # One of each with nothing broken; a save after each break; a load of whatever was saved.
+        said.append(
+            f"at least {1 + saves + len(BREAKS)} saves and {1 + len(BREAKS) + saves + loads} loads after everything "
+            f"else, with something broken in {saves} saves and {loads} loads"
+        )
     if settings.asks_endurance and settings.near_full:
         said.append(
             f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"
@@ -225,6 +233,9 @@ def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
     kept = min(settings.retain or settings.operations, settings.operations)
     at_once = kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
+    if settings.asks_failover:
+        # One that is whole and one that is written, where the others are not to be kept in their place.
+        at_once = max(at_once, 2 + (kept if settings.keep else 0))
     if not settings.asks_endurance:
         return at_once
     # Endurance has two and the one that is written, where the others are not to be kept in their place.

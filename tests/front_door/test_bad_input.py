@@ -105,6 +105,18 @@ def test_a_marker_of_the_same_name_belongs_to_whoever_uses_it(front_door, pytest
     front_door().assert_outcomes(passed=1)
 
 
+def test_what_nothing_mends_is_not_broken(refused):
+    refused("--ckpt-break=true", says=["--ckpt-break is given and --ckpt-mend is not", "Give both, or neither"])
+    refused("--ckpt-mend=true", says=["--ckpt-mend is given and --ckpt-break is not"])
+
+
+def test_a_break_command_without_its_suite_is_refused(refused):
+    both = ("--ckpt-break=true", "--ckpt-mend=true")
+    refused(
+        *both, "--ckpt-suite=performance", says=["belongs to the suite failover", "--ckpt-suite=performance,failover"]
+    )
+
+
 def test_a_target_that_is_missing_is_refused(refused, pytester):
     missing = pytester.path / "no such place"
     refused(f"--ckpt-target={missing}", says=["--ckpt-target", str(missing), "does not exist", "Mount the storage"])

@@ -19,6 +19,7 @@ from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Fault
 from pytest_ckpt.facts.verdict import REASONS
 from pytest_ckpt.judging.behaviour import judge_observation
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from tests.support.made_failover import MENDED, REFUSED, done, failed_over, trial
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement, operation
 from tests.support.made_patterns import (
     FAULT,
@@ -181,6 +182,23 @@ CASES = {
         "the ballast was too small": filled(used=(0.0, 0.5, 0.9)),
         "not possible": measurement(patterns=Patterns(not_run={"near_full": "It was not filled: others use it."})),
         "a call failed": measurement(failure=failed_in(at("save", 3, scenario="near_full", level=0.8))),
+    },
+    "FAILOVER": {
+        "met": failed_over(),
+        "met with an error": failed_over(trial(operations=(done("save", error="rank 1 on n1: write of a.pt: EIO"),))),
+        "too long a stall": failed_over(trial(operations=(done("save", seconds=80.0, quiet=70.25),))),
+        "the next save is late": failed_over(trial(after=done("save", seconds=2 * SAVE))),
+        "the next save failed": failed_over(trial(after=done("save", error="rank 1 on n1: EIO"))),
+        "wrong bytes": failed_over(fault_count=2, faults=(FAULT,)),
+        "bytes are missing": failed_over(bytes_checked=1),
+        "committed in error": failed_over(trial(operations=(done("save", error="EIO"),), committed_in_error=True)),
+        "lost": failed_over(trial(lost="rank 1 on n1: ENOENT")),
+        "hung": failed_over(
+            trials=(), failure=failed_in(at("save", 2, scenario="failover"), "hung"), mended_after=MENDED),
+        "the command failed": failed_over(trials=(trial(broke=REFUSED),), not_run=REFUSED.sentence),
+        "cached": failed_over(resident_fraction=0.5),
+        "not seen to be cold": failed_over(resident_fraction=None),
+        "the run ended before": measurement(failure=ENDED),
     },
 }  # fmt: skip
 

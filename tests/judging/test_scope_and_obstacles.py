@@ -14,7 +14,7 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import Judgement, judge_run
-from pytest_ckpt.judging.obstacles import obstacles, possible_grade
+from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade
 from pytest_ckpt.judging.scope import scope_of, unheld_model
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from tests.support.made_target import mounted
@@ -146,3 +146,33 @@ def test_what_a_run_was_not_given_is_told_with_its_option() -> None:
 
 def test_a_run_without_obstacles_can_be_certified() -> None:
     assert possible_grade(obstacles(*run_of("llama3-8b"))) == "certified"
+
+
+def test_what_is_required_where_given_is_said_before_the_run_and_gates_nothing() -> None:
+    shared = built_in("posix-shared")
+    plan, settings, gates = run_of("llama3-8b", gates=shared)
+    (sentence,) = not_given(settings, gates)
+    assert sentence.startswith("FAILOVER will not run: No command was given that breaks a component (--ckpt-break")
+    assert "failover" not in settings.suites
+    assert not [o for o in obstacles(plan, settings, gates) if "FAILOVER" in o.text or "ailover" in o.text]
+    judgement = all_met(plan, settings, gates)
+    (verdict,) = (v for v in judgement.verdicts if v.id == "FAILOVER")
+    assert (verdict.severity, verdict.outcome, verdict.reason) == ("advisory", "not run", "not given")
+    assert not [reason for reason in judgement.reasons if "FAILOVER" in reason]
+
+
+@pytest.mark.parametrize("kind", ["posix-shared", "posix-local"])
+def test_a_command_makes_it_required(kind: str) -> None:
+    both = {"ckpt_break": "fail-drive 7", "ckpt_mend": "replace-drive 7"}
+    plan, settings, gates = run_of("llama3-8b", gates=built_in(kind), **both)
+    assert not not_given(settings, gates)
+    assert "failover" in settings.suites
+    judgement = all_met(plan, settings, gates)
+    (verdict,) = (v for v in judgement.verdicts if v.id == "FAILOVER")
+    assert (verdict.severity, verdict.outcome) == ("required", "not run")
+    assert [reason for reason in judgement.reasons if "FAILOVER did not run" in reason]
+
+
+def test_where_nothing_is_required_of_it_nothing_is_said() -> None:
+    _, settings, gates = run_of("llama3-8b", gates=built_in("posix-local"))
+    assert not not_given(settings, gates)

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -186,11 +186,12 @@ class FrontDoor:
         cluster: int | None = None,
         environment: Mapping[str, str] | None = None,
         terminal: int | None = None,
+        around: Sequence[str] = (),
     ) -> Started:
         """Start a run and return at once.
 
         The cluster is that of the options where they name one, else of 64 accelerators. ``terminal`` is the descriptor
-        of one to write to, in place of a file.
+        of one to write to, in place of a file; ``around`` is a command that runs the one behind it.
         """
         target = target or self.target
         words = [f"--ckpt-target={target}", *_PLUGIN]
@@ -208,7 +209,7 @@ class FrontDoor:
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *words, *options],
+                [*around, sys.executable, "-m", "pytest", *words, *options],
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
                 stdout=file if terminal is None else terminal,

@@ -94,6 +94,13 @@ class Activity:
         yield
         self.waiting = False
 
+    def forgive(self) -> tuple[Phase, str]:
+        """Forget an error, which was expected; return the phase and the file that it left first. The rank goes on."""
+        _, _, phase, file = self._rank.failed_in or ("", None, self.phase, self.file)
+        self._rank.failed_in = None
+        self.phase, self.file = "", ""
+        return phase, file
+
     def failed(self, error: BaseException) -> None:
         """Tell the controller why this rank cannot go on."""
         number = getattr(error, "errno", None)

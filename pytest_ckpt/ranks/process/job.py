@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
-# in turns, and those whose reads are timed, ten at most.
+# in turns, those whose reads are timed, ten at most, and two in which something is broken.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
+OF_FAILOVER = 24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +45,7 @@ class Task:
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. With ``contention`` and
     ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
-    a client has on disks.
+    a client has on disks. With ``failover`` nothing is done but saves and loads in which something is broken.
     """
 
     subject: Subject
@@ -66,6 +67,7 @@ class Task:
     duration_seconds: float = 0.0
     near_full_bytes: int = 0
     client_cache_bytes: int | None = None
+    failover: bool = False
     strategy: str = "pytest_ckpt.ranks.strategies.sync:SyncStrategy"
 
     @classmethod

@@ -34,6 +34,11 @@ SUITES = {
         "Part of a run where `--ckpt-suite` names `endurance`. [patterns.md](patterns.md#endurance) says how each is "
         "measured.",
     ),
+    "failover": (
+        "A component breaks",
+        "Part of a run that is given a command that breaks something and one that mends it. "
+        "[patterns.md](patterns.md#failover) says how it is measured.",
+    ),
     "conformance": (
         "Behaviour of the target",
         "Part of a run where the gates require one of them. Each is judged by checks; "

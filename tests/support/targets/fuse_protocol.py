@@ -54,6 +54,7 @@ _WANTED = (
     | _HANDLE_KILLPRIV_V2
 )
 OPEN_DIRECT_IO = 1 << 0
+OPEN_KEEP_CACHE = 1 << 1
 _FATTR = {"mode": 1, "uid": 2, "gid": 4, "size": 8, "atime": 16, "mtime": 32, "atime_now": 128, "mtime_now": 256}
 
 _libc = ctypes.CDLL(None, use_errno=True)

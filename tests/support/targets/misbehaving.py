@@ -39,7 +39,7 @@ from tests.support.targets import (
 )
 from tests.support.targets.fuse_faults import FAULTS, Fault, Faulty
 from tests.support.targets.fuse_passthrough import Passthrough
-from tests.support.targets.fuse_protocol import OPEN_DIRECT_IO, Session, unmount
+from tests.support.targets.fuse_protocol import OPEN_DIRECT_IO, OPEN_KEEP_CACHE, Session, unmount
 
 __all__ = ["FAULTS", "Fault", "Target", "misbehaving"]
 
@@ -48,6 +48,14 @@ SUBJECTS = (fuse_faults_data, fuse_faults_names, fuse_faults_durable, fuse_fault
 
 # Works from any folder and in any environment.
 _COMMAND = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "tests.support.targets.misbehaving"]
+_LIGHT = """
+import socket, sys
+channel = socket.socket(socket.AF_UNIX)
+channel.connect(chr(0) + sys.argv[1])
+channel.sendall(sys.argv[2].encode() + bytes([10]))
+answer = channel.makefile().readline()
+sys.exit(answer if "error" in answer else 0)
+"""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_IO_FLUSHER = 57
 _END_SECONDS = 30
@@ -72,6 +80,20 @@ class Target:
     def drop_command(self) -> list[str]:
         """The command by which a client drops its caches, from another process."""
         return [*_COMMAND, "ask", self.name, "drop_caches"]
+
+    def fault_command(self, name: str, **parameters: Any) -> list[str]:
+        """The command that switches a fault on from another process."""
+        return self._light("fault", name=name, parameters=parameters)
+
+    @property
+    def clear_command(self) -> list[str]:
+        """The command that switches all faults off from another process."""
+        return self._light("clear")
+
+    def _light(self, what: str, /, **arguments: Any) -> list[str]:
+        """Return a command that asks without importing anything of ours: it is over in a moment."""
+        asked = json.dumps({"what": what, **arguments})
+        return [sys.executable, "-I", "-S", "-c", _LIGHT, self.name, asked]
 
     def fault(self, name: str, **parameters: Any) -> None:
         """Switch a fault on, besides those that are."""
@@ -119,18 +141,21 @@ def misbehaving(
     second: bool = False,
     backing: Path | None = None,
     direct_io: bool = False,
+    keep_cache: bool = False,
     cache_seconds: float = 0,
 ) -> Iterator[Target]:
     """Mount a target at ``folder/mount``, and at ``folder/second``, and take it away again whatever happens.
 
     ``backing`` is a folder of our own in which the files come to lie, ``folder/backing`` by default; ``direct_io``
-    bypasses the kernel's page cache; ``cache_seconds`` lets the kernel believe names and attributes that long.
+    bypasses the kernel's page cache, ``keep_cache`` keeps what is in it when a file is opened; ``cache_seconds`` lets
+    the kernel believe names and attributes that long.
     """
     points = [folder / "mount", *([folder / "second"] if second else [])]
     store = backing or folder / "backing"
     for path in (*points, store):
         path.mkdir(exist_ok=True)
     settings = ["--cache-seconds", str(cache_seconds), *(["--direct-io"] if direct_io else [])]
+    settings += ["--keep-cache"] if keep_cache else []
     words = [*_COMMAND, "serve", *settings, str(store), *map(str, points)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
@@ -317,6 +342,7 @@ def _main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="mount until standard input ends")
     serve.add_argument("--direct-io", action="store_true", help="bypass the page cache of the kernel")
+    serve.add_argument("--keep-cache", action="store_true", help="keep what is cached when a file is opened")
     serve.add_argument(
         "--cache-seconds", type=float, default=0, help="how long the kernel believes names and attributes"
     )
@@ -329,7 +355,7 @@ def _main() -> None:
     if said.command == "ask":
         _ask(said.name, said.what)
     else:
-        flags = OPEN_DIRECT_IO if said.direct_io else 0
+        flags = (OPEN_DIRECT_IO if said.direct_io else 0) | (OPEN_KEEP_CACHE if said.keep_cache else 0)
         _serve(said.folder.resolve(), [point.resolve() for point in said.mountpoint], flags, said.cache_seconds)
 
 

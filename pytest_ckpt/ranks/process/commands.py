@@ -1,0 +1,72 @@
+"""How rank 0 has the controller run commands of the user's: it asks by an event and hears on its standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.events import CommandAsked
+from pytest_ckpt.facts.failover import CommandRun
+from pytest_ckpt.ranks.process.activity import write_event
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.failover import Command
+    from pytest_ckpt.facts.subject import Subject
+
+
+class Asked:
+    """A command that the controller was asked to run; times are of this rank's monotonic clock."""
+
+    def __init__(self, subject: Subject, command: Command) -> None:
+        self.at = time.perf_counter()
+        self.heard_at: float | None = None
+        self._run: CommandRun | None = None
+        self._thread = threading.Thread(target=self._hear, name="commands", daemon=True)
+        write_event(1, CommandAsked(subject=subject, command=command))
+        self._thread.start()
+
+    def wait(self) -> CommandRun:
+        """Wait until the command has ended and return what came of it. Raises RuntimeError where nobody says so."""
+        self._thread.join()
+        if self._run is None:
+            raise RuntimeError("the controller did not say what came of the command that it was asked to run")
+        return self._run
+
+    def _hear(self) -> None:
+        if line := sys.stdin.readline():
+            self._run = from_plain(CommandRun, json.loads(line))
+            self.heard_at = time.perf_counter()
+
+
+class AskLater(threading.Thread):
+    """Asks for the break command ``seconds`` from now, unless the operation is over before.
+
+    The clock runs from when it is started. ``asked`` is None where it was not asked for; ``seconds_into`` says when it
+    was.
+    """
+
+    def __init__(self, subject: Subject, seconds: float) -> None:
+        super().__init__(name="break", daemon=True)
+        self._subject = subject
+        self._seconds = seconds
+        self._over = threading.Event()
+        self.asked: Asked | None = None
+        self.seconds_into = 0.0
+
+    def run(self) -> None:
+        """Wait, then ask."""
+        began = time.perf_counter()
+        if not self._over.wait(self._seconds):
+            self.asked = Asked(self._subject, "break")
+            self.seconds_into = self.asked.at - began
+
+    def finish(self) -> Asked | None:
+        """Say that the operation is over; return what was asked in it."""
+        self._over.set()
+        if self.ident is not None:
+            self.join()
+        return self.asked

@@ -1,0 +1,268 @@
+"""Saves and loads that may meet an error and go on: all ranks agree that it failed, and none is left waiting.
+
+An OSError of the storage ends the operation on all ranks; whatever else is raised is none of the storage's and ends the
+run. Nothing is committed when a rank could not write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from pytest_ckpt.facts.failover import BrokenKind, FailoverOperation
+from pytest_ckpt.facts.proofs import Fault, Integrity
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison
+from pytest_ckpt.ranks.process.commands import AskLater
+from pytest_ckpt.ranks.process.quiet import QuietTime
+from pytest_ckpt.ranks.strategies.protocol import all_have_written, write_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ckpt.facts.proofs import Entry
+    from pytest_ckpt.facts.subject import OperationRef
+    from pytest_ckpt.facts.targets import CheckpointRef
+    from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import HostCache
+    from pytest_ckpt.targets.protocol import Store
+
+_MOST_FAULTS = 20
+_ELSEWHERE = "another rank met it"
+
+
+@dataclass(slots=True)
+class Tried:
+    """What came of an operation; the figures are those of all ranks, the same on each."""
+
+    told: FailoverOperation
+    ended: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether a rank met an error."""
+        return bool(self.told.error)
+
+
+@dataclass(slots=True)
+class Compared:
+    """What was compared so far; on rank 0 of all ranks."""
+
+    expected: int = 0
+    checked: int = 0
+    fault_count: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    resident: float | None = 0.0
+
+    @property
+    def integrity(self) -> Integrity:
+        """The sum."""
+        return Integrity(
+            bytes_expected=self.expected,
+            bytes_checked=self.checked,
+            fault_count=self.fault_count,
+            faults=tuple(self.faults[:_MOST_FAULTS]),
+        )
+
+
+class OperationsThatMayFail:
+    """Saves, loads and deletes checkpoints of one engine; ``compared`` adds up what loads brought."""
+
+    def __init__(
+        self,
+        *,
+        group: Group,
+        activity: Activity,
+        do: Operations,
+        engine: Engine,
+        store: Store,
+        cache: HostCache,
+        policy: str,
+        layout_bytes: int,
+        names: tuple[str, ...],
+    ) -> None:
+        self._group, self._activity, self._do = group, activity, do
+        self._engine, self._store, self._cache, self._policy = engine, store, cache, policy
+        self._layout_bytes, self._names = layout_bytes, names
+        self._refs: dict[int, CheckpointRef] = {}
+        self._contents: dict[int, int] = {}
+        self._content = 0
+        self.compared = Compared()
+
+    def save(self, number: int, at: OperationRef, later: AskLater | None = None) -> Tried:
+        """Save a checkpoint under a number with content that was not saved before; the one of that number goes first.
+
+        ``later`` is started with the clock, on rank 0.
+        """
+        self._content += 1
+        error = self.discard(number, at)
+        if error:
+            return self._tried("save", error, 0.0, QuietTime(self._activity))
+        with self._do.stage("content", at.at("content")):
+            self._engine.fill(self._content)
+        ref = self._refs[number] = self._do.new_ref(number, "failover")
+        self._contents[number] = self._content
+        clock, quiet = Clock(activity=self._activity), QuietTime(self._activity)
+        saved: list[Any] = []
+        self._activity.begin(at)
+        self._group.start_together()
+        start = time.perf_counter()
+        if later:
+            later.start()
+        with quiet:
+            error = self._met(lambda: saved.append(write_files(self._engine, self._store, ref, clock)))
+            failed = self._group.any_of(bool(error))
+            if not failed:
+                entries = all_have_written(self._group, self._store, saved[0].entries)
+                if self._group.rank == 0 and saved[0].commit is None:
+                    error = self._met(lambda: self._commit(ref, entries, clock))
+        seconds = time.perf_counter() - start
+        tried = self._tried("save", error, seconds, quiet)
+        if tried.failed:
+            self._engine.release()
+        return tried
+
+    def load(self, number: int, at: OperationRef, later: AskLater | None = None) -> Tried:
+        """Load a checkpoint that caches do not hold, and compare every byte of it."""
+        ref, content = self._refs[number], self._contents[number]
+        quiet, seconds = QuietTime(self._activity), 0.0
+        resident: tuple[int, int] | None = None
+        with self._do.stage("drop caches", at.at("drop caches")):
+            files = self._do.files(number, self._names)
+
+            def empty_caches() -> None:
+                nonlocal resident
+                if self._policy != "never":
+                    self._cache.drop(self._policy, [files])
+                resident = self._cache.resident([files])
+
+            # A cache is dropped with a step that all ranks take together, so an error shows only after it.
+            error = self._met(empty_caches)
+            failed = self._group.any_of(bool(error))
+        steps = self._group.largest(self._engine.load_steps())
+        clock = Clock(activity=self._activity)
+        committed: list[Any] = []
+        checks: list[Comparison] = []
+        for step in range(0 if failed else steps):
+            self._activity.begin(at)
+            self._group.start_together()
+            start = time.perf_counter()
+            if later and step == 0:
+                later.start()
+
+            def read(step: int = step) -> None:
+                if not committed:
+                    committed.append(self._store.open(ref, clock))
+                self._engine.load(committed[0], step, clock)
+
+            with quiet:
+                error = self._met(read)
+            seconds += time.perf_counter() - start
+            failed = self._group.any_of(bool(error))
+            if failed:
+                break
+            with self._do.stage("verify", at.at("verify")):
+                checks.append(self._engine.verify(content))
+        tried = self._tried("load", error, seconds, quiet)
+        self._take_in(checks, number, resident, is_whole=not tried.failed)
+        self._engine.release()
+        return tried
+
+    def discard(self, number: int, at: OperationRef) -> str:
+        """Delete what is there under a number, whole or not; return this rank's error."""
+        ref = self._refs.get(number)
+        if ref is None:
+            return ""
+        with self._do.stage("remove", at.at("remove")):
+            error = self._met(lambda: self._delete(ref))
+            failed = self._group.any_of(bool(error))
+            if not failed and self._group.rank == 0:
+                error = self._met(lambda: self._finish_delete(ref))
+            failed = self._group.any_of(bool(error))
+        if not failed:
+            del self._refs[number]
+        return error or (_ELSEWHERE if failed else "")
+
+    def is_committed(self, number: int) -> bool:
+        """Return on all ranks whether a checkpoint is there under its final name."""
+        ref = self._refs.get(number)
+        is_there = ref is not None and self._group.rank == 0 and self._store.is_committed(ref)
+        return bool(self._group.share(is_there))
+
+    def _commit(self, ref: CheckpointRef, entries: list[Entry], clock: Clock) -> None:
+        self._store.commit(ref, entries, clock)
+
+    def _delete(self, ref: CheckpointRef) -> None:
+        for name in self._names:
+            # A save that failed may have begun none of them.
+            with contextlib.suppress(FileNotFoundError):
+                self._store.delete(ref, [name])
+
+    def _finish_delete(self, ref: CheckpointRef) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._store.finish_delete(ref)
+
+    def _met(self, act: Callable[[], object]) -> str:
+        """Act; return the error of the storage that was met."""
+        try:
+            act()
+        except OSError as error:
+            phase, file = self._activity.forgive()
+            name = errno.errorcode.get(error.errno or 0, "")
+            what = ": ".join(filter(None, (name, error.strerror or str(error))))
+            where = f"{phase} of {file}: " if file else f"{phase}: " if phase else ""
+            return f"rank {self._group.rank} on {self._group.host}: {where}{what}"
+        return ""
+
+    def _tried(self, kind: BrokenKind, error: str, seconds: float, quiet: QuietTime) -> Tried:
+        """Agree on what came of an operation; times of hosts are not compared, but each rank's own are."""
+        gathered = self._group.gather((error, seconds, quiet.longest))
+        told = None
+        if self._group.rank == 0:
+            quietest = max(range(len(gathered)), key=lambda rank: gathered[rank][2])
+            told = FailoverOperation(
+                kind=kind,
+                seconds=max(of_rank[1] for of_rank in gathered),
+                quiet_seconds=gathered[quietest][2],
+                quiet_rank=quietest,
+                error=next((e for e, _, _ in gathered if e and e != _ELSEWHERE), ""),
+            )
+        return Tried(told=cast("FailoverOperation", self._group.share(told)), ended=time.perf_counter())
+
+    def _take_in(
+        self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_whole: bool
+    ) -> None:
+        """Add what a load brought; of one that failed, only what was wrong."""
+        faults = [
+            Fault(
+                kind=f.kind,
+                rank=self._group.rank,
+                host=self._group.host,
+                checkpoint=number,
+                file=f.file,
+                tensor=f.tensor,
+                offset=f.offset,
+                bytes=f.bytes,
+                detail=f.detail,
+            )
+            for check in checks
+            for f in check.faults
+        ]
+        own = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks), faults, resident)
+        gathered, found = self._group.gather(own), self.compared
+        for checked, count, of_rank, _ in gathered:
+            found.checked += checked if is_whole else 0
+            found.fault_count += count
+            found.faults += of_rank[:_MOST_FAULTS]
+        if gathered and is_whole:
+            found.expected += self._layout_bytes
+            counts = [of_rank[3] for of_rank in gathered]
+            known = [count for count in counts if count is not None]
+            share = sum(c[0] for c in known) / max(1, sum(c[1] for c in known))
+            is_seen = found.resident is not None and len(known) == len(counts)
+            found.resident = max(found.resident or 0.0, share) if is_seen else None

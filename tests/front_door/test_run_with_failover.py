@@ -1,0 +1,206 @@
+"""A component that breaks in the middle of saves and loads, on a target that misbehaves between two commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+
+from pytest_ckpt.support import resources
+from tests.support.front_door import TINY, FrontDoor, Run, opened_door, processes_of
+from tests.support.machine import eventually, need
+from tests.support.replicated_volume import ALONE, BREAK, MEND, PROGRAMS
+from tests.support.targets.misbehaving import Target, misbehaving
+
+OPTIONS = (*TINY, "--ckpt-suite=performance,failover", "--ckpt-seed=7")
+# What is broken says nothing of these; COLD is left out, since other work on the machine drops caches, too.
+UNTOUCHED = dict.fromkeys(("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS"), "met")
+
+
+@pytest.fixture
+def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    with misbehaving(make_home("broken"), keep_cache=True) as mounted:
+        yield mounted
+
+
+def options(door: FrontDoor, breaks: list[str], mends: list[str], limit: float = 60.0) -> tuple[str, ...]:
+    """Return options of a run that asks for speed and failover alone, with a limit for stalls."""
+    table = door.home / "gates.toml"
+    row = f'FAILOVER = {{ gate = "required", limit = {limit} }}'
+    table.write_text(f'name = "failover"\nextends = "speed-only"\n[requirements]\n{row}\n')
+    commands = (f"--ckpt-break={shlex.join(breaks)}", f"--ckpt-mend={shlex.join(mends)}")
+    return (*OPTIONS, f"--ckpt-gates={table}", *commands)
+
+
+def untouched(run: Run) -> dict[str, str]:
+    return {name: run.verdict(name)["outcome"] for name in UNTOUCHED}
+
+
+def found_in(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = run.measurement()["patterns"]["failover"]
+    return found
+
+
+@pytest.mark.covers(requirements=("FAILOVER",))
+def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target: Target) -> None:
+    """While it is broken nothing can be written; that is said, nothing is committed, and what was there is whole."""
+    run = door.run(*options(door, target.fault_command("EIO in write"), target.clear_command), target=target.path)
+    verdict, found = run.verdict("FAILOVER"), found_in(run)
+    assert (verdict["outcome"], verdict["unit"], verdict["limit"]) == ("met", "s", 60.0), verdict
+    assert (verdict["severity"], run.code) == ("required", 0)
+    assert untouched(run) == UNTOUCHED
+    saves, loads = found["trials"][:3], found["trials"][3:]
+    assert [t["kind"] for t in saves + loads] == ["save"] * 3 + ["load"] * 3
+    for trial in found["trials"]:
+        assert trial["broke"]["exit_code"] == trial["mended"]["exit_code"] == 0
+        assert not trial["after"]["error"]
+    # The command may return between two saves: the one in which it began is over then, and the next one fails.
+    assert all("EIO" in t["operations"][-1]["error"] for t in saves)
+    assert not any(o["error"] for t in loads for o in t["operations"])
+    assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
+    # None of it is the subject's own: as many saves and loads as were asked for, and all of them succeeded.
+    assert [len(run.operations(kind)) for kind in ("save", "load")] == [2, 2]
+    assert run.left_on_target == []
+
+    schema = json.loads((resources.folder("templates") / "report.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(run.document)
+    certificate = (run.report / "certificate.html").read_text()
+    assert "Component failure" in certificate
+    assert f"into a {loads[0]['kind']}" in certificate
+    cases = [case.get("name") or "" for case in ET.parse(run.report / "junit.xml").iter("testcase")]
+    assert any("FAILOVER" in name for name in cases), cases
+    commands = [
+        json.loads(line) for line in (run.report / "launches" / "2" / "commands.jsonl").read_text().splitlines()
+    ]
+    assert [c["command"] for c in commands] == ["break", "mend"] * 6
+
+
+TRUE = ["true"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("fault", ["flipped bit at rest", "torn write", "misplaced write"])
+def test_a_wrong_byte_in_a_save_that_succeeded_fails(door: FrontDoor, target: Target, fault: str) -> None:
+    run = door.run(*options(door, target.fault_command(fault), target.clear_command), target=target.path)
+    verdict = run.verdict("FAILOVER")
+    assert (verdict["outcome"], verdict["reason"], verdict["unit"]) == ("failed", "wrong bytes", "faults"), verdict
+    assert run.code == 1
+    # What is broken there says nothing of saves and loads with nothing broken.
+    assert untouched(run) == UNTOUCHED
+
+
+@pytest.mark.thorough
+def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(door: FrontDoor, target: Target) -> None:
+    """A mend command that mends nothing: loads go on failing, and not as an error that a failover excuses."""
+    run = door.run(*options(door, target.fault_command("EIO in read"), TRUE), target=target.path)
+    verdict = run.verdict("FAILOVER")
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", "missing bytes"), verdict
+    assert "After break 1 was mended, a committed checkpoint could not be loaded: rank" in verdict["because"]
+    assert "EIO" in verdict["because"]
+
+
+@pytest.mark.thorough
+def test_a_stall_beyond_the_limit_of_the_gates_fails(door: FrontDoor, target: Target) -> None:
+    words = options(door, target.fault_command("slow file", seconds=2), target.clear_command, 1.5)
+    run = door.run(*words, target=target.path)
+    verdict = run.verdict("FAILOVER")
+    assert (verdict["outcome"], verdict["reason"], verdict["limit"]) == ("failed", "over limit", 1.5), verdict
+    assert verdict["measured"] > 1.5
+    assert "Longest stall: " in verdict["because"]
+
+
+@pytest.mark.thorough
+def test_a_save_that_is_late_while_the_storage_rebuilds_fails(door: FrontDoor, target: Target) -> None:
+    """What is slow here is the target after the mend command, until something is broken again."""
+    words = options(door, target.clear_command, target.fault_command("slow file", seconds=3))
+    run = door.run(*words, target=target.path, cluster=64)
+    verdict = run.verdict("FAILOVER")
+    assert (verdict["outcome"], verdict["reason"], verdict["unit"]) == ("failed", "over limit", "s"), verdict
+    assert "1.5 x the save limit" in verdict["because"]
+
+
+@pytest.mark.thorough
+def test_a_break_command_that_fails_breaks_nothing_that_counts(door: FrontDoor, target: Target) -> None:
+    words = options(door, ["sh", "-c", "echo no such drive >&2; exit 3"], target.clear_command)
+    run = door.run(*words, target=target.path)
+    verdict = run.verdict("FAILOVER")
+    assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
+    assert verdict["because"] == "The break command ended with exit code 3: no such drive."
+    # Also a command that fails may have broken something.
+    assert [t["mended"]["exit_code"] for t in found_in(run)["trials"]] == [0]
+    assert run.code == 8
+
+
+@pytest.mark.thorough
+def test_a_mend_command_that_fails_is_told(door: FrontDoor, target: Target) -> None:
+    words = options(door, target.fault_command("slow file"), ["sh", "-c", "echo no spare >&2; exit 4"])
+    run = door.run(*words, target=target.path)
+    verdict = run.verdict("FAILOVER")
+    assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
+    assert "The mend command ended with exit code 4: no spare." in verdict["because"]
+    assert "mend it by hand" in verdict["detail"]
+
+
+@pytest.mark.thorough
+def test_a_command_that_does_not_end_is_killed(door: FrontDoor, target: Target) -> None:
+    words = (*options(door, ["sleep", "86400"], target.clear_command), "--ckpt-deadline=5s")
+    run = door.run(*words, target=target.path)
+    verdict = run.verdict("FAILOVER")
+    assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
+    assert "it was killed when it had not ended after 5 s (--ckpt-deadline)" in verdict["because"]
+
+
+@pytest.mark.thorough
+def test_storage_that_hangs_fails_at_the_deadline_and_is_mended(door: FrontDoor, target: Target) -> None:
+    words = options(door, target.fault_command("hang", operation="write"), target.clear_command)
+    run = door.run(*words, "--ckpt-deadline=10s", target=target.path)
+    verdict, found = run.verdict("FAILOVER"), found_in(run)
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", "hung"), verdict
+    assert found["mended_after"]["exit_code"] == 0
+    assert untouched(run) == UNTOUCHED
+    assert run.code == 1
+    assert run.left_on_target == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_what_is_broken_is_mended_when_the_run_ends(door: FrontDoor, target: Target, number: signal.Signals) -> None:
+    """Ctrl-C, or a kill that leaves the run no time for anything."""
+    broken, mended = door.home / "broken", door.home / "mended"
+    words = options(door, ["sh", "-c", f"touch {broken}; exec sleep 2"], ["touch", str(mended)])
+    started = door.start(*words, target=target.path)
+    started.until(broken.exists, "something is broken")
+    assert not mended.exists()
+    os.kill(started.process.pid, number)
+    started.process.wait()
+    eventually(mended.exists, "it is mended")
+    eventually(lambda: not processes_of(started.run_id), "no rank is left")
+
+
+@pytest.mark.thorough
+def test_a_replica_whose_server_is_killed_costs_nothing(make_home: Callable[[str], Path]) -> None:
+    """GlusterFS keeps three copies: with the server of one of them killed, saves and loads go on, and all is there."""
+    missing = [name for name in PROGRAMS if not shutil.which(name)]
+    need(os.geteuid() == 0 and not missing, f"a volume of GlusterFS needs root and {', '.join(missing) or 'no more'}")
+    home = make_home("gluster")
+    with opened_door(home) as door:
+        volume = [*ALONE, sys.executable, "-m", "tests.support.replicated_volume", str(home)]
+        # Long enough for a server to be killed in the middle of it.
+        words = (*options(door, [*BREAK], [*MEND]), "--ckpt-scale=1/1000")
+        run = door.run(*words, target=home / "volume" / "target", around=volume)
+    verdict, found = run.verdict("FAILOVER"), found_in(run)
+    assert verdict["outcome"] == "met", verdict
+    assert not any(o["error"] for t in found["trials"] for o in t["operations"])
+    assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
+    assert run.code == 0

@@ -1,0 +1,40 @@
+"""Failovers made up for their judge."""
+
+from __future__ import annotations
+
+from pytest_ckpt.facts.failover import BREAKS, CommandRun, Failover, FailoverOperation, FailoverTrial
+from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.proofs import Integrity
+from tests.support.made_measurement import FULL, measurement
+
+BROKE = CommandRun(command="break", seconds=0.5, exit_code=0)
+MENDED = CommandRun(command="mend", seconds=2.0, exit_code=0)
+REFUSED = CommandRun(command="break", seconds=0.5, exit_code=3, says="no such drive")
+
+
+def done(kind, *, seconds=10.0, quiet=0.5, error=""):
+    return FailoverOperation(kind=kind, seconds=seconds, quiet_seconds=quiet, quiet_rank=2, error=error)
+
+
+def trial(kind="save", **changes):
+    known = {"moment_seconds": 4.0, "broke": BROKE, "operations": (done(kind),), "mended": MENDED,
+             "after": done("save")}  # fmt: skip
+    return FailoverTrial(kind=kind, **known | changes)
+
+
+def failed_over(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count=0, faults=(), failure=None, **changes):
+    """Return a measurement in which something was broken as often as it should be; ``first`` is the first time."""
+    trials = tuple(trials) if trials is not None else (first or trial(), *(trial(kind) for kind in BREAKS[1:]))
+    integrity = Integrity(
+        bytes_expected=12 * FULL, bytes_checked=bytes_checked, fault_count=fault_count, faults=tuple(faults)
+    )
+    known = {
+        "break_command": "fail-drive 7",
+        "mend_command": "replace-drive 7",
+        "undisturbed": (done("save", quiet=0.25), done("load", quiet=0.25)),
+        "trials": trials,
+        "integrity": integrity,
+        "resident_fraction": 0.0,
+        "failure": failure,
+    }
+    return measurement(patterns=Patterns(failover=Failover(**known | changes)))

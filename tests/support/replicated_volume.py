@@ -1,0 +1,74 @@
+"""A GlusterFS volume of three copies on this host, and a command that is run with it mounted.
+
+``python -m tests.support.replicated_volume HOME COMMAND …`` makes and mounts it at ``HOME/volume``, runs the command,
+takes the volume away and ends as the command did. It must run in name spaces of its own (`ALONE`): it takes an address
+and the places where GlusterFS keeps its state, and whatever it leaves ends with them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.machine import eventually
+
+ALONE = ("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--propagation", "private")
+PROGRAMS = ("unshare", "glusterd", "gluster", "glusterfs", "mkfs.ext4", "ip")
+BREAK = ("sh", "-c", "kill -9 $(cat /run/gluster/vols/ckpt/*second*.pid)")
+"""Kills the server of the second copy."""
+
+MEND = ("gluster", "--mode=script", "volume", "start", "ckpt", "force")
+"""Starts it again; it then fetches what it missed."""
+
+_ADDRESS = "10.98.7.1"
+_BRICKS = ("first", "second", "third")
+_BYTES = 600 << 20
+
+
+def main() -> int:
+    """Make the volume, run the command, take it away."""
+    home, command = Path(sys.argv[1]), sys.argv[2:]
+    _do("ip", "link", "set", "lo", "up")
+    _do("ip", "address", "add", f"{_ADDRESS}/32", "dev", "lo")
+    for place in ("/var/lib/glusterd", "/var/log/glusterfs", "/run/gluster"):
+        Path(place).mkdir(parents=True, exist_ok=True)
+        _do("mount", "-t", "tmpfs", "state", place)
+    mounted = [home / name for name in _BRICKS]
+    point = home / "volume"
+    point.mkdir()
+    try:
+        for brick in mounted:
+            brick.mkdir()
+            image = brick.with_suffix(".image")
+            with image.open("wb") as file:
+                file.truncate(_BYTES)
+            _do("mkfs.ext4", "-q", str(image))
+            _do("mount", "-o", "loop", str(image), str(brick))
+        _do("glusterd", "--log-level=WARNING")
+        eventually(lambda: _gluster("volume", "list").returncode == 0, "glusterd answers")
+        bricks = [f"{_ADDRESS}:{brick}/brick" for brick in mounted]
+        for words in (("create", "ckpt", "replica", "3", *bricks, "force"), ("start", "ckpt")):
+            done = _gluster("volume", *words)
+            if done.returncode:
+                sys.exit(f"gluster volume {words[0]}: {done.stderr or done.stdout}")
+        _do("glusterfs", f"--volfile-server={_ADDRESS}", "--volfile-id=/ckpt", str(point))
+        (point / "target").mkdir()
+        return subprocess.run(command, check=False).returncode
+    finally:
+        subprocess.run(["umount", "-l", str(point)], check=False)
+        _gluster("volume", "stop", "ckpt", "force")
+        for brick in mounted:
+            subprocess.run(["umount", "-l", str(brick)], check=False)
+
+
+def _do(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
+def _gluster(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["gluster", "--mode=script", *words], capture_output=True, text=True, check=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
