@@ -162,7 +162,7 @@ class Operations:
         own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
-        local = self._faults(checks, checkpoint)[:_MOST_FAULTS_OF_RANK]
+        local = self.faults(checks, checkpoint)[:_MOST_FAULTS_OF_RANK]
         gathered = self._group.gather((*counts, local, loaded_bytes))
         return Loaded(
             operation=operation,
@@ -268,7 +268,8 @@ class Operations:
             self.send(OperationDone(subject=self.subject, operation=operation))
         return operation
 
-    def _faults(self, checks: Iterable[Comparison], checkpoint: int) -> list[Fault]:
+    def faults(self, checks: Iterable[Comparison], checkpoint: int) -> list[Fault]:
+        """Return what was wrong in loads of a checkpoint by this rank."""
         return [
             Fault(
                 kind=f.kind,

@@ -238,21 +238,7 @@ class OperationsThatMayFail:
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_whole: bool
     ) -> None:
         """Add what a load brought; of one that failed, only what was wrong."""
-        faults = [
-            Fault(
-                kind=f.kind,
-                rank=self._group.rank,
-                host=self._group.host,
-                checkpoint=number,
-                file=f.file,
-                tensor=f.tensor,
-                offset=f.offset,
-                bytes=f.bytes,
-                detail=f.detail,
-            )
-            for check in checks
-            for f in check.faults
-        ]
+        faults = self._do.faults(checks, number)
         own = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks), faults, resident)
         gathered, found = self._group.gather(own), self.compared
         for checked, count, of_rank, _ in gathered:
