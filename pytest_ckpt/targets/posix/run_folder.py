@@ -115,7 +115,8 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
     try:
         top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return []
+        device, _ = identity
+        return [] if _is_on(path.parent, device) else [f"{path} was not removed: its file system is not mounted there"]
     except OSError as error:
         return [f"{path} was not removed: {error.strerror}"]
     try:
@@ -135,6 +136,14 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
         except OSError as error:
             return [f"{path} was not removed: {error.strerror}"]
     return [f"{path / name} was not removed: {why}" for name, why in left if not (keep_folder and name == _OWNER)]
+
+
+def _is_on(folder: Path, device: int) -> bool:
+    """Whether a folder is still on the file system that it was on: a client that has ended takes its mount along."""
+    try:
+        return folder.stat().st_dev == device
+    except OSError:
+        return False
 
 
 def _says_it_is_of(folder: int, run_id: str) -> bool:
