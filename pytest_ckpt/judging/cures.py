@@ -34,7 +34,6 @@ KNOWN: tuple[Known, ...] = (
         name="GlusterFS",
         kinds=("fuse.glusterfs",),
         checks=(
-            "COMMIT.file-second-client",
             "VISIBLE.read-after-close",
             "STALE.attributes",
             "STALE.names",
@@ -43,7 +42,20 @@ KNOWN: tuple[Known, ...] = (
         why="by default a client answers from its caches for 1 s: old bytes of a file that another host has rewritten "
         "and closed, old sizes, names that are gone",
         cure="Set the volume options performance.stat-prefetch off and performance.quick-read off, and the mount "
-        "options attribute-timeout=0,entry-timeout=0: either pair alone changes nothing.",
+        "options attribute-timeout=0,entry-timeout=0,fopen-keep-cache=false: all five together.",
+    ),
+    Known(
+        name="GlusterFS",
+        kinds=("fuse.glusterfs",),
+        checks=("COMMIT.file", "COMMIT.file-second-client"),
+        why="it looks a name up and then opens the file that it found: one that a rename has just replaced is gone, "
+        "open says ENOENT, and a reader of the latest pointer dies, or starts from nothing",
+    ),
+    Known(
+        name="GlusterFS",
+        kinds=("fuse.glusterfs",),
+        checks=("EXCLUSIVE.create-second-client", "MKDIR.race-second-client"),
+        why="of hundreds of races of two hosts for a name one has no winner: both are told EEXIST, and it is there",
     ),
     Known(
         name="sshfs",
