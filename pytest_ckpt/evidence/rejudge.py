@@ -52,6 +52,7 @@ _JUDGED = (REPORT, "measurements/", "observations/")
 class _Facts:
     """What the folder of a run holds beside its report."""
 
+    kind: str
     plan: Plan
     gates: Gates
     measurements: Mapping[str, Measurement]
@@ -126,6 +127,7 @@ def _judge(
         raise not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
     observations = read_observations(folder, schema)
     facts = _Facts(
+        kind=target.kind,
         plan=plan,
         gates=gates,
         measurements={str(m.subject): m for m in measurements},
@@ -204,7 +206,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
     if measurement := facts.measurements.get(subject):
         return decide(requirement, measurement, facts.plan.limits, gates)
     if observation := facts.observations.get((found.id, subject)):
-        return decide_observed(requirement, observation, gates)
+        return decide_observed(requirement, observation, gates, facts.kind)
     if found.outcome == "not run":
         return dataclasses.replace(found, severity=severity_of(requirement, subject, gates))
     # What a report says alone is no fact.

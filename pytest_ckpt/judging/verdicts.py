@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.verdict import Reason, Severity, Verdict
 from pytest_ckpt.judging.behaviour import judge_observation
+from pytest_ckpt.judging.cures import explain
 from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
@@ -36,11 +39,17 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
     return _verdict(requirement, subject, decision, gates)
 
 
-def decide_observed(requirement: Requirement, observation: Observation, gates: Gates) -> Verdict:
-    """Judge one requirement on a target's behaviour on what one check saw."""
+def decide_observed(requirement: Requirement, observation: Observation, gates: Gates, kind: str = "") -> Verdict:
+    """Judge one requirement on a target's behaviour on what one check saw.
+
+    ``kind`` is the target's file system: what is known of it explains a failure, and decides nothing.
+    """
     subject = observation.subject
     default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
     decision = judge_observation(observation, gates.limit(requirement.id, subject, default))
+    if decision.outcome == "failed":
+        lines = explain(kind, f"{requirement.id}.{subject}")
+        decision = dataclasses.replace(decision, detail=(*lines, *decision.detail))
     return _verdict(requirement, subject, decision, gates)
 
 

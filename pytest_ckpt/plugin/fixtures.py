@@ -149,7 +149,7 @@ def _judge_behaviour(requirement: Requirement, subject: str, run: RunContext, ch
     (check,) = (c for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject))
     if not is_given(check, run.settings):
         return not_run(requirement, subject, "not given", missing_need(check), run.gates)
-    return decide_observed(requirement, checks.observation(check), run.gates)
+    return decide_observed(requirement, checks.observation(check), run.gates, run.environment.target.kind)
 
 
 def _has_subject(item: pytest.Item) -> bool:

@@ -20,7 +20,7 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run import preflight
-from pytest_ckpt.run.findings import Finding
+from pytest_ckpt.run.findings import Finding, known_failures
 from pytest_ckpt.run.libraries import engines, library
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -67,6 +67,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
         else:
             found, target = _target(spec, settings.target, seconds)
             yield found
+    if target:
+        yield from known_failures(target.kind)
     if target and settings.cluster:
         planned, plan = _plan(settings, target)
         yield planned

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from pytest_ckpt.judging.cures import known_of, remedy_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,3 +20,10 @@ class Finding:
     needed: bool
     description: str
     remedy: str = ""
+
+
+def known_failures(kind: str) -> Iterator[Finding]:
+    """Tell what is known of a kind of file system: which checks of behaviour it fails as it is mounted by default."""
+    for row in known_of(kind):
+        description = f"{row.name} fails {', '.join(row.checks)}: {row.why}"
+        yield Finding(name="file system", can=False, needed=False, description=description, remedy=remedy_of(row))

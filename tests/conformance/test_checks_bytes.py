@@ -356,6 +356,15 @@ def test_a_file_system_that_ends_below_an_offset_says_so(mount):
     assert any(name.startswith("declared limit below 8 TiB") for name in seen.facts), seen.facts
 
 
+def test_a_volume_that_is_too_small_for_a_file_without_holes_is_named_and_not_blamed(mount):
+    point = mount("ext4", 100)
+    (point / "folder").mkdir()
+    code = "import errno, os\ndef truncate(*_):\n    raise OSError(errno.ENOSPC, 'full')\nos.truncate = truncate"
+    seen = made("LARGE.offsets", point / "folder", sabotage=code)
+    assert seen.anomalies == ()
+    assert "keeps no holes in files" in seen.not_run
+
+
 # Two clients that do not see the same storage in the same way.
 SECOND_LIES = {
     "the other client's stripes are lost": (

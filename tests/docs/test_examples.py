@@ -33,6 +33,10 @@ NOT_RUN = {
         "export CKPT_BIN=/opt/ckpt/bin",
     ],
     "nightly.md": ["python3 -m venv /opt/ckpt"],
+    "file_systems.md": [
+        "apt-get install xfsprogs btrfs-progs exfat-fuse exfatprogs ntfs-3g fuse2fs bindfs gocryptfs mergerfs sshfs "
+        "openssh-server \\"
+    ],
     "nfs.md": ["apt-get install user-mode-linux nfs-kernel-server kmod iproute2 e2fsprogs util-linux"],
 }
 WITH_COMMANDS = [page for page in PAGES if any(b.comment.startswith("runs") for b in blocks(page))]

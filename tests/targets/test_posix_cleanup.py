@@ -135,6 +135,24 @@ def test_a_link_in_place_of_the_run_s_own_folder_is_not_followed(run, precious):
     assert (precious / "checkpoint-0001" / "a.pt").read_text() == "years of work"
 
 
+def test_the_run_s_folder_is_known_by_its_word_when_the_file_system_numbers_it_anew(run, target):
+    """As sshfs and exFAT by FUSE do, once the kernel has forgotten a folder."""
+    make(run, *NAMES)
+    run.path.rename(target / "moved")
+    shutil.copytree(target / "moved", run.path)
+    shutil.rmtree(target / "moved")
+    assert clean(run) == []
+    assert not any(target.iterdir())
+
+
+def test_a_folder_whose_file_system_is_no_longer_mounted_is_not_called_removed(mount):
+    point = mount("tmpfs", 8)
+    run = RunFolder(point, "r1")
+    run.create()
+    subprocess.run(["umount", str(point)], check=True)
+    assert clean(run) == [f"{run.path} was not removed: its file system is not mounted there"]
+
+
 def test_another_folder_of_the_same_name_is_not_touched(run, target):
     run.path.rename(target / "moved")
     run.path.mkdir()

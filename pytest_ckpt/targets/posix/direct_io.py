@@ -32,6 +32,7 @@ class DirectFile:
     """A file that is open: direct, or not since the target refused it."""
 
     def __init__(self, path: Path, flags: int, way: DirectWay, phases: Phases) -> None:
+        self._path, self._flags = path, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
         self._way = way
         self._phases = phases
         self.direct = not way.refused
@@ -79,9 +80,11 @@ class DirectFile:
         return done
 
     def _leave_direct(self, why: str) -> None:
-        import fcntl  # noqa: PLC0415 - rare
-
         self._way.refused = why
-        flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
-        fcntl.fcntl(self.descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+        # Opened anew and not told by fcntl: a file system in user space may itself have opened the file directly.
+        again = os.open(self._path, self._flags)
+        try:
+            os.dup2(again, self.descriptor, inheritable=False)
+        finally:
+            os.close(again)
         self.direct = False

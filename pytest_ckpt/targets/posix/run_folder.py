@@ -105,7 +105,8 @@ class RunFolder:
 def remove(path: Path, identity: Collection[int], names: Collection[str], *, keep_folder: bool = False) -> list[str]:
     """Remove a run's folder with what the run made in it, and return what was left, one sentence each.
 
-    ``identity`` is (device, inode) of the folder that was made; ``names`` are the paths below it, with ``/``, of
+    ``identity`` is (device, inode) of the folder that was made; where the file system has given it another since, the
+    run's word in it counts. ``names`` are the paths below it, with ``/``, of
     every file the run may have made; one that ends in ``/`` is a folder in which the run made everything. With
     ``keep_folder`` the folder itself stays, and says whose it is.
     """
@@ -114,12 +115,15 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
     try:
         top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return []
+        device, _ = identity
+        return [] if _is_on(path.parent, device) else [f"{path} was not removed: its file system is not mounted there"]
     except OSError as error:
         return [f"{path} was not removed: {error.strerror}"]
     try:
         seen = os.fstat(top)
-        if (seen.st_dev, seen.st_ino) != tuple(identity):
+        # File systems by FUSE number a folder anew once the kernel has forgotten it; the word in it stays.
+        is_known = (seen.st_dev, seen.st_ino) == tuple(identity)
+        if not is_known and not _says_it_is_of(top, path.name.removeprefix(PREFIX)):
             return [f"{path} was not removed: it is no longer the folder that this run made"]
         left = _clear(top, "", frozenset(names) | (frozenset() if keep_folder else {_OWNER}))
     finally:
@@ -132,6 +136,23 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
         except OSError as error:
             return [f"{path} was not removed: {error.strerror}"]
     return [f"{path / name} was not removed: {why}" for name, why in left if not (keep_folder and name == _OWNER)]
+
+
+def _is_on(folder: Path, device: int) -> bool:
+    """Whether a folder is still on the file system that it was on: a client that has ended takes its mount along."""
+    try:
+        return folder.stat().st_dev == device
+    except OSError:
+        return False
+
+
+def _says_it_is_of(folder: int, run_id: str) -> bool:
+    """Whether an open folder holds the word of a run's controller that it is that run's."""
+    try:
+        with open(_OWNER, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)) as file:
+            return bool(json.load(file)["run"] == run_id)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:

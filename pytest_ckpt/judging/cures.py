@@ -1,0 +1,120 @@
+"""What is known of kinds of file systems: which checks they fail with their defaults, why, and what cures it. Pure.
+
+Every row was measured: tests/file_systems mounts the file system, sees the failure, and sees it gone with the cure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """Failures of one kind of file system that have one cause.
+
+    ``kinds`` are its names in the kernel's table of mounts, ``checks`` the checks that fail, ``why`` the cause and what
+    it costs a training job, ``cure`` what to change; empty where no option is known to help.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    checks: tuple[str, ...]
+    why: str
+    cure: str = ""
+
+
+_BY_PATH = (
+    "it finds a file by its path, which a rename has just taken away: open says ENOENT although the name was never "
+    "gone, so a reader of the latest pointer dies, or starts from nothing"
+)
+
+KNOWN: tuple[Known, ...] = (
+    Known(
+        name="GlusterFS",
+        kinds=("fuse.glusterfs",),
+        checks=(
+            "VISIBLE.read-after-close",
+            "STALE.attributes",
+            "STALE.names",
+            "POINTER.overwrite-second-client",
+        ),
+        why="by default a client answers from its caches for 1 s: old bytes of a file that another host has rewritten "
+        "and closed, old sizes, names that are gone",
+        cure="Set the volume options performance.stat-prefetch off and performance.quick-read off, and the mount "
+        "options attribute-timeout=0,entry-timeout=0,fopen-keep-cache=false: all five together.",
+    ),
+    Known(
+        name="GlusterFS",
+        kinds=("fuse.glusterfs",),
+        checks=("COMMIT.file", "COMMIT.file-second-client"),
+        why="it looks a name up and then opens the file that it found: one that a rename has just replaced is gone, "
+        "open says ENOENT, and a reader of the latest pointer dies, or starts from nothing",
+    ),
+    Known(
+        name="GlusterFS",
+        kinds=("fuse.glusterfs",),
+        checks=("EXCLUSIVE.create-second-client", "MKDIR.race-second-client"),
+        why="of hundreds of races of two hosts for a name one has no winner: both are told EEXIST, and it is there",
+    ),
+    Known(
+        name="sshfs",
+        kinds=("fuse.sshfs",),
+        checks=("STALE.attributes", "STALE.names", "NAMES.second-client"),
+        why="by default a client keeps sizes, names and listings for 20 s",
+        cure="Mount it with dir_cache=no,attr_timeout=0,entry_timeout=0.",
+    ),
+    Known(
+        name="sshfs",
+        kinds=("fuse.sshfs",),
+        checks=("EXCLUSIVE.create-second-client", "ERRORS.full", "FULL.mid-save"),
+        why="sftp has one error for all that fails: who loses the race for a name is told EPERM, not EEXIST, and who "
+        "fills the volume EIO, not ENOSPC",
+    ),
+    Known(name="sshfs", kinds=("fuse.sshfs",), checks=("COMMIT.file", "COMMIT.file-second-client"), why=_BY_PATH),
+    Known(name="bindfs", kinds=("fuse.bindfs",), checks=("COMMIT.file",), why=_BY_PATH),
+    Known(name="gocryptfs", kinds=("fuse.gocryptfs",), checks=("COMMIT.file", "COMMIT.folder"), why=_BY_PATH),
+    Known(
+        name="mergerfs",
+        kinds=("fuse.mergerfs",),
+        checks=("COMMIT.folder",),
+        why="it renames a folder branch by branch: meanwhile it is listed without some of its files, or without any",
+    ),
+    Known(name="exFAT or NTFS by FUSE", kinds=("fuseblk",), checks=("COMMIT.file",), why=_BY_PATH),
+    Known(
+        name="ext4 by FUSE (fuse2fs)",
+        kinds=("fuse.ext4",),
+        checks=("COMMIT.file",),
+        why=_BY_PATH,
+        cure="Mount it with the kernel's own driver: mount -t ext4.",
+    ),
+    Known(
+        name="rclone mount",
+        kinds=("fuse.rclone",),
+        checks=("COMMIT.file", "DURABLE.rank-killed", "UNLINK.open-reader"),
+        why="it uploads a file some time after it was closed and synced, by its name of that moment: what is renamed "
+        "meanwhile is empty or cut short",
+    ),
+)
+
+_NO_CURE = "No option of it is known to help: keep checkpoints on another file system."
+
+
+def known_of(kind: str) -> Iterator[Known]:
+    """Return what is known of a kind of file system."""
+    return (row for row in KNOWN if kind in row.kinds)
+
+
+def remedy_of(row: Known) -> str:
+    """Return what to do about it, in a sentence."""
+    return row.cure or _NO_CURE
+
+
+def explain(kind: str, check: str) -> tuple[str, ...]:
+    """Return the lines that explain a failed check on a kind of file system; none where nothing is known."""
+    return tuple(
+        line
+        for row in known_of(kind)
+        if check in row.checks
+        for line in (f"known of {row.name}: {row.why}", f"cure: {remedy_of(row)}")
+    )

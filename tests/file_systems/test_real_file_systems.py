@@ -1,0 +1,63 @@
+"""What a run says of file systems that nobody here wrote: what fails is in the table, with its cause, and nothing else.
+
+A failure that a user would doubt is shown again without our code. With the option that cures it, it is gone.
+`CKPT_UPDATE_FILE_SYSTEMS=1` keeps what is seen in docs/file_systems.json, of which the page is made.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.file_systems import lab, results
+from tests.support.file_systems.serving import missing
+from tests.support.file_systems.table import FILE_SYSTEMS, SERVED, FileSystem
+from tests.support.machine import need
+
+pytestmark = pytest.mark.thorough
+
+
+def ready(row: FileSystem) -> None:
+    """Skip with the reason where the file system cannot be mounted here."""
+    need(os.geteuid() == 0, "only root mounts file systems")
+    if lacking := missing(row.programs):
+        pytest.skip(f"{row.name}: no {', '.join(lacking)}; on Debian: apt-get install {' '.join(row.packages)}")
+
+
+@pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
+def test_a_run_says_what_is_so(row, make_home):
+    ready(row)
+    home = make_home("file-system")
+    seen = lab.observe(row.name, home, "run")
+    results.record(seen)
+    found = results.failed(seen)
+    assert found - set(row.may_fail) == set(row.fails), {name: results.not_met(seen)[name] for name in found}
+    left_open = [v for v in seen["verdicts"] if (v["outcome"], v["severity"]) == ("not run", "required")]
+    assert seen["exit_code"] == (1 if found else 8 if left_open else 0)
+    # What stays is told, and stays only where the file system refuses to let it go.
+    assert bool(seen["left"]) == bool(seen["left_behind"])
+    assert seen["left"] == [] or row.leaves, seen["left_behind"]
+    assert lab.left_of(home) == []
+    undecided = {name for name, v in results.not_met(seen).items() if results.is_undecided(v)}
+    assert undecided - set(row.undecided) == set(), "a check that was not made is no check that was met"
+    for check, way in row.shows.items():
+        if check in row.fails:
+            assert results.is_shown(way, seen["shown"][way]), f"{check}: {way} shows nothing: {seen['shown'][way]}"
+    if row.cures:
+        for way in row.cured_ways:
+            assert not results.is_shown(way, seen["shown"][way]), f"{way}: {seen['shown'][way]}"
+
+
+@pytest.mark.parametrize("row", SERVED, ids=lambda row: row.name)
+def test_a_save_whose_server_goes_away_fails_in_time(row, make_home):
+    ready(row)
+    home = make_home("file-system")
+    seen = lab.observe(row.name, home, "break")
+    results.record_loss(seen)
+    assert seen["save"]["outcome"] == "failed", seen["text"]
+    assert seen["exit_code"] == 1
+    # A process that waits for an answer of the file system cannot be killed: then the run says so.
+    assert seen["running"] == [] or any("blocked in the kernel" in line for line in seen["left_behind"])
+    assert any(word in seen["save"]["because"] for word in ("Rank 0", "Rank 1")), "the verdict names the rank"
+    assert lab.left_of(home) == []

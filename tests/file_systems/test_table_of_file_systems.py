@@ -1,0 +1,58 @@
+"""The rows of file systems, what the package knows of them, and the page: all say the same. Nothing is mounted."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.facts.checks import BY_NAME as CHECKS
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.cures import KNOWN
+from tests.support.docs_pages import file_systems_page
+from tests.support.file_systems.reproduce import WAYS
+from tests.support.file_systems.results import is_shown, recorded
+from tests.support.file_systems.table import BY_NAME, FILE_SYSTEMS
+
+SEEN = recorded()
+
+
+def test_the_page_is_made_from_what_the_tests_saw():
+    page = file_systems_page.PAGE.read_text()
+    assert page == file_systems_page.with_results(page), "run: python -m tests.support.docs_pages.file_systems_page"
+
+
+def test_every_file_system_was_tried_and_no_other_is_kept():
+    assert set(SEEN) == set(BY_NAME), "run: CKPT_UPDATE_FILE_SYSTEMS=1 pytest --all tests/file_systems"
+
+
+@pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
+def test_what_was_seen_is_what_the_table_says(row):
+    seen = SEEN[row.name]
+    failed = {n for n, v in seen["not_met"].items() if (v["outcome"], v["severity"]) == ("failed", "required")}
+    assert failed - set(row.may_fail) == set(row.fails)
+    assert seen["how"] == row.how
+    for check, way in row.shows.items():
+        assert check not in row.fails or is_shown(way, seen["shown"][way])
+    assert not any(is_shown(way, seen["shown"][way]) for way in row.cured_ways)
+    assert row.is_served is bool(seen.get("server_lost"))
+
+
+@pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
+def test_a_row_names_checks_and_ways_that_there_are(row):
+    named = {*row.fails, *row.may_fail, *row.undecided, *row.shows}
+    assert named <= {*CHECKS, *REQUIREMENTS}
+    assert set(row.shows.values()) | set(row.cured_ways) <= set(WAYS)
+    assert not row.cures or row.cures in BY_NAME
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known.name}-{known.checks[0]}")
+def test_what_the_package_knows_of_a_file_system_was_seen(known):
+    rows = [row for row in FILE_SYSTEMS if SEEN[row.name]["kind"] in known.kinds and not row.cures]
+    assert rows, "no file system of this kind was tried"
+    for check in known.checks:
+        assert any(check in {**row.fails, **row.may_fail} for row in rows), check
+    if known.cure:
+        # What cures it was mounted, too, and meets all of these checks.
+        cured = [row for row in FILE_SYSTEMS if row.cures in {r.name for r in rows}]
+        assert cured
+        for row in cured:
+            assert not set(known.checks) & set(SEEN[row.name]["not_met"])

@@ -1,0 +1,139 @@
+"""Writes what in docs/file_systems.md follows from what the tests saw: ``python -m`` this module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.cures import KNOWN, remedy_of
+from tests.support import CHECKOUT
+from tests.support.file_systems.results import is_shown, recorded
+from tests.support.file_systems.table import FILE_SYSTEMS, FileSystem
+
+PAGE = CHECKOUT / "docs" / "file_systems.md"
+BEGIN, END = "<!-- from the tests: begin -->\n", "<!-- from the tests: end -->\n"
+Row = Mapping[str, Any]
+
+
+def from_the_tests() -> str:
+    """Return the table of file systems and requirements, and a part for each file system that does not meet all."""
+    seen = recorded()
+    rows = [(row, seen[row.name]) for row in FILE_SYSTEMS if "not_met" in seen.get(row.name, {})]
+    return "\n".join([*_table(rows), "", *_parts(rows)]) + "\n"
+
+
+def with_results(page: str) -> str:
+    """Return the page with the part between the marks made anew."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return before + BEGIN + from_the_tests() + END + after
+
+
+def _table(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
+    asked = [r for r in REQUIREMENTS if any(_of(r, found["not_met"]) for _, found in rows)]
+    yield f"| file system | how | {' | '.join(asked)} | seen |"
+    yield "|---|---|" + "---|" * (len(asked) + 1)
+    for row, found in rows:
+        cells = (_cell(requirement, found) for requirement in asked)
+        yield f"| [{row.name}](#{_slug(row.name)}) | {row.how} | {' | '.join(cells)} | {found['date']} |"
+
+
+def _of(requirement: str, verdicts: Mapping[str, Row]) -> dict[str, Row]:
+    """Return those verdicts that are of a requirement and count."""
+    return {
+        name: verdict
+        for name, verdict in verdicts.items()
+        if name.partition(".")[0] == requirement and verdict["severity"] == "required"
+    }
+
+
+def _is_not_given(verdict: Row) -> bool:
+    return bool(verdict["reason"] == "not given")
+
+
+def _cell(requirement: str, found: Row) -> str:
+    """Say what became of a requirement: nothing is met that was not tried."""
+    verdicts = _of(requirement, found["not_met"])
+    not_given = {name for name, verdict in verdicts.items() if _is_not_given(verdict)}
+    said = []
+    for outcome, word in (("failed", "**failed**"), ("not run", "not decided")):
+        names = [n for n, verdict in verdicts.items() if verdict["outcome"] == outcome and n not in not_given]
+        if names:
+            said.append(": ".join(filter(None, (word, _subjects(names)))))
+    met = [name for name in found["met"] if name.partition(".")[0] == requirement]
+    if met and not said:
+        said.append("met")
+    if not_given:
+        said.append(f"not tried: {_subjects(not_given)}")
+    return "; ".join(said) or "not asked"
+
+
+def _subjects(names: Iterable[str]) -> str:
+    return ", ".join(sorted(filter(None, (name.partition(".")[2] for name in names))))
+
+
+def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
+    for row, found in rows:
+        versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
+        yield f"### {row.name}"
+        yield ""
+        told = [f"Linux {found['kernel']}", versions, f"mounted as `{found['kind']}`", f"gates `{found['gates']}`"]
+        yield f"{row.how[0].upper()}{row.how[1:]}. {'; '.join(filter(None, told))}; {len(found['met'])} verdicts met."
+        yield ""
+        not_given = [name for name, verdict in found["not_met"].items() if _is_not_given(verdict)]
+        if not_given:
+            yield f"Not given to this run: {', '.join(not_given)}."
+            yield ""
+        if row.cures:
+            shown = _without_our_code(row, found, row.cured_ways)
+            yield f"This is what cures {row.cures}. {shown}".rstrip()
+            yield ""
+        for name, verdict in found["not_met"].items():
+            if verdict["severity"] == "required" and not _is_not_given(verdict):
+                yield from _failure(row, name, verdict, found)
+        if row.leaves:
+            yield row.leaves
+            yield ""
+        if lost := found.get("server_lost"):
+            left = f" {' '.join(f'{line}.' for line in lost['left'])}" if lost["left"] else ""
+            yield f"Taken away in the middle of a save: {lost['because']}{left}"
+            yield ""
+        advisory = [name for name, v in found["not_met"].items() if _is_advisory_failure(name, v)]
+        if advisory:
+            yield f"Advisory checks that failed: {', '.join(advisory)}."
+            yield ""
+
+
+def _is_advisory_failure(name: str, verdict: Row) -> bool:
+    # How evenly a busy machine works says nothing of the file system.
+    return (verdict["severity"], verdict["outcome"]) == ("advisory", "failed") and "." in name
+
+
+def _failure(row: FileSystem, name: str, verdict: Row, found: Row) -> Iterable[str]:
+    why = row.fails.get(name) or row.may_fail.get(name) or row.undecided.get(name) or ""
+    yield f"- **{name}** {verdict['outcome']}. {why}".rstrip()
+    yield f"  - The run: {verdict['because']}"
+    if name in row.shows:
+        yield f"  - {_without_our_code(row, found, (row.shows[name],))}"
+    cures = [known for known in KNOWN if found["kind"] in known.kinds and name in known.checks]
+    for known in cures:
+        yield f"  - Cure: {remedy_of(known)}"
+    yield ""
+
+
+def _without_our_code(row: FileSystem, found: Row, ways: Iterable[str]) -> str:
+    said = []
+    for way in ways:
+        counts = found["shown"][way]
+        figures = ", ".join(f"{name}: {value}" for name, value in counts.items())
+        said.append(f"`reproduce.py {way}`: {figures}" + ("" if is_shown(way, counts) else " (right)"))
+    return f"Without our code: {'; '.join(said)}." if said else ""
+
+
+def _slug(name: str) -> str:
+    return "".join(c for c in name.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_results(PAGE.read_text()))

@@ -1,0 +1,191 @@
+"""Mounts one file system in namespaces of its own and runs the front door on it; all of it ends with one process.
+
+``observe`` starts it and returns what was seen. As a program, ``python -m`` this module does the work, as the first
+process of its namespaces: mounts, servers and ports are seen there alone, and go when it goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support import CHECKOUT
+from tests.support.file_systems.serving import ADDRESS, Mounted, made, run
+from tests.support.file_systems.table import BY_NAME, FileSystem
+from tests.support.front_door import SMALLEST, opened_door, processes_of, read_events, started_operation
+from tests.support.machine import patience
+
+REPRODUCE = Path(__file__).with_name("reproduce.py")
+_RUN_SECONDS = 600.0
+_DEADLINE_SECONDS = 30
+_SHARED, _LOCAL = "posix-shared", "posix-local"
+
+
+def observe(name: str, home: Path, task: str) -> dict[str, Any]:
+    """Mount a file system below ``home``, do a task there (``run`` or ``break``), and return what was seen."""
+    out = home / "seen.json"
+    words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork"]
+    words += ["--mount-proc", "--kill-child=KILL", sys.executable, "-m", "tests.support.file_systems.lab"]
+    log = home / "lab.log"
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [*words, task, name, str(home), str(out)],
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            timeout=patience(_RUN_SECONDS),
+            check=False,
+        )
+    if done.returncode or not out.exists():
+        raise OSError(f"{name} could not be tried (exit code {done.returncode}): {log.read_text()[-4000:]}")
+    seen: dict[str, Any] = json.loads(out.read_text())
+    return seen
+
+
+def left_of(home: Path) -> list[str]:
+    """Return what is left on this host of what was mounted below a folder: mounts, loop devices, processes."""
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(home) in line]
+    devices = []
+    for file in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            backing = file.read_text()
+        except OSError:
+            continue
+        if str(home) in backing:
+            devices.append(f"{file.parent.parent.name}: {backing.strip()}")
+    return [*mounts, *devices]
+
+
+def _environment() -> dict[str, str]:
+    path = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
+    return os.environ | {"PATH": path, "HOME": "/root", "PYTHONPATH": str(CHECKOUT)}
+
+
+def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
+    """Make a run with all checks, and then show each failure without our code."""
+    options = [*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-suite=performance,conformance"]
+    options.append(f"--ckpt-gates={row.gates or (_SHARED if place.second else _LOCAL)}")
+    target = made(place.first / "target")
+    if place.second:
+        options.append(f"--ckpt-second-mount={place.second / 'target'}")
+    if place.small:
+        options.append(f"--ckpt-full-target={made(place.small / 'full')}")
+    with opened_door(home) as door:
+        done = door.run(*options, target=target)
+        left = sorted(entry.name for entry in target.iterdir())
+    if not (done.report / "report.json").exists():
+        raise OSError(f"the run ended with {done.code} and left no report:\n{done.text[-3000:]}")
+    document = done.document
+    return {
+        "exit_code": done.code,
+        "grade": document["grade"],
+        "kind": document["environment"]["target"]["kind"],
+        "gates": document["gates"]["name"],
+        "left": left,
+        "left_behind": document["left_behind"],
+        "folder": str(target),
+        "verdicts": [
+            {key: v[key] for key in ("id", "subject", "severity", "outcome", "reason", "because", "detail")}
+            for v in document["requirements"]
+        ],
+        "shown": {
+            way: _shown(way, place)
+            for way in (os.environ["ALL_WAYS"].split(",") if os.environ.get("ALL_WAYS") else row.ways)
+        },
+    }
+
+
+def _shown(way: str, place: Mounted) -> dict[str, Any]:
+    """Run one reproduction in an empty folder, by its own command line."""
+    # What fills a volume does so on the small one, which one client has.
+    small = place.small if way == "filled" else None
+    folder = made((small or place.first) / f"shown-{way}")
+    words = [sys.executable, "-I", str(REPRODUCE), way, str(folder)]
+    if place.second and not small:
+        words.append(str(place.second / folder.name))
+    shown: dict[str, Any] = json.loads(run(*words))
+    return shown
+
+
+def _break(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
+    """Take the server away as the second of several saves goes on, and see how the run ends."""
+    assert place.kill_server
+    target = made(place.first / "target")
+    with opened_door(home) as door:
+        words = (*SMALLEST, "--ckpt-operations=6", "--cluster=1", f"--ckpt-deadline={_DEADLINE_SECONDS}s")
+        started = door.start(*words, target=target)
+        started.until(lambda: any(map(_is_second_save, read_events(started.report))), "the second save has begun")
+        run_id = started.run_id
+        place.kill_server()
+        done = started.finish()
+        running = [_command(pid) for pid in processes_of(run_id)]
+    if not (done.report / "report.json").exists():
+        raise OSError(f"the run ended with {done.code} and left no report:\n{done.text[-3000:]}")
+    save = done.verdict("SAVE")
+    return {
+        "exit_code": done.code,
+        "folder": str(target),
+        "grade": done.document["grade"],
+        "save": {key: save[key] for key in ("outcome", "reason", "because")},
+        "running": running,
+        "left_behind": done.document["left_behind"],
+        "text": done.text,
+    }
+
+
+def _is_second_save(event: dict[str, Any]) -> bool:
+    return started_operation(event).endswith("save 2")
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+_TASKS = {"run": _run, "break": _break}
+
+
+def main() -> None:
+    """Do a task on a file system and write what was seen."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=_TASKS)
+    parser.add_argument("name", choices=BY_NAME)
+    parser.add_argument("home", type=Path)
+    parser.add_argument("out", type=Path)
+    asked = parser.parse_args()
+    row = BY_NAME[asked.name]
+    run("ip", "link", "set", "lo", "up")
+    run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
+    # Servers keep their sockets there, MPI its session by process id: ids repeat in every namespace.
+    for place_of_all in ("/run", "/dev/shm"):
+        run("mount", "-t", "tmpfs", "private", place_of_all)
+    os.environ["TMPDIR"] = "/run"
+    with row.start(made(asked.home / "mounts")) as place:
+        seen = _TASKS[asked.task](row, place, made(asked.home / "runs"))
+    seen |= {"name": row.name, "how": row.how, "kernel": platform.release(), "versions": _versions(row)}
+    asked.out.write_text(json.dumps(seen, indent=1) + "\n")
+
+
+def _versions(row: FileSystem) -> dict[str, str]:
+    """Return the versions of the packages, where a package manager knows them."""
+    versions = {}
+    for package in row.packages:
+        done = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False
+        )
+        versions[package] = done.stdout or "not from a package"
+    return versions
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""File systems that one host uses: of the kernel, and on a device by FUSE. Bytes lie in images on loop devices."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.support.file_systems.serving import (
+    Mounted,
+    client,
+    daemon,
+    forget,
+    image,
+    is_mounted,
+    loop_device,
+    made,
+    mounted,
+    run,
+    unmount,
+    until,
+)
+
+_MIB, _SMALL_MIB = 8192, 64
+_MKFS = {
+    "ext4": ("mkfs.ext4", "-q", "-F"),
+    "xfs": ("mkfs.xfs", "-q", "-f"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f"),
+    "exfat": ("mkfs.exfat",),
+    "ntfs": ("mkntfs", "--quick", "--quiet", "--force"),
+}
+# The smallest volumes that their makers make.
+_SMALLEST_MIB = {"xfs": 300, "btrfs": 128}
+
+
+def of_kernel(kind: str, options: str = "defaults") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
+    """Return what mounts a file system of the kernel on a loop device."""
+
+    @contextlib.contextmanager
+    def start(home: Path) -> Iterator[Mounted]:
+        def volume(name: str, mebibytes: int) -> contextlib.AbstractContextManager[Path]:
+            file = image(home / f"{name}.image", mebibytes)
+            run(*_MKFS[kind], file)
+            # With "loop", mount has the kernel free the device together with the mount.
+            return mounted(home / name, "-t", kind, "-o", f"loop,{options}", file)
+
+        with volume("first", _MIB) as first, volume("small", _SMALLEST_MIB.get(kind, _SMALL_MIB)) as small:
+            yield Mounted(first=first, small=small)
+
+    return start
+
+
+@contextlib.contextmanager
+def tmpfs(home: Path) -> Iterator[Mounted]:
+    """Mount memory."""
+    with (
+        mounted(home / "first", "-t", "tmpfs", "-o", f"size={_MIB}m", "memory") as first,
+        mounted(home / "small", "-t", "tmpfs", "-o", f"size={_SMALL_MIB}m", "memory") as small,
+    ):
+        yield Mounted(first=first, small=small)
+
+
+@contextlib.contextmanager
+def overlay(home: Path) -> Iterator[Mounted]:
+    """Mount an overlay whose layers lie on ext4."""
+    with of_kernel("ext4")(made(home / "below")) as below:
+
+        def layers(name: str, volume: Path | None) -> contextlib.AbstractContextManager[Path]:
+            assert volume
+            lower, upper, work = (made(volume / part) for part in ("lower", "upper", "work"))
+            words = f"lowerdir={lower},upperdir={upper},workdir={work}"
+            return mounted(home / name, "-t", "overlay", "-o", words, "overlay")
+
+        with layers("first", below.first) as first, layers("small", below.small) as small:
+            yield Mounted(first=first, small=small)
+
+
+def on_device(
+    kind: str, *program: str, options: str = ""
+) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
+    """Return what mounts a volume by a FUSE program that is given a device and a folder."""
+
+    @contextlib.contextmanager
+    def volume(home: Path, name: str, mebibytes: int) -> Iterator[Path]:
+        file, point = image(home / f"{name}.image", mebibytes), home / name
+        run(*_MKFS[kind], file)
+        with loop_device(file) as device:
+            words = (*program, *(("-o", options) if options else ()), device, point)
+            with client(point, *words):
+                forget(device)
+                yield point
+
+    @contextlib.contextmanager
+    def start(home: Path) -> Iterator[Mounted]:
+        with volume(home, "first", _MIB) as first, volume(home, "small", _SMALL_MIB) as small:
+            yield Mounted(first=first, small=small, kill_server=lambda: unmount(first))
+
+    return start
+
+
+@contextlib.contextmanager
+def zfs(home: Path) -> Iterator[Mounted]:
+    """Mount two pools of ZFS by FUSE; their daemon keeps its files in places of its own, which are private here."""
+    log = home / "zfs-fuse.log"
+    made(Path("/run/lock"))
+    for place in ("/etc/zfs", "/var/lib/zfs"):
+        run("mount", "-t", "tmpfs", "zfs", made(Path(place)))
+    words = ("zfs-fuse", "--no-daemon", "--no-kstat-mount", "--pidfile", "/run/zfs-fuse.pid")
+    with daemon(log, *words, ready=_answers):
+        points = []
+        for name, mebibytes in (("first", _MIB), ("small", 2 * _SMALL_MIB)):
+            point = home / name
+            run("zpool", "create", "-f", "-m", point, f"ckpt{name}", image(home / f"{name}.image", mebibytes))
+            until(lambda point=point: is_mounted(point), f"{name} is mounted", None, log)
+            points.append(point)
+        try:
+            yield Mounted(first=points[0], small=points[1], kill_server=lambda: unmount(points[0]))
+        finally:
+            for point in points:
+                unmount(point)
+
+
+def _answers() -> bool:
+    try:
+        run("zpool", "list")
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""File systems that a server serves to two clients on loopback: sshfs, MooseFS, GlusterFS, rclone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.support.file_systems.of_one_host import of_kernel
+from tests.support.file_systems.serving import ADDRESS, Mounted, client, daemon, listening, made, run, until
+
+_SSH_PORT, _WEBDAV_PORT = 2022, 8080
+
+
+def sshfs(options: str = "") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
+    """Return what starts an sshd with keys of its own and mounts its folder twice."""
+
+    @contextlib.contextmanager
+    def start(home: Path) -> Iterator[Mounted]:
+        keys = made(home / "keys")
+        for name in ("host", "user"):
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name)
+        server, user = keys / "sshd_config", keys / "ssh_config"
+        server.write_text(
+            f"Port {_SSH_PORT}\nListenAddress {ADDRESS}\nHostKey {keys / 'host'}\nPidFile none\nStrictModes no\n"
+            f"AuthorizedKeysFile {keys / 'user.pub'}\nUsePAM no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\n"
+        )
+        user.write_text(
+            f"IdentityFile {keys / 'user'}\nPort {_SSH_PORT}\nUserKnownHostsFile /dev/null\nStrictHostKeyChecking no\n"
+            "LogLevel ERROR\nServerAliveInterval 5\nServerAliveCountMax 2\n"
+        )
+        made(Path("/run/sshd"))
+        with (
+            of_kernel("ext4")(made(home / "below")) as below,
+            daemon(home / "sshd.log", "/usr/sbin/sshd", "-D", "-e", "-f", server, ready=lambda: listening(_SSH_PORT)),
+            contextlib.ExitStack() as clients,
+        ):
+            assert below.small
+            for name, volume in (("first", below.first), ("second", below.first), ("small", below.small)):
+                words = ("sshfs", "-f", "-F", user, *(("-o", options) if options else ()))
+                clients.enter_context(
+                    client(home / name, *words, f"root@{ADDRESS}:{made(volume / 'shown')}", home / name)
+                )
+            yield Mounted(
+                first=home / "first",
+                second=home / "second",
+                small=home / "small",
+                kill_server=lambda: _kill_all("sshd"),
+            )
+
+    return start
+
+
+@contextlib.contextmanager
+def moosefs(home: Path) -> Iterator[Mounted]:
+    """Start a master and a chunk server of MooseFS and mount them twice."""
+    state, config = made(home / "state"), made(home / "config")
+    with of_kernel("ext4")(made(home / "below")) as below:
+        yield from _moosefs(home, state, config, made(below.first / "chunks"))
+
+
+def _moosefs(home: Path, state: Path, config: Path, chunks: Path) -> Iterator[Mounted]:
+    common = f"WORKING_USER = root\nWORKING_GROUP = root\nDATA_PATH = {state}\n"
+    (config / "exports.cfg").write_text("* / rw,alldirs,admin,maproot=0:0\n")
+    (config / "hdd.cfg").write_text(f"{chunks}\n")
+    (config / "topology.cfg").touch()
+    (config / "master.cfg").write_text(
+        f"{common}EXPORTS_FILENAME = {config / 'exports.cfg'}\nTOPOLOGY_FILENAME = {config / 'topology.cfg'}\n"
+        f"MATOML_LISTEN_HOST = {ADDRESS}\nMATOCS_LISTEN_HOST = {ADDRESS}\nMATOCL_LISTEN_HOST = {ADDRESS}\n"
+    )
+    # Without this the chunk server keeps more space free than a small disk has.
+    (config / "chunk.cfg").write_text(
+        f"{common}HDD_CONF_FILENAME = {config / 'hdd.cfg'}\nMASTER_HOST = {ADDRESS}\nHDD_LEAVE_SPACE_DEFAULT = 64MiB\n"
+        f"BIND_HOST = {ADDRESS}\nCSSERV_LISTEN_HOST = {ADDRESS}\n"
+    )
+    (state / "metadata.mfs").write_bytes(b"MFSM NEW")
+    with (
+        daemon(home / "master.log", "mfsmaster", "-f", "-c", config / "master.cfg", "start", ready=_listens(9421)),
+        daemon(home / "chunk.log", "mfschunkserver", "-f", "-c", config / "chunk.cfg", "start", ready=_listens(9422)),
+        contextlib.ExitStack() as clients,
+    ):
+        for name in ("first", "second"):
+            words = ("mfsmount", "-f", "-H", ADDRESS, "-o", "mfsproxy=127.0.0.1,mfsnice=0")
+            clients.enter_context(client(home / name, *words, home / name))
+        until(lambda: os.statvfs(home / "first").f_bavail, "the chunk server has its space", None, home / "chunk.log")
+        yield Mounted(first=home / "first", second=home / "second", kill_server=lambda: _kill_all("mfschunkserver"))
+
+
+def glusterfs(
+    volume: tuple[str, ...] = (), options: str = ""
+) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
+    """Return what starts a volume of one brick with these options (``name value``) and mounts it twice."""
+
+    @contextlib.contextmanager
+    def start(home: Path) -> Iterator[Mounted]:
+        # Its daemon knows fixed places only: they are private here.
+        for place in ("/var/lib/glusterd", "/var/log", "/etc/glusterfs"):
+            run("mount", "-t", "tmpfs", "gluster", made(Path(place)))
+        made(Path("/var/log/glusterfs"))
+        made(Path("/run/gluster"))
+        Path("/etc/glusterfs/glusterd.vol").write_text(
+            "volume management\n type mgmt/glusterd\n option working-directory /var/lib/glusterd\n"
+            " option transport-type socket\n option transport.socket.listen-port 24007\nend-volume\n"
+        )
+        with (
+            of_kernel("ext4")(made(home / "below")) as below,
+            daemon(home / "glusterd.log", "glusterd", "-N", "--log-level=WARNING", ready=_listens(24007)),
+            contextlib.ExitStack() as clients,
+        ):
+            brick = made(below.first / "brick")
+            run("gluster", "--mode=script", "volume", "create", "ckpt", f"{ADDRESS}:{brick}", "force")
+            for option in volume:
+                run("gluster", "--mode=script", "volume", "set", "ckpt", *option.split())
+            run("gluster", "--mode=script", "volume", "start", "ckpt")
+            until(lambda: _pids("glusterfsd"), "the brick runs", None, home / "glusterd.log")
+            for name in ("first", "second"):
+                words = ["glusterfs", "-N", f"--volfile-server={ADDRESS}", "--volfile-id=/ckpt"]
+                words += [f"--{option}" for option in options.split(",") if option]
+                clients.enter_context(client(home / name, *words, home / name))
+            try:
+                yield Mounted(first=home / "first", second=home / "second", kill_server=lambda: _kill_all("glusterfsd"))
+            finally:
+                _kill_all("glusterfsd")
+
+    return start
+
+
+def rclone(cache: str) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
+    """Return what serves a folder over WebDAV and mounts it with rclone, with this mode of its cache of files."""
+
+    @contextlib.contextmanager
+    def start(home: Path) -> Iterator[Mounted]:
+        with of_kernel("ext4")(made(home / "below")) as below:
+            server = ("rclone", "serve", "webdav", "--addr", f"{ADDRESS}:{_WEBDAV_PORT}", made(below.first / "store"))
+            config = home / "rclone.conf"
+            config.write_text(f"[store]\ntype = webdav\nurl = http://{ADDRESS}:{_WEBDAV_PORT}\nvendor = other\n")
+            words = ("rclone", "--config", config, "--cache-dir", made(home / "cache"), "mount", "store:")
+            with (
+                daemon(home / "webdav.log", *server, ready=lambda: listening(_WEBDAV_PORT)) as served,
+                client(home / "first", *words, home / "first", f"--vfs-cache-mode={cache}", "--allow-other"),
+            ):
+                yield Mounted(first=home / "first", kill_server=lambda: served.send_signal(signal.SIGKILL))
+
+    return start
+
+
+def _listens(port: int) -> Callable[[], bool]:
+    return lambda: listening(port)
+
+
+def _pids(program: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and (entry / "comm").read_text().strip() == program[:15]:
+                found.append(int(entry.name))
+    return found
+
+
+def _kill_all(program: str) -> None:
+    """Kill every process of a program in this namespace, where no other than ours can be."""
+    for pid in _pids(program):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

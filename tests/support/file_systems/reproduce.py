@@ -1,0 +1,354 @@
+"""Shows what a file system does, with nothing but the standard library: no line of pytest-ckpt takes part.
+
+``python reproduce.py WHAT FOLDER [FOLDER]`` prints a line of JSON. The second folder is the same one through another
+mount; without it two processes use one mount. It runs alone, too: copy this file to wherever the file system is.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import errno
+import json
+import mmap
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import Barrier, Event, Pipe, Process
+from multiprocessing.connection import Connection
+
+# What shows nothing in the first seconds is tried for longer: a machine may be busy.
+_SECONDS, _MOST_SECONDS, _BYTES, _TRIALS, _GIVE_UP = 4.0, 30.0, 20_000, 3, 30.0
+
+
+def replaced(folder: str, other: str) -> dict[str, int]:
+    """One process replaces a file by rename; another opens and reads it. POSIX: the old bytes or the new ones."""
+    path, seen = os.path.join(folder, "file"), os.path.join(other, "file")
+    _write(path, b"\0" * _BYTES)
+    _see(seen)
+
+    def look(counts: collections.Counter[str]) -> None:
+        try:
+            fd = os.open(seen, os.O_RDONLY)
+        except OSError as error:
+            counts[f"{errno.errorcode[error.errno]} at open"] += 1
+            return
+        try:
+            data = b"".join(iter(lambda: os.read(fd, 1 << 16), b""))
+            sizes = {_BYTES + version for version in range(2)}
+            if len(data) not in sizes or len(set(data)) != 1 or len(data) != _BYTES + data[0] % 2:
+                counts["bytes of no version"] += 1
+        except OSError as error:
+            counts[f"{errno.errorcode[error.errno]} at read"] += 1
+        try:
+            os.close(fd)
+        except OSError as error:
+            counts[f"{errno.errorcode[error.errno]} at close"] += 1
+
+    with _watching(look) as (result, seen_wrong):
+        for version in _for_a_while(seen_wrong):
+            _write(f"{path}.new", bytes([version % 256]) * (_BYTES + version % 2))
+            os.replace(f"{path}.new", path)
+    return result()
+
+
+def renamed_folder(folder: str, other: str) -> dict[str, int]:
+    """A folder of files is renamed to and fro; another process lists it. POSIX: no such folder, or all of its files."""
+    names = [f"{number:04d}" for number in range(200)]
+    here, there = os.path.join(folder, "here"), os.path.join(folder, "there")
+    os.mkdir(here)
+    for name in names:
+        _write(os.path.join(here, name), b"x")
+
+    def look(counts: collections.Counter[str]) -> None:
+        for name in ("here", "there"):
+            try:
+                found = os.listdir(os.path.join(other, name))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                counts[errno.errorcode[error.errno]] += 1
+                continue
+            if sorted(found) != names:
+                counts["some of the files, or none"] += 1
+
+    with _watching(look) as (result, seen_wrong):
+        for _ in _for_a_while(seen_wrong):
+            os.rename(here, there)
+            os.rename(there, here)
+    return result()
+
+
+def attributes(folder: str, other: str) -> dict[str, float]:
+    """The other client looks at a file's size, this one changes it: how long until the other sees the new size."""
+    longest = 0.0
+    for trial in range(_TRIALS):
+        path, seen = os.path.join(folder, f"size-{trial}"), os.path.join(other, f"size-{trial}")
+        _write(path, b"x" * 100)
+        _see(seen)
+        _write(path, b"y" * 200)
+        longest = max(longest, _until(lambda seen=seen: os.stat(seen).st_size == 200))
+        if longest >= _GIVE_UP:
+            break
+    return {"longest seconds": round(longest, 3)}
+
+
+def removed_names(folder: str, other: str) -> dict[str, float]:
+    """The other client looks at a name, this one removes it: how long until the other cannot see it any more."""
+    longest = 0.0
+    for trial in range(_TRIALS):
+        path, seen = os.path.join(folder, f"old-{trial}"), os.path.join(other, f"old-{trial}")
+        _write(path, b"x")
+        _see(seen)
+        os.unlink(path)
+        longest = max(longest, _until(lambda seen=seen: not os.path.exists(seen)))
+        if longest >= _GIVE_UP:
+            break
+    return {"longest seconds": round(longest, 3)}
+
+
+def new_names(folder: str, other: str) -> dict[str, float]:
+    """The other client looks for a name in vain, this one makes it: how long until the other sees it."""
+    longest = 0.0
+    for trial in range(_TRIALS):
+        path, seen = os.path.join(folder, f"new-{trial}"), os.path.join(other, f"new-{trial}")
+        assert not os.path.exists(seen)
+        _write(path, b"x")
+        longest = max(longest, _until(lambda seen=seen: os.path.exists(seen)))
+        if longest >= _GIVE_UP:
+            break
+    return {"longest seconds": round(longest, 3)}
+
+
+def rewritten(folder: str, other: str) -> dict[str, float]:
+    """The other client reads a file; this one writes it anew, syncs and closes; the other opens and reads it again."""
+    longest, old = 0.0, 0
+    for trial in range(_TRIALS):
+        path, seen = os.path.join(folder, f"data-{trial}"), os.path.join(other, f"data-{trial}")
+        _write(path, b"x" * 100)
+        _see(seen)
+        assert _read(seen) == b"x" * 100
+        _write(path, b"y" * 100)
+        old += _read(seen) != b"y" * 100
+        longest = max(longest, _until(lambda seen=seen: _read(seen) == b"y" * 100))
+    return {"trials": _TRIALS, "old bytes at the first read": old, "longest seconds": round(longest, 3)}
+
+
+def created_once(folder: str, other: str) -> dict[str, int]:
+    """Two processes create one name exclusively, 200 times. POSIX: one wins, the other is told EEXIST."""
+    counts: collections.Counter[str] = collections.Counter()
+    for trial in range(200):
+        ends = [Pipe() for _ in range(2)]
+        for (mine, theirs), place in zip(ends, (folder, other), strict=True):
+            _child(_create, theirs, os.path.join(place, f"once-{trial}"))
+            assert mine.recv() == "ready"
+        for mine, _ in ends:
+            mine.send("go")
+        answers = [mine.recv() for mine, _ in ends]
+        counts["winners"] += answers.count("won")
+        for answer in answers:
+            if answer != "won":
+                counts[f"loser was told {answer}"] += 1
+    return dict(counts)
+
+
+def shared_mapping(folder: str, other: str) -> dict[str, str]:
+    """A file is mapped for reading and writing, shared, as numpy.memmap(mode="r+") does."""
+    path = os.path.join(folder, "mapped")
+    _write(path, b"\0" * 8192)
+    fd = os.open(path, os.O_RDWR)
+    try:
+        with mmap.mmap(fd, 8192, mmap.MAP_SHARED) as view:
+            view[:5] = b"hello"
+            view.flush()
+        return {"mmap(MAP_SHARED)": "works", "bytes read back": _read(path)[:5].decode()}
+    except OSError as error:
+        return {"mmap(MAP_SHARED)": errno.errorcode[error.errno]}
+    finally:
+        os.close(fd)
+
+
+def listed(folder: str, other: str) -> dict[str, int]:
+    """Make 200 files one by one; the other client lists their folder right after each."""
+    os.mkdir(os.path.join(folder, "many"))
+    _see(os.path.join(other, "many"))
+    missing = 0
+    for number in range(200):
+        _write(os.path.join(folder, "many", f"{number}"), b"x")
+        missing += f"{number}" not in os.listdir(os.path.join(other, "many"))
+    end = _until(lambda: len(os.listdir(os.path.join(other, "many"))) == 200)
+    return {"files": 200, "not in the next listing": missing, "seconds until all were listed": round(end, 3)}
+
+
+def filled(folder: str, other: str) -> dict[str, str]:
+    """Write to a small volume until it is full. POSIX: ENOSPC."""
+    path = os.path.join(folder, "ballast")
+    fd, told = os.open(path, os.O_WRONLY | os.O_CREAT), "nothing"
+    try:
+        for number in range(1 << 16):
+            os.pwrite(fd, os.urandom(1 << 16), number << 16)
+            if number % 64 == 0:
+                os.fsync(fd)
+        os.fsync(fd)
+    except OSError as error:
+        told = errno.errorcode[error.errno]
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+        os.unlink(path)
+    return {"a full volume says": told}
+
+
+def committed(folder: str, other: str) -> dict[str, int]:
+    """Save as jobs do: files into a folder, fsync, a rename of the folder, and read them back after the caches went."""
+    wrong = 0
+    for trial in range(5):
+        partial, whole = os.path.join(folder, f"{trial}.partial"), os.path.join(other, f"{trial}")
+        os.mkdir(partial)
+        for number in range(4):
+            _write(os.path.join(partial, f"{number}"), bytes([number + 1]) * (1 << 20))
+        os.rename(partial, os.path.join(folder, f"{trial}"))
+        if os.geteuid() == 0:
+            _write_word("/proc/sys/vm/drop_caches", "3")
+        for number in range(4):
+            wrong += _read(os.path.join(whole, f"{number}")) != bytes([number + 1]) * (1 << 20)
+    return {"files": 20, "with wrong bytes or none": wrong}
+
+
+def folder_made_once(folder: str, other: str) -> dict[str, int]:
+    """Two processes make one folder at the same moment, 1,000 times. POSIX: one makes it, the other is told EEXIST."""
+    start, mine, theirs = Barrier(2), *Pipe()
+
+    def make(place: str, end: Connection) -> None:
+        made = []
+        for trial in range(1000):
+            start.wait()
+            try:
+                os.mkdir(os.path.join(place, f"made-{trial}"))
+                made.append(trial)
+            except FileExistsError:
+                pass
+        end.send(made)
+
+    here, there = _child(make, folder, theirs), _child(make, other, theirs)
+    first, second = mine.recv(), mine.recv()
+    here.join()
+    there.join()
+    made = collections.Counter([*first, *second])
+    several = sum(count > 1 for count in made.values())
+    return {"folders": 1000, "made by nobody, and there": 1000 - len(made), "made by both": several}
+
+
+def _create(end: Connection, path: str) -> None:
+    end.send("ready")
+    end.recv()
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        end.send("won")
+    except OSError as error:
+        end.send(errno.errorcode[error.errno])
+
+
+def _child(target: Callable[..., None], *words: object) -> Process:
+    process = Process(target=target, args=words, daemon=True)
+    process.start()
+    return process
+
+
+@contextmanager
+def _watching(
+    look: Callable[[collections.Counter[str]], None],
+) -> Iterator[tuple[Callable[[], dict[str, int]], Callable[[], bool]]]:
+    """Look in another process while the body runs.
+
+    The first that it gives returns what was counted, with how often it looked; the second whether anything was wrong.
+    """
+    mine, theirs = Pipe()
+    begun, over, wrong = Event(), Event(), Event()
+
+    def watch() -> None:
+        counts: collections.Counter[str] = collections.Counter()
+        while not over.is_set():
+            try:
+                look(counts)
+            except OSError as error:
+                counts[f"{errno.errorcode[error.errno]} elsewhere"] += 1
+            if any(not name.startswith(("times looked", "ESTALE")) for name in counts):
+                wrong.set()
+            counts["times looked"] += 1
+            begun.set()
+        theirs.send(dict(counts))
+
+    process = _child(watch)
+    theirs.close()
+    begun.wait(_GIVE_UP)
+    counted: dict[str, int] = {}
+    yield (lambda: counted), wrong.is_set
+    over.set()
+    counted |= mine.recv()
+    process.join()
+
+
+def _for_a_while(seen_wrong: Callable[[], bool]) -> Iterator[int]:
+    began, number = time.monotonic(), 0
+    while (took := time.monotonic() - began) < _SECONDS or (took < _MOST_SECONDS and not seen_wrong()):
+        number += 1
+        yield number
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_word(path: str, word: str) -> None:
+    with contextlib.suppress(OSError), open(path, "w") as file:
+        file.write(word)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _see(path: str) -> None:
+    _until(lambda: os.path.exists(path))
+    os.stat(path)
+
+
+def _until(condition: Callable[[], bool]) -> float:
+    began = time.monotonic()
+    while not condition() and time.monotonic() - began < _GIVE_UP:
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+WAYS = {
+    way.__name__: way
+    for way in (
+        replaced,
+        renamed_folder,
+        attributes,
+        removed_names,
+        new_names,
+        rewritten,
+        created_once,
+        shared_mapping,
+        listed,
+        filled,
+        committed,
+        folder_made_once,
+    )
+}
+
+
+if __name__ == "__main__":
+    what, first, *rest = sys.argv[1:]
+    print(json.dumps(WAYS[what](first, rest[0] if rest else first)))

@@ -1,0 +1,116 @@
+"""What the tests saw of each file system, as docs/file_systems.json keeps it: the page is made of that."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.support import CHECKOUT
+
+FILE = CHECKOUT / "docs" / "file_systems.json"
+UPDATE = "CKPT_UPDATE_FILE_SYSTEMS"
+"""The variable of the environment that has the tests write what they see."""
+
+_CACHED_SECONDS = 1.0
+# A file that was replaced may be refused as stale, and is then opened again.
+_ALLOWED = {
+    "replaced": ("times looked", "ESTALE"),
+    "renamed_folder": ("times looked", "ESTALE"),
+    "created_once": ("winners", "loser was told EEXIST"),
+}
+"""What the ways count that is right."""
+
+
+def recorded() -> dict[str, Any]:
+    """Return what is recorded, by the name of the row."""
+    found: dict[str, Any] = json.loads(FILE.read_text() or "{}") if FILE.exists() else {}
+    return found
+
+
+def record(seen: Mapping[str, Any]) -> None:
+    """Keep what a run saw of one row, when the tests are asked to."""
+    kept = {
+        "date": _today(),
+        **{name: seen[name] for name in ("how", "kernel", "versions", "kind", "gates", "exit_code", "grade", "shown")},
+        "not_met": {
+            name: {key: v[key] for key in ("outcome", "severity", "reason")}
+            | {"because": _anywhere(v["because"], seen)}
+            for name, v in not_met(seen).items()
+        },
+        "met": sorted(name_of(v) for v in seen["verdicts"] if v["outcome"] == "met"),
+    }
+    _keep(seen["name"], kept)
+
+
+def record_loss(seen: Mapping[str, Any]) -> None:
+    """Keep how a run ended whose server went away, when the tests are asked to."""
+    said = {
+        "date": _today(),
+        "because": _anywhere(seen["save"]["because"], seen),
+        "left": [_anywhere(line, seen) for line in seen["left_behind"]],
+    }
+    _keep(seen["name"], {"server_lost": said})
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _keep(name: str, what: Mapping[str, Any]) -> None:
+    """Write a row's part of the file; its other parts and the other rows stay as they are."""
+    if os.environ.get(UPDATE) != "1":
+        return
+    # Rows may be tried beside each other.
+    with FILE.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        rows = recorded()
+        rows[name] = rows.get(name, {}) | what
+        FILE.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
+
+
+def not_met(seen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the verdicts that were neither met nor left out by choice, by requirement and check."""
+    return {name_of(v): v for v in seen["verdicts"] if v["outcome"] != "met" and v["reason"] != "not selected"}
+
+
+def failed(seen: Mapping[str, Any]) -> set[str]:
+    """Return the required verdicts that failed."""
+    return {name for name, v in not_met(seen).items() if (v["outcome"], v["severity"]) == ("failed", "required")}
+
+
+def is_undecided(verdict: Mapping[str, Any]) -> bool:
+    """Whether a required verdict could not be decided, although the run had what it needs."""
+    return (verdict["outcome"], verdict["severity"]) == ("not run", "required") and verdict["reason"] != "not given"
+
+
+def name_of(verdict: Mapping[str, Any]) -> str:
+    """Return how the table calls a verdict: by its check, or by its requirement where its subject is a checkpoint."""
+    is_check = "/" not in verdict["subject"] and not verdict["subject"].startswith("llama3-")
+    return f"{verdict['id']}.{verdict['subject']}" if is_check else str(verdict["id"])
+
+
+def _anywhere(text: str, seen: Mapping[str, Any]) -> str:
+    """Return a sentence without the folder that it was seen in."""
+    mounts = str(seen["folder"]).partition("/mounts/")[0] + "/mounts"
+    return text.replace(str(seen["folder"]), "/mnt").replace(mounts, "/mnt")
+
+
+def is_shown(way: str, counts: Mapping[str, Any]) -> bool:
+    """Whether what a way of `reproduce` counted is what POSIX rules out, or beyond 1 s."""
+    if "longest seconds" in counts:
+        return bool(counts["longest seconds"] > _CACHED_SECONDS or counts.get("old bytes at the first read"))
+    if way == "shared_mapping":
+        return bool(counts["mmap(MAP_SHARED)"] != "works")
+    if way == "filled":
+        return bool(counts["a full volume says"] not in ("ENOSPC", "EDQUOT"))
+    if way == "committed":
+        return bool(counts["with wrong bytes or none"])
+    if way == "folder_made_once":
+        return bool(counts["made by nobody, and there"] or counts["made by both"])
+    if way == "listed":
+        return bool(counts["not in the next listing"])
+    return any(count for name, count in counts.items() if not name.startswith(_ALLOWED[way]))

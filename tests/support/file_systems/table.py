@@ -1,0 +1,308 @@
+"""The file systems, one row each: how they are mounted, what they fail and why, what shows it, what cures it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.file_systems.of_one_host import of_kernel, on_device, overlay, tmpfs, zfs
+from tests.support.file_systems.of_servers import glusterfs, moosefs, rclone, sshfs
+from tests.support.file_systems.serving import Mounted
+from tests.support.file_systems.stacked import bindfs, gocryptfs, mergerfs, over_ext4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileSystem:
+    """One file system with its options.
+
+    ``fails`` gives each required check that it truly fails the reason; ``may_fail`` those that luck decides,
+    ``undecided`` those that the file system cannot be asked. ``shows`` gives the ways of `reproduce` that show a
+    failure without our code, by check. ``cures`` names the row that fails without these options, ``cured_ways`` the
+    ways that showed it there and show nothing here. ``is_served`` says that it has a server, or a client, to take away;
+    ``gates`` are those of its kind, where they follow not from its clients. ``leaves`` says why a folder may stay.
+    """
+
+    name: str
+    how: str
+    packages: tuple[str, ...]
+    programs: tuple[str, ...]
+    start: Callable[[Path], AbstractContextManager[Mounted]]
+    fails: Mapping[str, str] = field(default_factory=dict)
+    may_fail: Mapping[str, str] = field(default_factory=dict)
+    shows: Mapping[str, str] = field(default_factory=dict)
+    undecided: Mapping[str, str] = field(default_factory=dict)
+    cures: str = ""
+    cured_ways: tuple[str, ...] = ()
+    is_served: bool = False
+    gates: str = ""
+    leaves: str = ""
+
+    @property
+    def ways(self) -> list[str]:
+        """What to try without our code."""
+        return sorted({*self.shows.values(), *self.cured_ways})
+
+
+_E2FS = ("e2fsprogs",)
+_BY_PATH = (
+    "It finds a file by its path, which the rename has just taken away: open says ENOENT although the name was never "
+    "gone. A reader of the `latest` pointer dies, or starts from nothing."
+)
+_REPLACED = {"COMMIT.file": _BY_PATH}
+_SHOWS_REPLACED = {"COMMIT.file": "replaced"}
+_FULL = "A full server says EIO, not ENOSPC, which sftp has no word for: a job takes it for a broken disk."
+_EMPTY = "A folder that is being renamed is listed empty: it is opened by one path and listed by another."
+_FOUND = (
+    "It looks a name up and opens what it found: a file that a rename has just replaced is gone, and open says ENOENT."
+)
+_NOBODY = "Of hundreds of races for a name one has no winner: both clients are told EEXIST, and it is there."
+_UNSEEN = {
+    "COLD": "The kernel keeps no pages of its files, so it cannot count them; what the client keeps nobody sees."
+}
+
+FILE_SYSTEMS = (
+    FileSystem(
+        name="ext4",
+        how="loop device",
+        packages=_E2FS,
+        programs=("mkfs.ext4",),
+        start=of_kernel("ext4"),
+        cures="fuse2fs",
+    ),
+    FileSystem(name="XFS", how="loop device", packages=("xfsprogs",), programs=("mkfs.xfs",), start=of_kernel("xfs")),
+    FileSystem(
+        name="btrfs",
+        how="loop device, compress=zstd",
+        packages=("btrfs-progs",),
+        programs=("mkfs.btrfs",),
+        start=of_kernel("btrfs", "compress=zstd"),
+    ),
+    FileSystem(name="overlay", how="layers on ext4", packages=_E2FS, programs=("mkfs.ext4",), start=overlay),
+    FileSystem(
+        name="tmpfs",
+        how="memory",
+        packages=(),
+        programs=(),
+        start=tmpfs,
+        fails={"COLD": "It is memory: nothing is read from storage."},
+    ),
+    FileSystem(
+        name="exFAT",
+        how="exfat-fuse on a loop device",
+        packages=("exfat-fuse", "exfatprogs"),
+        programs=("mount.exfat-fuse", "mkfs.exfat"),
+        start=on_device("exfat", "mount.exfat-fuse", "-d"),
+        fails=_REPLACED,
+        shows=_SHOWS_REPLACED,
+        is_served=True,
+    ),
+    FileSystem(
+        name="NTFS",
+        how="ntfs-3g on a loop device",
+        packages=("ntfs-3g",),
+        programs=("ntfs-3g", "mkntfs"),
+        start=on_device("ntfs", "ntfs-3g", options="no_detach"),
+        fails=_REPLACED,
+        shows=_SHOWS_REPLACED,
+        is_served=True,
+    ),
+    FileSystem(
+        name="fuse2fs",
+        how="ext4 by FUSE on a loop device",
+        packages=("fuse2fs", "e2fsprogs"),
+        programs=("fuse2fs", "mkfs.ext4"),
+        start=on_device("ext4", "fuse2fs", "-f"),
+        fails=_REPLACED,
+        shows=_SHOWS_REPLACED,
+        leaves="It may answer EIO when the folder of the checks is removed: the run names what it left.",
+        is_served=True,
+    ),
+    FileSystem(
+        name="ZFS",
+        how="zfs-fuse, pools on files",
+        packages=("zfs-fuse",),
+        programs=("zfs-fuse", "zpool"),
+        start=zfs,
+        fails=_REPLACED,
+        shows=_SHOWS_REPLACED,
+        is_served=True,
+    ),
+    FileSystem(
+        name="bindfs",
+        how="over ext4, as mount -t fuse.bindfs does",
+        packages=("bindfs",),
+        programs=("bindfs",),
+        start=over_ext4(bindfs("-o", "subtype=bindfs")),
+        fails=_REPLACED,
+        shows=_SHOWS_REPLACED,
+        undecided=_UNSEEN,
+        is_served=True,
+    ),
+    FileSystem(
+        name="gocryptfs",
+        how="over ext4",
+        packages=("gocryptfs",),
+        programs=("gocryptfs",),
+        start=over_ext4(gocryptfs()),
+        fails={
+            "COMMIT.file": "A reader gets ENOENT, the length of another version, or bytes of two, while it is replaced."
+        },
+        may_fail={"COMMIT.folder": "A folder that is being renamed is listed without some of its files."},
+        shows={"COMMIT.file": "replaced", "COMMIT.folder": "renamed_folder"},
+        undecided=_UNSEEN,
+        is_served=True,
+    ),
+    FileSystem(
+        name="mergerfs",
+        how="two branches on ext4, minfreespace=1M",
+        packages=("mergerfs",),
+        programs=("mergerfs",),
+        start=over_ext4(mergerfs("minfreespace=1M")),
+        fails={"COMMIT.folder": "A folder that is being renamed is listed empty, or without some of its files."},
+        shows={"COMMIT.folder": "renamed_folder"},
+        undecided=_UNSEEN,
+        is_served=True,
+    ),
+    FileSystem(
+        name="sshfs",
+        how="OpenSSH on loopback, two mounts",
+        packages=("sshfs", "openssh-server", "openssh-client"),
+        programs=("sshfs", "sshd", "ssh-keygen"),
+        start=sshfs(),
+        fails={
+            "COMMIT.file": _BY_PATH,
+            "COMMIT.file-second-client": "The other client reads new bytes up to the old length, kept for 20 s.",
+            "STALE.attributes": "A client keeps sizes and times for 20 s.",
+            "STALE.names": "A client keeps names for 20 s.",
+            "EXCLUSIVE.create-second-client": "The loser is told EPERM, not EEXIST: sftp has one error for both.",
+            "NAMES.second-client": "A client keeps listings for 20 s.",
+            "ERRORS.full": _FULL,
+            "FULL.mid-save": _FULL,
+        },
+        may_fail={"COMMIT.folder": _EMPTY, "COMMIT.folder-second-client": _EMPTY},
+        shows={
+            "COMMIT.file": "replaced",
+            "COMMIT.file-second-client": "replaced",
+            "STALE.attributes": "attributes",
+            "STALE.names": "removed_names",
+            "EXCLUSIVE.create-second-client": "created_once",
+            "NAMES.second-client": "listed",
+            "ERRORS.full": "filled",
+            "FULL.mid-save": "filled",
+        },
+        undecided=_UNSEEN,
+        is_served=True,
+    ),
+    FileSystem(
+        name="sshfs without caches",
+        how="two mounts with dir_cache=no,attr_timeout=0,entry_timeout=0",
+        packages=("sshfs", "openssh-server", "openssh-client"),
+        programs=("sshfs", "sshd", "ssh-keygen"),
+        start=sshfs("dir_cache=no,attr_timeout=0,entry_timeout=0"),
+        fails={"ERRORS.full": _FULL, "FULL.mid-save": _FULL},
+        may_fail={
+            "COMMIT.file": _BY_PATH,
+            "COMMIT.file-second-client": _BY_PATH,
+            "COMMIT.folder": _EMPTY,
+            "COMMIT.folder-second-client": _EMPTY,
+            "EXCLUSIVE.create-second-client": "The loser is told EPERM, not EEXIST: sftp has one error for both.",
+        },
+        shows={
+            "ERRORS.full": "filled",
+            "FULL.mid-save": "filled",
+            "COMMIT.folder": "renamed_folder",
+            "COMMIT.folder-second-client": "renamed_folder",
+            "EXCLUSIVE.create-second-client": "created_once",
+        },
+        undecided=_UNSEEN,
+        cures="sshfs",
+        cured_ways=("attributes", "removed_names", "listed"),
+    ),
+    FileSystem(
+        name="rclone",
+        how="rclone mount of a WebDAV server, cache mode full",
+        packages=("rclone",),
+        programs=("rclone",),
+        start=rclone("full"),
+        fails={
+            "LOAD": "No whole load: see INTEGRITY.",
+            "INTEGRITY": "After a folder was renamed, files that were written and synced in it are empty.",
+            "COMMIT.file": _BY_PATH,
+            "DURABLE.rank-killed": "Files that were written, synced and renamed with their folder are cut short.",
+        },
+        may_fail={"UNLINK.open-reader": "A mapping of a file that was removed ends in SIGBUS."},
+        shows={"INTEGRITY": "committed", "COMMIT.file": "replaced", "DURABLE.rank-killed": "committed"},
+        undecided=_UNSEEN,
+        gates="gateway",
+        leaves="It may answer EIO when the folder of the checks is removed: the run names what it left.",
+        is_served=True,
+    ),
+    FileSystem(
+        name="MooseFS",
+        how="master and chunk server on loopback, two mounts",
+        packages=("moosefs-master", "moosefs-chunkserver", "moosefs-client"),
+        programs=("mfsmaster", "mfschunkserver", "mfsmount"),
+        start=moosefs,
+        undecided=_UNSEEN,
+        is_served=True,
+    ),
+    FileSystem(
+        name="GlusterFS",
+        how="one brick on loopback, two mounts",
+        packages=("glusterfs-server", "glusterfs-client"),
+        programs=("glusterd", "gluster", "glusterfs"),
+        start=glusterfs(),
+        fails={
+            "VISIBLE.read-after-close": "The other client reads the old bytes of a file that was closed, for 1 s.",
+            "POINTER.overwrite-second-client": "The other client reads the old pointer for 1 s.",
+        },
+        may_fail={
+            "COMMIT.file": _FOUND,
+            "COMMIT.file-second-client": _FOUND,
+            "STALE.attributes": "A client keeps sizes and times for 1 s, which is the limit.",
+            "STALE.names": "A client keeps names for 1 s, which is the limit.",
+            "EXCLUSIVE.create-second-client": _NOBODY,
+            "MKDIR.race-second-client": _NOBODY,
+        },
+        shows={
+            "COMMIT.file-second-client": "replaced",
+            "VISIBLE.read-after-close": "rewritten",
+            "POINTER.overwrite-second-client": "rewritten",
+            "EXCLUSIVE.create-second-client": "folder_made_once",
+            "MKDIR.race-second-client": "folder_made_once",
+        },
+        undecided=_UNSEEN,
+        is_served=True,
+    ),
+    FileSystem(
+        name="GlusterFS without caches",
+        how="two mounts with attribute-timeout=0,entry-timeout=0,fopen-keep-cache=false, volume with "
+        "performance.stat-prefetch off and performance.quick-read off",
+        packages=("glusterfs-server", "glusterfs-client"),
+        programs=("glusterd", "gluster", "glusterfs"),
+        start=glusterfs(
+            ("performance.stat-prefetch off", "performance.quick-read off"),
+            "attribute-timeout=0,entry-timeout=0,fopen-keep-cache=false",
+        ),
+        may_fail={
+            "COMMIT.file": _FOUND,
+            "COMMIT.file-second-client": _FOUND,
+            "EXCLUSIVE.create-second-client": _NOBODY,
+            "MKDIR.race-second-client": _NOBODY,
+        },
+        undecided=_UNSEEN,
+        shows={
+            "COMMIT.file": "replaced",
+            "COMMIT.file-second-client": "replaced",
+            "EXCLUSIVE.create-second-client": "folder_made_once",
+            "MKDIR.race-second-client": "folder_made_once",
+        },
+        cures="GlusterFS",
+        cured_ways=("rewritten", "attributes", "removed_names"),
+    ),
+)
+
+BY_NAME = {row.name: row for row in FILE_SYSTEMS}
+SERVED = tuple(row for row in FILE_SYSTEMS if row.is_served)
