@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.environment import HostFacts
@@ -30,6 +30,12 @@ from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
 
 MARK = "@ckpt "
+
+StepKind = Literal[
+    "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
+    "near_full",
+]  # fmt: skip
+"""What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
 PatternFound = LoadPattern | NoisyNeighbour | MixedLoad | Endurance | NearFull
 
@@ -113,6 +119,19 @@ class OperationDone:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StepDone:
+    """All ranks have ended a step beside the subject's own saves and loads: which of its kind, and its seconds.
+
+    Nothing is judged by it: it tells how far a run has come.
+    """
+
+    subject: Subject
+    kind: StepKind
+    index: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityCounted:
     """The durable calls of all saves of a subject."""
 
@@ -169,6 +188,7 @@ Event = (
     | MeasurementBegun
     | OperationStarted
     | OperationDone
+    | StepDone
     | DurabilityCounted
     | IntegrityCompared
     | PatternMeasured
@@ -186,6 +206,7 @@ KINDS: dict[str, type[Event]] = {
     "measuring": MeasurementBegun,
     "start": OperationStarted,
     "operation": OperationDone,
+    "step": StepDone,
     "durability": DurabilityCounted,
     "integrity": IntegrityCompared,
     "pattern": PatternMeasured,
