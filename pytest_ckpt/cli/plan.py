@@ -26,8 +26,8 @@ def run(asked: argparse.Namespace) -> int:
     """Print the plan."""
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
-    from pytest_ckpt.judging.obstacles import obstacles  # noqa: PLC0415
-    from pytest_ckpt.report.plan import describe, describe_obstacles, describe_ranks  # noqa: PLC0415
+    from pytest_ckpt.judging.obstacles import asks_cold, obstacles  # noqa: PLC0415
+    from pytest_ckpt.report.plan import COLD_UNTRIED, describe, describe_obstacles, describe_ranks  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
 
     settings = resolve(said_of(asked), {}, engines=find_engines())
@@ -41,10 +41,16 @@ def run(asked: argparse.Namespace) -> int:
         settings, gates = settle(settings, target.gate_kind, catalogue)
     plan = plan_run(settings, target)
     found = obstacles(plan, settings, gates, catalogue) if gates else None
+    # What only a write to the target could show.
+    not_tried = (
+        [COLD_UNTRIED]
+        if gates and target and "page cache" in target.capabilities and asks_cold(settings, gates, catalogue)
+        else []
+    )
     if asked.json:
-        told = {} if found is None else {"obstacles": to_plain(found)}
+        told = {} if found is None else {"obstacles": to_plain(found), "not_tried": not_tried}
         print(json.dumps(plan.to_plain(ranks=asked.ranks) | told, indent=None if asked.ranks else 1))
     else:
-        lines = describe(plan) + (describe_ranks(plan) if asked.ranks else [])
-        print("\n".join(lines + ([] if found is None else describe_obstacles(found))))
+        lines = describe(plan, settings, target) + (describe_ranks(plan) if asked.ranks else [])
+        print("\n".join(lines + ([] if found is None else describe_obstacles(found, not_tried))))
     return 0
