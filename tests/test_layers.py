@@ -22,7 +22,7 @@ ROOMS = (
 OWNERS = {
     "mpi4py": ("ranks/process/mpi_group.py",),
     "torch": ("ranks/engines/",),
-    "numpy": ("ranks/", "targets/posix/residency.py"),
+    "numpy": ("ranks/",),
     "pytest": ("plugin/",),
     "_pytest": (),
     "pytest_benchmark": ("plugin/benchmark_bridge.py",),

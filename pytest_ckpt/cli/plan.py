@@ -27,8 +27,8 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
-    from pytest_ckpt.judging.obstacles import not_given, obstacles  # noqa: PLC0415
-    from pytest_ckpt.report.plan import describe, describe_obstacles, describe_ranks  # noqa: PLC0415
+    from pytest_ckpt.judging.obstacles import asks_cold, not_given, obstacles  # noqa: PLC0415
+    from pytest_ckpt.report.plan import COLD_UNTRIED, describe, describe_obstacles, describe_ranks  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
 
     settings = resolve(said_of(asked), {}, engines=find_engines())
@@ -43,10 +43,16 @@ def run(asked: argparse.Namespace) -> int:
     plan = plan_run(settings, target, table.table if table else "")
     found = obstacles(plan, settings, gates, catalogue) if gates else None
     notes = [f"note: {sentence}" for sentence in not_given(settings, gates, catalogue)] if gates else []
+    # What only a write to the target could show.
+    not_tried = (
+        [COLD_UNTRIED]
+        if gates and target and "page cache" in target.capabilities and asks_cold(settings, gates, catalogue)
+        else []
+    )
     if asked.json:
-        told = {} if found is None else {"obstacles": to_plain(found)}
+        told = {} if found is None else {"obstacles": to_plain(found), "not_tried": not_tried}
         print(json.dumps(plan.to_plain(ranks=asked.ranks) | told, indent=None if asked.ranks else 1))
     else:
-        lines = describe(plan) + (describe_ranks(plan) if asked.ranks else [])
-        print("\n".join(lines + ([] if found is None else describe_obstacles(found) + notes)))
+        lines = describe(plan, settings, target) + (describe_ranks(plan) if asked.ranks else [])
+        print("\n".join(lines + ([] if found is None else describe_obstacles(found, not_tried) + notes)))
     return 0

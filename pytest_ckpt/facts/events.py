@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.environment import HostFacts
@@ -31,6 +31,12 @@ from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
 
 MARK = "@ckpt "
+
+StepKind = Literal[
+    "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
+    "near_full", "failover",
+]  # fmt: skip
+"""What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
 PatternFound = LoadPattern | NoisyNeighbour | MixedLoad | Endurance | NearFull | Failover
 
@@ -114,6 +120,19 @@ class OperationDone:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StepDone:
+    """All ranks have ended a step beside the subject's own saves and loads: which of its kind, and its seconds.
+
+    Nothing is judged by it: it tells how far a run has come.
+    """
+
+    subject: Subject
+    kind: StepKind
+    index: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityCounted:
     """The durable calls of all saves of a subject."""
 
@@ -186,6 +205,7 @@ Event = (
     | MeasurementBegun
     | OperationStarted
     | OperationDone
+    | StepDone
     | DurabilityCounted
     | IntegrityCompared
     | PatternMeasured
@@ -205,6 +225,7 @@ KINDS: dict[str, type[Event]] = {
     "measuring": MeasurementBegun,
     "start": OperationStarted,
     "operation": OperationDone,
+    "step": StepDone,
     "durability": DurabilityCounted,
     "integrity": IntegrityCompared,
     "pattern": PatternMeasured,

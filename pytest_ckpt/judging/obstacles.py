@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_ckpt.facts.settings import ACCEPTANCE
 from pytest_ckpt.judging.behaviour import missing_need
@@ -32,6 +32,11 @@ _ACCEPTANCE = "--ckpt-profile=acceptance"
 _LATENCY_SECONDS = 0.25
 
 
+CacheSight = Literal["seen", "blind", "untried"]
+"""Whether cached pages of the target can be counted: a file that was written and read was seen in the cache, was not,
+or nobody has tried, which needs a write."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shortfall:
     """Why a run can only be a rehearsal: ``now`` says it before the run, ``reason`` after it, ``remedy`` what helps."""
@@ -53,6 +58,13 @@ class Obstacle:
     def line(self) -> str:
         """What it is and what removes it."""
         return f"{self.text} Remedy: {self.remedy}."
+
+
+_BLIND = Obstacle(
+    grade="incomplete",
+    text="COLD cannot be proven: no call counts cached pages of the target; a file that was just read was not seen.",
+    remedy="mount it so that the kernel's page cache holds what is read (FUSE: without direct I/O)",
+)
 
 
 def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfall]:
@@ -101,9 +113,17 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfa
 
 
 def obstacles(
-    plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+    plan: Plan,
+    settings: Settings,
+    gates: Gates,
+    catalogue: Mapping[str, Requirement] = REQUIREMENTS,
+    *,
+    cache_sight: CacheSight = "untried",
 ) -> list[Obstacle]:
-    """Return everything that keeps a run from a certificate before it began, those that make it a rehearsal first."""
+    """Return everything that keeps a run from a certificate before it began, those that make it a rehearsal first.
+
+    What has not been tried is no obstacle: `asks_cold` says whether it may become one.
+    """
     found = [Obstacle(grade="rehearsal", text=s.now, remedy=s.remedy) for s in shortfalls(plan, settings, gates)]
     found += [
         Obstacle(
@@ -116,6 +136,8 @@ def obstacles(
     ]
     if unheld := unheld_model(plan, settings, gates):
         found.append(Obstacle(grade="incomplete", text=unheld.text, remedy=unheld.remedy))
+    if cache_sight == "blind" and asks_cold(settings, gates, catalogue):
+        found.append(_BLIND)
     return found + list(_unasked(settings, gates, catalogue))
 
 
@@ -126,6 +148,13 @@ def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirem
         for r in asked_requirements(settings, gates, catalogue)
         if not r.is_asked(settings)
     ]
+
+
+def asks_cold(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> bool:
+    """Return whether a certificate of this run needs COLD, which is proven by counting cached pages."""
+    chosen = chosen_suites(settings, gates, catalogue)
+    asked = asked_requirements(settings, gates, catalogue)
+    return any(r.id == "COLD" and r.suite in chosen and gates_something(r, settings, gates) for r in asked)
 
 
 def possible_grade(found: Sequence[Obstacle]) -> Grade:

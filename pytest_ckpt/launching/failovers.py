@@ -113,3 +113,5 @@ class FailoverLaunch:
         timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
         with (self._context.folder / "events.jsonl").open("a") as events:
             events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")
+        if isinstance(event, PatternMeasured):
+            self._observer.take(event)

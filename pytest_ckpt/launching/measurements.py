@@ -138,11 +138,12 @@ class Measurements:
         recorder = Recorder(planned, job, launch_name, made, events, self._observer, self._redactor)
         if self._hooks.is_active:
             recorder.spent("hooks", hook_seconds)
+        self._observer.begin(planned)
         if broke:
+            self._observer.end()
             recorder.close(broke)
             self._show(subjects, launch_name)
             return
-        self._observer.begin(planned)
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
             launch = Launch(

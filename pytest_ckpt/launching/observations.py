@@ -12,6 +12,7 @@ from pytest_ckpt.conformance.posix.check_folder import make_check_folder
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching.check_runs import run_check
+from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import write_atomically
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 class Observations:
     """Hands out the observations of one run, from the files in its folder; makes those that are not there yet."""
 
-    def __init__(self, context: LaunchContext) -> None:
+    def __init__(self, context: LaunchContext, observer: Observer | None = None) -> None:
         self._context = context
+        self._observer = observer or Observer()
 
     def observation(self, check: Check) -> Observation:
         """Return what a check saw; make it when nobody has yet."""
@@ -34,8 +36,11 @@ class Observations:
         # What takes the target or its space from others, and what is timed, runs alone; the rest beside each other.
         with self._lock(alone=check.needs in ("power cut", "small folder") or check.is_timed), self._claimed(check):
             if not file.exists():
+                self._observer.checking(check.name)
                 self._make(check, file)
-        return read_observation(file)
+        seen = read_observation(file)
+        self._observer.checked(check.name, seen.seconds)
+        return seen
 
     def _make(self, check: Check, file: Path) -> None:
         context, settings = self._context, self._context.settings
@@ -58,6 +63,7 @@ class Observations:
             seed=context.seed,
             deadline_seconds=settings.deadline_seconds,
             log_folder=self._logs,
+            tell=lambda _call, _path: self._observer.tick(),
             within=within,
             run_id=context.run_id,
         )

@@ -1,4 +1,4 @@
-"""Who else wants to hear of a launch while it runs."""
+"""Who else wants to hear of a run while it works."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 
 class Observer:
-    """What else wants to hear of a launch; this one does nothing with it."""
+    """What else wants to hear of a run; this one does nothing with it."""
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
-        """Say what is about to be measured."""
+        """Say what a launch is about to measure."""
 
     def take(self, event: Event) -> None:
         """Take in an event of rank 0."""
@@ -25,3 +25,9 @@ class Observer:
 
     def end(self) -> None:
         """Say that the launch is over."""
+
+    def checking(self, name: str) -> None:
+        """Say that a check of behaviour begins."""
+
+    def checked(self, name: str, seconds: float) -> None:
+        """Say that a check of behaviour is over, and how long it took."""

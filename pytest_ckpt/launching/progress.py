@@ -1,92 +1,256 @@
-"""What a person sees while ranks work: one live line on a terminal, one plain line an operation elsewhere."""
+"""What a person sees while a run works: one live line on a terminal, and a plain line for every step that is over."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.events import OperationDone, OperationStarted
+from pytest_ckpt.facts.events import (
+    MeasurementBegun,
+    MeasurementDone,
+    OperationDone,
+    OperationStarted,
+    PatternMeasured,
+    StepDone,
+)
+from pytest_ckpt.facts.failover import Failover
+from pytest_ckpt.launching.time_left import Row, seconds_left
 from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from pytest_ckpt.facts.events import Event
+    from pytest_ckpt.facts.events import Event, StepKind
     from pytest_ckpt.facts.measurement import Operation
+    from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
+    from pytest_ckpt.sizing.steps import Steps
 
 _GIB = 1 << 30
+# Saves of hours are told of once a minute.
+_ENDURANCE_LINE_SECONDS = 60.0
+_TICK_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds in which ranks worked at steps: of launches that are over, and since the first step of this one."""
+
+    before: float = 0.0
+    since: float | None = None
+
+    def begin(self) -> None:
+        """Note the first step of a launch: starting the ranks says nothing about what is left."""
+        self.since = time.monotonic() if self.since is None else self.since
+
+    def end(self) -> None:
+        """Note the end of a launch."""
+        self.before, self.since = self.seconds, None
+
+    @property
+    def seconds(self) -> float:
+        """All of them."""
+        return self.before + (time.monotonic() - self.since if self.since is not None else 0.0)
+
+
+@dataclass(slots=True)
+class _Launched:
+    subjects: Collection[Subject] = ()
+    begun: set[Subject] = field(default_factory=set)
+    ended: set[Subject] = field(default_factory=set)
 
 
 class Progress:
-    """Turns the events of a launch into lines.
+    """Counts every step of a run, over all its launches and checks, and writes lines.
 
-    ``write`` takes text with its own line ends; ``live`` says that a line may be written over. The bytes of the
-    operations that are done tell how long the rest will take.
+    ``steps`` are those of all subjects that will be measured, ``checks`` the number of checks of behaviour. ``write``
+    takes text with its own line ends, ``fresh_line`` ends a line that others began; ``live`` says that a line may be
+    written over. What cannot be measured, and what is lost with a launch that ends early, leaves the total.
     """
 
-    def __init__(self, checkpoints: Sequence[PlannedCheckpoint], write: Callable[[str], None], *, live: bool) -> None:
-        self._checkpoints = {c.subject: c for c in checkpoints}
-        self._write = write
-        self._live = live
-        self._started = time.monotonic()
-        self._first = 0.0
-        self._doing = "starting the ranks"
-        self._done_bytes = 0
-        self._done = 0
-        self._total = sum(2 * c.operations for c in checkpoints)
-        self._total_bytes = sum(2 * c.operations * c.layout.bytes for c in checkpoints)
-        self._shown = ""
+    def __init__(
+        self,
+        steps: Sequence[Steps],
+        checks: int,
+        write: Callable[[str], None],
+        fresh_line: Callable[[], None] = lambda: None,
+        *,
+        live: bool,
+    ) -> None:
+        self._rows = {(s.subject, s.kind): Row(steps=s, count=s.count) for s in steps}
+        self._planned: dict[Subject, PlannedCheckpoint] = {}
+        self._checks, self._checks_done = checks, 0
+        self._write, self._fresh_line, self._live = write, fresh_line, live
+        self._spent = Spent()
+        self._launched = _Launched()
+        self._doing, self._since = "", time.monotonic()
+        self._endurance_began, self._endured_at = 0.0, float("-inf")
+        self._shown, self._ticked = "", 0.0
+
+    @property
+    def done(self) -> int:
+        """How many steps and checks are over."""
+        return self._checks_done + sum(row.done for row in self._rows.values())
+
+    @property
+    def total(self) -> int:
+        """How many there will have been, as far as is known."""
+        return self._checks + sum(row.count for row in self._rows.values())
+
+    def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
+        """Begin a launch of ranks."""
+        self._planned |= {c.subject: c for c in checkpoints}
+        self._launched = _Launched(subjects=tuple(c.subject for c in checkpoints))
+        self._now("starting the ranks")
 
     def take(self, event: Event) -> None:
         """Take in an event of rank 0."""
-        if isinstance(event, OperationStarted):
-            self._doing, self._started = str(event.operation), time.monotonic()
-            # What is left is told from the operations, not from the start of the ranks.
-            self._first = self._first or self._started
+        if isinstance(event, MeasurementBegun):
+            self._launched.begun.add(event.subject)
+            for row in self._rows_of(event.subject):
+                row.restart()
+        elif isinstance(event, OperationStarted):
+            self._spent.begin()
+            self._now(str(event.operation))
         elif isinstance(event, OperationDone):
-            planned = self._checkpoints[event.subject]
-            self._done += 1
-            self._done_bytes += planned.layout.bytes
-            self._line(self._result(planned, event.operation))
+            row = self._row(event.subject, event.operation.kind)
+            row.ended(event.operation.seconds)
+            self._line(self._result(row, event.operation))
+        elif isinstance(event, StepDone):
+            self._step(event)
+        elif isinstance(event, PatternMeasured):
+            self._pattern(event)
+        elif isinstance(event, MeasurementDone):
+            self._launched.ended.add(event.subject)
+            self._drop([event.subject])
 
     def said(self, text: str) -> None:
         """Show a sentence on a line of its own."""
         self._line(text)
 
+    def checking(self, name: str) -> None:
+        """Say that a check of behaviour begins."""
+        self._now(f"check {name}")
+
+    def checked(self, name: str, seconds: float) -> None:
+        """Show that a check of behaviour is over; its outcome may be written behind it."""
+        self._checks_done += 1
+        self._checks = max(self._checks, self._checks_done)
+        self._line(f"[{self.done}/{self.total}] check {name}: {format_seconds(seconds)} ", end="")
+
     def tick(self) -> None:
         """Bring the live line up to date."""
-        if self._live:
-            seconds = format_seconds(round(time.monotonic() - self._started))
-            place = f"operation {self._done + 1} of {self._total}: " if self._done < self._total else ""
-            self._show(f"{place}{self._doing}, {seconds}{self._left()}")
+        if not self._live or time.monotonic() - self._ticked < _TICK_SECONDS:
+            return
+        self._ticked = time.monotonic()
+        seconds = format_seconds(round(self._ticked - self._since))
+        place = f"step {self.done + 1} of {self.total}: " if self.done < self.total else ""
+        self._show(f"{place}{self._doing}, {seconds}{self._left()}")
 
     def end(self) -> None:
-        """Remove the live line."""
+        """End a launch: what it did not come to is no longer to come, unless another launch begins with it."""
+        launched = self._launched
+        self._drop(launched.begun - launched.ended if launched.begun else launched.subjects)
+        self._spent.end()
         self._show("")
 
-    def _result(self, planned: PlannedCheckpoint, operation: Operation) -> str:
-        kind, demand = operation.kind, planned.demand
+    def _step(self, event: StepDone) -> None:
+        self._spent.begin()
+        row = self._row(event.subject, event.kind)
+        if event.kind == "endurance":
+            self._endured(row, event)
+            return
+        row.ended(event.seconds)
+        self._line(f"{self._place()} {row.steps.label(row.done)}: {format_seconds(event.seconds)}{self._left()}")
+
+    def _endured(self, row: Row, event: StepDone) -> None:
+        """Show a save of endurance, which is one step with many saves."""
+        now = time.monotonic()
+        if event.index == 1:
+            self._endurance_began = now - event.seconds
+        row.part_done = event.index
+        if row.steps.turn_seconds is not None:
+            row.clock_seconds = now - self._endurance_began
+        self._now(f"{event.subject} endurance, {event.index} saves")
+        if row.steps.turn_seconds and now - self._endured_at < _ENDURANCE_LINE_SECONDS:
+            return
+        self._endured_at = now
+        self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.seconds)}{self._left()}")
+
+    def _pattern(self, event: PatternMeasured) -> None:
+        row = self._rows.get((event.subject, event.name))
+        if row is None:
+            return
+        if event.found is None:
+            row.count = row.done
+        elif isinstance(event.found, Failover):
+            self._failover(row, event.found)
+        elif event.name == "endurance":
+            row.done = row.count
+            self._line(f"{self._place()} {row.steps.label(1)}: {row.part_done} saves{self._left()}")
+
+    def _failover(self, row: Row, found: Failover) -> None:
+        """Show another break; a launch of its own, after all others, told again with every break."""
+        if len(found.trials) > row.done:
+            row.done = len(found.trials)
+            operation = found.trials[-1].operations[-1]
+            seconds = format_seconds(operation.seconds)
+            self._line(f"{self._place()} {row.steps.label(row.done)}: {operation.kind} {seconds}{self._left()}")
+        if found.failure or found.not_run:
+            row.count = row.done
+
+    def _result(self, row: Row, operation: Operation) -> str:
+        kind, planned = operation.kind, self._planned[row.steps.subject]
+        demand = planned.demand
         needed = demand.save_bytes_per_second if kind == "save" else demand.load_bytes_per_second
         rate = operation.bytes_per_second / _GIB
         return (
-            f"[{self._done}/{self._total}] {planned.subject} {kind} {operation.index} of {planned.operations}: "
+            f"{self._place()} {planned.subject} {kind} {operation.index} of {planned.operations}: "
             f"{format_seconds(operation.seconds)}, {rate:.3g} GiB/s (needed: {needed / _GIB:.3g}){self._left()}"
         )
 
-    def _left(self) -> str:
-        if not self._done_bytes or self._done >= self._total:
-            return ""
-        seconds = (time.monotonic() - self._first) * (self._total_bytes / self._done_bytes - 1)
-        return f", about {format_seconds(round(seconds) or 1)} left"
+    def _place(self) -> str:
+        return f"[{self.done}/{self.total}]"
 
-    def _line(self, text: str) -> None:
-        if self._live:
-            self._show("")
-        self._write(text + "\n")
+    def _left(self) -> str:
+        """Say how long the rest takes, once anything tells it; checks of behaviour tell nothing of each other."""
+        rows = list(self._rows.values())
+        seconds = seconds_left(rows, self._spent.seconds)
+        if seconds is None:
+            return ""
+        is_most = any(row.steps.is_most and row.done < row.count for row in rows)
+        checks = self._checks - self._checks_done
+        then = f" and {checks} checks" if checks else ""
+        return f", {'at most' if is_most else 'about'} {format_seconds(round(seconds) or 1)}{then} left"
+
+    def _row(self, subject: Subject, kind: StepKind) -> Row:
+        return self._rows[subject, kind]
+
+    def _rows_of(self, subject: Subject) -> list[Row]:
+        return [row for (of, _), row in self._rows.items() if of == subject]
+
+    def _drop(self, subjects: Collection[Subject]) -> None:
+        for subject in subjects:
+            for row in self._rows_of(subject):
+                if row.steps.kind != "failover":
+                    row.count = row.done
+
+    def _now(self, doing: str) -> None:
+        self._doing, self._since = doing, time.monotonic()
+
+    def _line(self, text: str, end: str = "\n") -> None:
+        self._show("")
+        self._fresh_line()
+        self._write(text + end)
+        following = next((r for r in self._rows.values() if r.done < r.count), None)
+        if following and self._launched.begun:
+            self._now(following.steps.label(following.done + 1))
 
     def _show(self, text: str) -> None:
         if text != self._shown:
+            if not self._shown:
+                self._fresh_line()
             blank = " " * max(0, len(self._shown) - len(text))
             self._write("\r" + text + blank + ("" if text else "\r"))
             self._shown = text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,13 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
+from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.plugin.carried import Carried, Timed, hang
 from pytest_ckpt.plugin.stash import PLUGINS, RUN
 from pytest_ckpt.plugin.terminal_observer import TerminalObserver
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.run.crash import keep_traceback
+from pytest_ckpt.sizing.steps import planned_steps
 from pytest_ckpt.targets.posix.run_folder import folder_of
 
 if TYPE_CHECKING:
@@ -60,19 +63,29 @@ def ckpt_target(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
-def bench(request: pytest.FixtureRequest) -> Measurements:
+def ckpt_observer(request: pytest.FixtureRequest) -> Observer:
+    """Shows how far the session has come with all that it will measure and check."""
+    run = request.config.stash[RUN]
+    asked = _asked(request.session, run)
+    wanted = [c for c in run.plan.runnable if asked.measures(str(c.subject))]
+    steps = [s for c in wanted for s in planned_steps(c, run.settings, run.target)]
+    return TerminalObserver(request.config, steps, asked.checks)
+
+
+@pytest.fixture(scope="session")
+def bench(request: pytest.FixtureRequest, ckpt_observer: Observer) -> Measurements:
     """Hands out measurements: the first to ask launches the ranks, for all subjects that the session will ask for."""
     stash = request.config.stash
-    bench = Measurements(stash[RUN], TerminalObserver(request.config), stash[PLUGINS])
-    asked = {item.callspec.params["subject"] for item in request.session.items if _has_subject(item)}  # type: ignore[attr-defined]
-    bench.want({c.subject for c in stash[RUN].plan.checkpoints if str(c.subject) in asked})
+    bench = Measurements(stash[RUN], ckpt_observer, stash[PLUGINS])
+    asked = _asked(request.session, stash[RUN])
+    bench.want({c.subject for c in stash[RUN].plan.checkpoints if asked.measures(str(c.subject))})
     return bench
 
 
 @pytest.fixture(scope="session")
-def checks(pytestconfig: pytest.Config) -> Observations:
+def checks(pytestconfig: pytest.Config, ckpt_observer: Observer) -> Observations:
     """Hands out what checks of the target's behaviour saw; each is made once."""
-    return Observations(pytestconfig.stash[RUN])
+    return Observations(pytestconfig.stash[RUN], ckpt_observer)
 
 
 @pytest.fixture
@@ -152,5 +165,23 @@ def _judge_behaviour(requirement: Requirement, subject: str, run: RunContext, ch
     return decide_observed(requirement, checks.observation(check), run.gates, run.environment.target.kind)
 
 
-def _has_subject(item: pytest.Item) -> bool:
-    return "subject" in getattr(getattr(item, "callspec", None), "params", {})
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What the tests of a session ask for: subjects of any suite, and how many checks that can be made."""
+
+    subjects: frozenset[str]
+    checks: int
+
+    def measures(self, subject: str) -> bool:
+        return subject in self.subjects
+
+
+def _asked(session: pytest.Session, run: RunContext) -> _Asked:
+    params = [getattr(getattr(item, "callspec", None), "params", {}) for item in session.items]
+    pairs = {
+        (str(mark.args[0]), str(of["subject"]))
+        for item, of in zip(session.items, params, strict=True)
+        if "subject" in of and (mark := item.get_closest_marker("requirement"))
+    }
+    made = [c for c in CHECKS if (c.requirement, c.subject) in pairs and is_given(c, run.settings)]
+    return _Asked(subjects=frozenset(str(of["subject"]) for of in params if "subject" in of), checks=len(made))

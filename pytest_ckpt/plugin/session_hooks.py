@@ -170,8 +170,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         return []
     from pytest_ckpt.report.header import header_lines  # noqa: PLC0415
 
-    notices = config.stash[OPEN_RUN].notices if OPEN_RUN in config.stash else ()
-    return header_lines(run.plan, run.settings, run.gates, run.target, run.environment, notices, run.catalogue)
+    opened = config.stash.get(OPEN_RUN, None)
+    notices, sight = (opened.notices, opened.cache_sight) if opened else ((), "untried")
+    return header_lines(run.plan, run.settings, run.gates, run.target, run.environment, notices, run.catalogue, sight)
 
 
 @pytest.hookimpl(wrapper=True)

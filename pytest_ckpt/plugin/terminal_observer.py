@@ -1,4 +1,4 @@
-"""The progress of a launch in pytest's terminal."""
+"""The progress of a run in pytest's terminal."""
 
 from __future__ import annotations
 
@@ -14,21 +14,29 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.events import Event
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
+    from pytest_ckpt.sizing.steps import Steps
 
 
 class TerminalObserver(Observer):
-    """Shows the progress of a launch through pytest's terminal; silent where there is none (workers of xdist)."""
+    """Shows the progress of a run through pytest's terminal; silent where there is none (workers of xdist).
 
-    def __init__(self, config: pytest.Config) -> None:
+    ``steps`` and ``checks`` are all that the session will come to.
+    """
+
+    def __init__(self, config: pytest.Config, steps: Sequence[Steps], checks: int) -> None:
         self._capture = config.pluginmanager.getplugin("capturemanager")
-        self._reporter = None if hasattr(config, "workerinput") else config.pluginmanager.getplugin("terminalreporter")
-        self._progress: Progress | None = None
+        self._terminal = config.get_terminal_writer()
+        self._blank_width: int | None = None
+        reporter = None if hasattr(config, "workerinput") else config.pluginmanager.getplugin("terminalreporter")
+        self._reporter = reporter
+        self._progress = (
+            Progress(steps, checks, self._write, self._fresh_line, live=reporter.isatty) if reporter else None
+        )
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
-        """Start a new set of lines."""
-        if self._reporter is not None:
-            self._write("\n")
-            self._progress = Progress(checkpoints, self._write, live=self._reporter.isatty)
+        """Begin a launch."""
+        if self._progress:
+            self._progress.begin(checkpoints)
 
     def take(self, event: Event) -> None:
         """Show an event."""
@@ -49,10 +57,26 @@ class TerminalObserver(Observer):
         """Remove the live line."""
         if self._progress:
             self._progress.end()
-            self._progress = None
+
+    def checking(self, name: str) -> None:
+        """Show that a check begins."""
+        if self._progress:
+            self._progress.checking(name)
+
+    def checked(self, name: str, seconds: float) -> None:
+        """Show that a check is over."""
+        if self._progress:
+            self._progress.checked(name, seconds)
+
+    def _fresh_line(self) -> None:
+        """End the line that pytest has begun; one that was only cleared is a fresh one."""
+        width = self._terminal.width_of_current_line
+        if width and width != self._blank_width:
+            self._write("\n")
 
     def _write(self, text: str) -> None:
         assert self._reporter is not None
         with self._capture.global_and_fixture_disabled():
             self._reporter.write(text)
             self._reporter.flush()
+        self._blank_width = self._terminal.width_of_current_line if text.endswith("\r") else None

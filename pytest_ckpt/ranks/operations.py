@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from pytest_ckpt.facts.events import OperationDone, OperationStarted
+from pytest_ckpt.facts.events import OperationDone, OperationStarted, StepDone
 from pytest_ckpt.facts.measurement import Operation
 from pytest_ckpt.facts.proofs import Durability, Fault, Observer
 from pytest_ckpt.facts.subject import OperationRef
@@ -22,7 +22,7 @@ from pytest_ckpt.ranks.timing import Own, combine
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pytest_ckpt.facts.events import Event
+    from pytest_ckpt.facts.events import Event, StepKind
     from pytest_ckpt.facts.measurement import OperationKind
     from pytest_ckpt.facts.subject import Action, Scenario, Stage, Subject
     from pytest_ckpt.ranks.process.activity import Activity
@@ -247,6 +247,10 @@ class Operations:
         """Let rank 0 tell the controller."""
         if self._group.rank == 0:
             write_event(1, event)
+
+    def step(self, kind: StepKind, index: int, seconds: float) -> None:
+        """Tell that a step beside the subject's own saves and loads is over."""
+        self.send(StepDone(subject=self.subject, kind=kind, index=index, seconds=seconds))
 
     def _start(self, at: OperationRef, *, tell: bool) -> None:
         self._activity.begin(at)

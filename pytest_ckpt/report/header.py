@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.judging.gates import Gates
+    from pytest_ckpt.judging.obstacles import CacheSight
     from pytest_ckpt.sizing.plan import Plan
 
 
@@ -29,6 +30,7 @@ def header_lines(
     environment: Environment,
     notices: Sequence[str],
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
+    cache_sight: CacheSight = "untried",
 ) -> list[str]:
     """Return the lines for pytest's header."""
     limits = plan.limits
@@ -61,7 +63,7 @@ def header_lines(
     lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
     lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]
-    found = obstacles(plan, settings, gates, catalogue)
+    found = obstacles(plan, settings, gates, catalogue, cache_sight=cache_sight)
     lines.append(f"ckpt grade possible: {possible_grade(found)}")
     lines += [f"ckpt obstacle: {obstacle.line}" for obstacle in found]
     return lines + [f"ckpt note: {notice}" for notice in (*not_given(settings, gates, catalogue), *notices)]

@@ -6,16 +6,25 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.obstacles import possible_grade
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
+from pytest_ckpt.sizing.steps import planned_steps
 from pytest_ckpt.support.units import format_bytes, format_count, format_decimal_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.judging.obstacles import Obstacle
     from pytest_ckpt.sizing.plan import Plan
 
 
-def describe(plan: Plan) -> list[str]:
+COLD_UNTRIED = (
+    "whether cached pages of the target can be counted, without which COLD cannot be proven. pytest-ckpt doctor tries "
+    "it with a file of 4 MiB; plan writes nothing."
+)
+
+
+def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[str]:
     """Return the plan as lines for people."""
     limits = plan.limits
     lines = [f"cluster of {format_count(limits.accelerators)} accelerators", ""]
@@ -45,30 +54,34 @@ def describe(plan: Plan) -> list[str]:
             lines.append(f"  not run: {planned.not_run}")
         if planned.rehearsal:
             lines.append(f"  rehearsal: {planned.rehearsal}")
-    return lines + _in_all(plan)
+    return lines + _in_all(plan, settings, target)
 
 
-def _in_all(plan: Plan) -> list[str]:
-    """Say what the saves and loads of the run are together, and how long they take where each takes its limit."""
-    if not plan.runnable:
+def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[str]:
+    """Say what the saves and loads of the run are together, and how long all takes where each just meets its limit."""
+    if not plan.runnable or not settings.measures:
         return []
     operations = sum(c.operations for c in plan.runnable)
     moved = sum(c.operations * c.layout.bytes for c in plan.runnable)
-    seconds = sum(c.operations * (c.demand.save_limit_seconds + c.demand.load_limit_seconds) for c in plan.runnable)
+    steps = [s for c in plan.runnable for s in planned_steps(c, settings, target)]
+    seconds = sum(s.limit_seconds for s in steps)
+    beside = sum(s.count for s in steps) - 2 * operations
+    more = f", {beside} more steps beside them" if beside else ""
     return [
         "",
-        f"in all: {operations} saves write {format_decimal_bytes(moved)} and {operations} loads read as much: "
-        f"{format_seconds(seconds)} where each takes its limit, without checks and contention",
+        f"in all: {operations} saves write {format_decimal_bytes(moved)} and {operations} loads read as much{more}: "
+        f"at most {format_seconds(seconds)} if every save and load just meets its limit",
+        "        not in it: starting the ranks, making and comparing content, ballast, checks of behaviour; the run "
+        "says after its first save how long it will take",
     ]
 
 
-def describe_obstacles(found: Sequence[Obstacle]) -> list[str]:
-    """Return what stands between this command and a certificate, for people."""
-    if not found:
-        return ["", "grade possible: certified"]
-    return ["", f"grade possible: {possible_grade(found)}; between this command and a certificate:"] + [
-        f"  {obstacle.line}" for obstacle in found
-    ]
+def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:
+    """Return what stands between this command and a certificate, and what may, for people."""
+    told = f"grade possible: {possible_grade(found)}"
+    lines = [f"{told}; between this command and a certificate:" if found else told]
+    lines += [f"  {obstacle.line}" for obstacle in found]
+    return ["", *lines, *(f"  not tried: {text}" for text in not_tried)]
 
 
 def describe_ranks(plan: Plan) -> list[str]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run import preflight
-from pytest_ckpt.run.findings import Finding, known_failures
+from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
+from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, silent
 from pytest_ckpt.run.libraries import engines, library
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -34,14 +35,12 @@ from pytest_ckpt.targets.schemes import check_in_time, known_targets, make_targe
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import AreaRef, TargetFacts, TargetSpec
+    from pytest_ckpt.judging.obstacles import CacheSight
 
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 _SLOW_CLOCKS = frozenset({"jiffies", "acpi_pm", "hpet"})
 _FINEST_SECONDS = 1e-6
-# A target that takes longer for one small file is no target.
-_ANSWER_SECONDS = 30.0
-_LOOK_AT_IT = "Look at the storage and its mount: dmesg, the server, the network."
 _PROBES = "pytest_ckpt.targets.posix.probes"
 _UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
 
@@ -58,7 +57,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     spec: TargetSpec | None = None
     target: TargetFacts | None = None
     plan: Plan | None = None
-    seconds = min(_ANSWER_SECONDS, settings.deadline_seconds)
+    seconds = min(ANSWER_SECONDS, settings.deadline_seconds)
     if settings.target:
         try:
             spec = spec_of(settings.target, known_targets())
@@ -72,8 +71,6 @@ def examine(settings: Settings) -> Iterator[Finding]:
     if target and settings.cluster:
         planned, plan = _plan(settings, target)
         yield planned
-    if target and plan:
-        yield from _obstacles(settings, target, plan)
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-doctor-") as scratch:
         place = make_target(spec, settings.target or "") if spec and target else PosixTarget(scratch)
         launch, hosts = _launch(settings, target, place.place(), Path(scratch) / "launch")
@@ -83,11 +80,13 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield _memory_limit(plan)
         if target:
             yield _space(plan, settings, target)
-        yield from _caches(settings, target, scratch, seconds)
+        sight = yield from _caches(settings, target, scratch, seconds)
     yield _clock()
+    if target and plan:
+        yield from _obstacles(settings, target, plan, sight)
 
 
-def _obstacles(settings: Settings, target: TargetFacts, plan: Plan) -> Iterator[Finding]:
+def _obstacles(settings: Settings, target: TargetFacts, plan: Plan, sight: CacheSight) -> Iterator[Finding]:
     """Name everything that is known to stand between this command and a certificate."""
     catalogue = offered(REQUIREMENTS, target.capabilities)
     try:
@@ -95,25 +94,30 @@ def _obstacles(settings: Settings, target: TargetFacts, plan: Plan) -> Iterator[
     except UsageError as error:
         yield Finding(name="gates", can=False, needed=True, description=error.what, remedy=error.remedy)
         return
-    found = obstacles(plan, settled, gates, catalogue)
+    found = obstacles(plan, settled, gates, catalogue, cache_sight=sight)
     for obstacle in found:
         yield Finding(name="certificate", can=False, needed=False, description=obstacle.text, remedy=obstacle.remedy)
     if not found:
         yield Finding(name="certificate", can=True, needed=False, description=f"possible by the gates '{gates.name}'")
 
 
-def _caches(settings: Settings, target: TargetFacts | None, scratch: str, seconds: float) -> Iterator[Finding]:
+def _caches(
+    settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
+) -> Generator[Finding, None, CacheSight]:
     """Look at what a client keeps of what it reads, on the target or, where there is none, on this host's own disk."""
     if target and not {"page cache", "paths"}.issubset(target.capabilities):
-        return
+        return "seen"
+    sight: CacheSight = "untried"
     folder = target.location if target else scratch
     where = "on the target" if target else f"in {Path(scratch).parent}, not on a target"
     yield _drop_caches(settings)
     try:
-        yield _gauge(folder, where, seconds)
+        finding, sight = _gauge(folder, where, seconds)
+        yield finding
         yield _direct(folder, where, seconds)
     except NoAnswerError as silence:
-        yield _silent("target", f"{folder}: {silence}")
+        yield silent("target", f"{folder}: {silence}")
+    return sight
 
 
 def _target(spec: TargetSpec, text: str, seconds: float) -> tuple[Finding, TargetFacts | None]:
@@ -121,18 +125,14 @@ def _target(spec: TargetSpec, text: str, seconds: float) -> tuple[Finding, Targe
         target = check_in_time(spec, text, seconds)
     except NoAnswerError as silence:
         place = make_target(spec, text).describe().location
-        return _silent("target", f"{place}: {silence}"), None
+        return silent("target", f"{place}: {silence}"), None
     except RefusedError as error:
         return Finding(
-            name="target", can=False, needed=True, description=str(error), remedy=error.remedy or _LOOK_AT_IT
+            name="target", can=False, needed=True, description=str(error), remedy=error.remedy or LOOK_AT_IT
         ), None
     seen = "this host alone sees it" if target.is_local else "other hosts may see it"
     kind = f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
     return Finding(name="target", can=True, needed=True, description=f"{target.location}: {kind}, {seen}"), target
-
-
-def _silent(name: str, description: str) -> Finding:
-    return Finding(name=name, can=False, needed=True, description=description, remedy=_LOOK_AT_IT)
 
 
 def _plan(settings: Settings, target: TargetFacts) -> tuple[Finding, Plan | None]:
@@ -248,16 +248,16 @@ def _drop_caches(settings: Settings) -> Finding:
     return Finding(name="drop caches", can=True, needed=False, description=f"{_DROP_CACHES} can be written")
 
 
-def _gauge(folder: str, where: str, seconds: float) -> Finding:
+def _gauge(folder: str, where: str, seconds: float) -> tuple[Finding, CacheSight]:
     try:
-        gauge = call_in_time(f"{_PROBES}:residency", folder, seconds)
+        gauge = gauge_of(folder, seconds)
     except RefusedError as error:
-        return _unknown("residency", f"a file of 4 MiB could not be written: {error}")
+        return _unknown("residency", f"a file of 4 MiB could not be written: {error}"), "untried"
     if gauge is None:
         description = f"no call counts cached pages {where}: that loads are cold cannot be proven"
         remedy = "Requirement COLD will not be decided; look for a mount option that gives the kernel the page cache."
-        return Finding(name="residency", can=False, needed=False, description=description, remedy=remedy)
-    return Finding(name="residency", can=True, needed=False, description=f"{gauge} sees cached pages {where}")
+        return Finding(name="residency", can=False, needed=False, description=description, remedy=remedy), "blind"
+    return Finding(name="residency", can=True, needed=False, description=f"{gauge} sees cached pages {where}"), "seen"
 
 
 def _direct(folder: str, where: str, seconds: float) -> Finding:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from pytest_ckpt.judging.cures import known_of, remedy_of
 
+LOOK_AT_IT = "Look at the storage and its mount: dmesg, the server, the network."
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
@@ -27,3 +29,8 @@ def known_failures(kind: str) -> Iterator[Finding]:
     for row in known_of(kind):
         description = f"{row.name} fails {', '.join(row.checks)}: {row.why}"
         yield Finding(name="file system", can=False, needed=False, description=description, remedy=remedy_of(row))
+
+
+def silent(name: str, description: str) -> Finding:
+    """Return that something on the target did not answer."""
+    return Finding(name=name, can=False, needed=True, description=description, remedy=LOOK_AT_IT)

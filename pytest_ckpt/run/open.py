@@ -18,10 +18,12 @@ from pytest_ckpt.config.system_description import read_system
 from pytest_ckpt.facts.environment import Environment, PluginFacts
 from pytest_ckpt.facts.targets import TARGETS, AreaRef, TargetSpec
 from pytest_ckpt.judging.catalogue import extended
+from pytest_ckpt.judging.obstacles import CacheSight, asks_cold
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
+from pytest_ckpt.run.cache_sight import cache_sight
 from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback
 from pytest_ckpt.run.environment import versions
@@ -45,7 +47,8 @@ _REMOVE_SECONDS = 120.0
 class OpenRun:
     """A run as its controller has it, until it is closed.
 
-    ``notices`` are sentences for the person who started it, ``began`` the monotonic second in which opening began.
+    ``notices`` are sentences for the person who started it, ``began`` the monotonic second in which opening began,
+    ``cache_sight`` says whether cached pages of the target can be counted.
     """
 
     context: RunContext
@@ -53,6 +56,7 @@ class OpenRun:
     signer: Signer | None = None
     began: float
     preflight_seconds: float = 0.0
+    cache_sight: CacheSight = "untried"
 
 
 def open_run(
@@ -96,6 +100,9 @@ def _open(
         probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
         checked = preflight.check(settings, run_id, probe=probe, catalogue=extended(extras), targets=targets)
         area = _create(checked.target, run_id, undo)
+        sight: CacheSight = "untried"
+        if checked.settings.measures and asks_cold(checked.settings, checked.gates, checked.catalogue):
+            sight = cache_sight(checked.facts, area.location, settings.deadline_seconds)
         second = find_second_client(settings, checked.facts, area, checked.launcher)
         small = _create(checked.small, run_id, undo) if checked.small else None
         if aside := _make_report_folder(settings, folder, undo):
@@ -118,6 +125,7 @@ def _open(
         signer=signer,
         began=began,
         preflight_seconds=time.monotonic() - began,
+        cache_sight=sight,
     )
 
 

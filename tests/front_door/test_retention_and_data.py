@@ -18,7 +18,16 @@ from pytest_ckpt.judging.obstacles import obstacles, possible_grade
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError
-from tests.support.front_door import CHECKOUT, REQUIRED, SUBJECT, TINY, FrontDoor, opened_door
+from tests.support.front_door import (
+    CHECKOUT,
+    REQUIRED,
+    SUBJECT,
+    TINY,
+    FrontDoor,
+    counted_steps,
+    opened_door,
+    progress_lines,
+)
 from tests.support.made_target import mounted
 
 SMALLEST = (
@@ -120,6 +129,14 @@ def test_the_save_beside_a_deletion_is_none_of_the_saves(watched: Watched) -> No
     assert count == measurement["operations_planned"]
     assert (measurement["durability"]["saves"], measurement["durability"]["commits"]) == (count, count)
     assert measurement["stages"]["probes"] > 0
+
+
+def test_the_lines_count_what_is_measured_beside_the_saves_and_loads(watched: Watched) -> None:
+    """All saves, one beside a deletion, all loads; and where kinds of data are compared, a save and a load of each."""
+    run, count = watched.run, len(watched.run.operations("save"))
+    total = 2 * count + 1 + (4 if run.measurement()["data"] else 0)
+    assert counted_steps(run.text) == [(number, total) for number in range(1, total + 1)]
+    assert "save beside a deletion" in progress_lines(run.text)[count]
 
 
 def test_retention_says_what_deleting_costs(watched: Watched) -> None:

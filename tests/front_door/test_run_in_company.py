@@ -13,7 +13,16 @@ import jsonschema
 import pytest
 
 from pytest_ckpt.support import resources
-from tests.support.front_door import HERE, REQUIRED, FrontDoor, Run, Sabotage, opened_door
+from tests.support.front_door import (
+    HERE,
+    REQUIRED,
+    FrontDoor,
+    Run,
+    Sabotage,
+    counted_steps,
+    opened_door,
+    progress_lines,
+)
 
 SUBJECT = "llama3-8b-open-4"
 RANKS = 4
@@ -97,6 +106,15 @@ def test_samples_are_read_alone_and_during_saves(run: Run) -> None:
     assert sum(found["save_seconds"]) >= 3
     assert "around the client's page cache" in found["reads"]
     assert run.verdict("MIXED", SUBJECT)["outcome"] in ("met", "failed", "not run")
+
+
+def test_the_lines_count_every_step_that_ranks_do(run: Run) -> None:
+    """2 saves and 2 loads, 3 loads in each of 4 patterns, 6 saves of half of the ranks, 6 turns of reading samples."""
+    assert counted_steps(run.text) == [(number, 28) for number in range(1, 29)]
+    lines = progress_lines(run.text)
+    assert lines[4].partition(": ")[0] == f"[5/28] {run.measurement(SUBJECT)['subject']} storm load 1 of 3"
+    assert "turn of reading samples 6 of 6: " in lines[-1]
+    assert ["left" in line for line in lines] == [True] * 27 + [False]
 
 
 def test_the_report_and_the_certificate_tell_them(run: Run) -> None:

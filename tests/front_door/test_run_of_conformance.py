@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.facts.checks import CHECKS
-from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, opened_door
+from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, counted_steps, opened_door, progress_lines
 from tests.support.machine import need
 from tests.support.targets.misbehaving import misbehaving
 
@@ -91,6 +91,10 @@ def test_on_shared_terms_a_second_client_a_power_cut_and_a_full_volume_are_misse
         verdict = run.verdict(*name.split("."))
         assert (verdict["outcome"], verdict["severity"]) == ("not run", "required")
         assert words in run.text or words in verdict["because"]
+    # What cannot be made is no step that is still to come.
+    made = len(run.document["observations"])
+    assert counted_steps(run.text) == [(number, made) for number in range(1, made + 1)]
+    assert progress_lines(run.text)[0].startswith(f"[1/{made}] check LIVE.calls: ")
 
 
 @pytest.mark.thorough

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.support.units import format_seconds
-from tests.support.front_door import SUBJECT, TINY, TORCH, FrontDoor, Sabotage, read_events, started_operation
+from tests.support.front_door import (
+    SUBJECT,
+    TINY,
+    TORCH,
+    FrontDoor,
+    Sabotage,
+    counted_steps,
+    progress_lines,
+    read_events,
+    started_operation,
+)
 
 MEBIBYTES = 200
 OPTIONS = (*TINY, "--ckpt-suite=performance,endurance", "--ckpt-gates=posix-shared")
@@ -45,6 +56,8 @@ def test_saves_go_on_for_the_duration_and_on_a_full_volume(
     assert stages["endurance"] == pytest.approx(every)
     assert stages["ballast"] > 0
     assert {p.name for p in volume.iterdir()} == {"lost+found"}
+    assert counted_steps(run.text) == [(number, 20) for number in range(1, 21)]
+    assert "save on a filled volume 15 of 15" in progress_lines(run.text)[-1]
 
 
 @pytest.mark.thorough
@@ -91,7 +104,13 @@ def test_without_being_asked_nothing_is_filled_and_nothing_is_called_met(door: F
     }
     assert "--ckpt-duration" in run.verdict("ENDURE")["because"]
     assert "--ckpt-near-full" in run.verdict("NEARFULL")["because"]
-    assert 5 <= len(run.measurement()["patterns"]["endurance"]["save_seconds"]) <= 25
+    count = len(run.measurement()["patterns"]["endurance"]["save_seconds"])
+    assert 5 <= count <= 25
+    # Endurance is one step of the run, whatever the number of its saves.
+    assert counted_steps(run.text) == [(number, 5) for number in range(1, 6)]
+    assert progress_lines(run.text)[-1].endswith(f" endurance: {count} saves")
+    saves = re.findall(r" endurance save (\d+): .*, at most .* left$", run.text, re.MULTILINE)
+    assert [int(number) for number in saves] == list(range(1, count + 1))
     assert run.document["requirements"][0]["subject"] == f"{SUBJECT}/stream"
 
 

@@ -267,6 +267,6 @@ def test_on_a_terminal_a_live_line_follows_the_run(door: FrontDoor) -> None:
         os.close(ours)
     text = shown.decode()
     assert started.finish().code == 0, text
-    assert re.search(r"\roperation 1 of 4: ", text)
+    assert re.search(r"\rstep 1 of 4: ", text)
     assert re.search(rf"\r *\r\[1/4\] {SUBJECT} save 1 of 2: ", text)
     assert len(re.findall(r"\[\d/4\]", text)) == 4

@@ -144,6 +144,15 @@ def test_what_a_run_was_not_given_is_told_with_its_option() -> None:
     }  # fmt: skip
 
 
+def test_a_cache_that_nobody_can_see_is_an_obstacle_where_cold_is_required() -> None:
+    run = run_of("llama3-8b")
+    (blind,) = obstacles(*run, cache_sight="blind")
+    assert (blind.grade, "COLD" in blind.text, "page cache" in blind.remedy) == ("incomplete", True, True)
+    assert obstacles(*run, cache_sight="seen") == obstacles(*run, cache_sight="untried") == []
+    behaviour = run_of("llama3-8b", ckpt_suite="conformance")
+    assert "COLD" not in "".join(o.text for o in obstacles(*behaviour, cache_sight="blind"))
+
+
 def test_a_run_without_obstacles_can_be_certified() -> None:
     assert possible_grade(obstacles(*run_of("llama3-8b"))) == "certified"
 

@@ -324,6 +324,11 @@ def started_operation(event: dict[str, Any]) -> str:
     return str(told.operation) if isinstance(told, OperationStarted) else ""
 
 
+def counted_steps(text: str) -> list[tuple[int, int]]:
+    """Return of every line of progress which of how many it says it is."""
+    return [(int(done), int(total)) for done, total in re.findall(r"^\[(\d+)/(\d+)\] ", text, re.MULTILINE)]
+
+
 def progress_lines(text: str) -> list[str]:
     """Return the lines that tell of finished operations."""
     return re.findall(r"^\[\d+/\d+\] .*$", text, re.MULTILINE)

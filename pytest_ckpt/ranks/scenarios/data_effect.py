@@ -30,11 +30,14 @@ class DataInTurns:
     def measure(self, pairs: int) -> DataEffect | None:
         """Return what came of all pairs; rank 0 knows it."""
         seconds: dict[tuple[str, bool], list[float]] = {}
-        fault_count = 0
+        fault_count = steps = 0
         for pair in range(pairs):
             # Who goes first takes turns, so that a drift of the storage favours neither.
             for constant in (bool(pair % 2), not pair % 2):
                 saved, loaded = self._save_and_load(constant=constant)
+                for operation in filter(None, (saved, loaded.operation)):
+                    steps += 1
+                    self.do.step("data", steps, operation.seconds)
                 fault_count += loaded.fault_count
                 if saved and loaded.operation:
                     seconds.setdefault(("save", constant), []).append(saved.seconds)

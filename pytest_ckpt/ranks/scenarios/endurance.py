@@ -15,6 +15,7 @@ from pytest_ckpt.facts.targets import NEEDS
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
 from pytest_ckpt.ranks.process.job import OF_ENDURANCE
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
+from pytest_ckpt.sizing.steps import SAVES_OF_A_LEVEL
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import OperationRef, Pattern
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store, StoreOnVolume
 
 _KEPT = 2
-_SAVES_OF_A_LEVEL = 5
 # What the content of a checkpoint can be numbered by; and a tensor has so many pages at most.
 _CONTENTS, _TENSOR_BYTES = 4095, 1 << 40
 _PIECE_BYTES, _SYNC_BYTES = 4 << 20, 256 << 20
@@ -69,6 +69,7 @@ class LongRun:
             number = self._numbers[len(at) % len(self._numbers)]
             at.append(time.perf_counter() - began)
             seconds.append(self._save(self._do.one("endurance", "save", len(at)), number))
+            self._do.step("endurance", len(at), seconds[-1])
             kept.append(number)
             if len(kept) > _KEPT:
                 self._delete(kept.pop(0))
@@ -119,8 +120,9 @@ class LongRun:
     def _level(self, store: StoreOnVolume, level: float, ballast_bytes: int) -> FillLevel:
         used = self._group.share(store.volume(self._subject)).used
         seconds = []
-        for number in range(1, _SAVES_OF_A_LEVEL + 1):
+        for number in range(1, SAVES_OF_A_LEVEL + 1):
             seconds.append(self._save(self._do.one("near_full", "save", number, level), self._numbers[0]))
+            self._do.step("near_full", number, seconds[-1])
             self._delete(self._numbers[0])
         return FillLevel(requested=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 

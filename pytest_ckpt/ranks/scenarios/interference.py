@@ -20,6 +20,7 @@ from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import Files
 from pytest_ckpt.ranks.process.job import BESIDE_WORK, OF_NEIGHBOUR
 from pytest_ckpt.ranks.scenarios.samples import PAUSE_SECONDS, READ_BYTES, READERS
+from pytest_ckpt.sizing.steps import LEAST_TURN_SECONDS, MOST_TURN_SECONDS
 from pytest_ckpt.support.resources import PACKAGE_HOME
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 # In turns, so that a drift of the storage favours neither.
 _ALONE_OR_BESIDE = (False, True, True, False, False, True)
-# A turn is long enough for a 99th percentile, and no longer than it has to be.
-_LEAST_SECONDS, _MOST_SECONDS = 1.0, 30.0
 # What the content of a checkpoint can be numbered by.
 _CONTENTS = 4095
 
@@ -84,7 +83,8 @@ class InterferenceScenario:
             self._beside_neighbour()
         self._beside_reads(
             [self._do.files(checkpoint) for checkpoint in kept],
-            min(max(self._group.share(usual_seconds), _LEAST_SECONDS), _MOST_SECONDS),
+            # A turn is long enough for a 99th percentile, and no longer than it has to be.
+            min(max(self._group.share(usual_seconds), LEAST_TURN_SECONDS), MOST_TURN_SECONDS),
         )
         self._strategy.release()
         self._engine.release()
@@ -101,7 +101,9 @@ class InterferenceScenario:
                 with self._do.stage("content", at.at("content")):
                     self._engine.fill(self._next())
             saved = self._save(at, takes_part=is_job, meanwhile=self._save_in_bursts if bursts else None)
-            saves[beside] += [saved] if saved else []
+            if saved:
+                saves[beside].append(saved)
+                self._do.step("neighbour", number, saved.seconds)
         with self._do.stage("remove", self._do.all("remove", "neighbour")):
             gathered = self._group.gather((self._bursts, self._bursts * self._rank_bytes))
             if self._group.rank == 0:
@@ -158,6 +160,7 @@ class InterferenceScenario:
             if every:
                 p99[beside].append(every[math.ceil(0.99 * len(every)) - 1])
             counts[beside].append(len(every))
+            self._do.step("mixed", number, spans[-1][1] - spans[0][0])
         ways = self._ways(way)
         if self._group.rank == 0:
             count = sum(len(of.names) for of in files)

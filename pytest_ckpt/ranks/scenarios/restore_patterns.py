@@ -12,6 +12,7 @@ from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.reading import Reading, joined, shifted, split, storm
+from pytest_ckpt.sizing.steps import LOADS_OF_A_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.sizing.models import Layout, RankLayout
-
-LOADS_OF_A_PATTERN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +68,7 @@ class LoadPatterns:
             faults += loaded.faults
             if loaded.operation:
                 operations.append(loaded.operation)
+                self.do.step(reading.name, number, loaded.operation.seconds)
                 rank_bytes = loaded.rank_bytes
         loader.release()
         found = LoadPattern(

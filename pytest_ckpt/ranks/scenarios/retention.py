@@ -60,6 +60,7 @@ class SavesRetained:
         do.finish_delete([oldest])
         if not operation:
             return None
+        do.step("retention", 1, operation.seconds)
         return Retention(
             kept=self._retain,
             delete_seconds=tuple(self._deletes),

@@ -6,14 +6,14 @@ import mmap
 import os
 from pathlib import Path
 
+from pytest_ckpt.targets.posix.residency import find_gauge
+
 # Of `direct`; that of the residency gauge is its own.
 _FILE = "pytest-ckpt-doctor-"
 
 
 def residency(folder: str) -> str | None:
     """Return the call that counts cached pages there, None where none does."""
-    from pytest_ckpt.targets.posix.residency import find_gauge  # noqa: PLC0415 - numpy only when it is needed
-
     return find_gauge(Path(folder))
 
 

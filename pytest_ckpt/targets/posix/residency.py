@@ -7,8 +7,6 @@ import mmap
 import os
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -18,6 +16,9 @@ Gauge = Literal["cachestat", "mincore"]
 _SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
 _CANARY_BYTES = 4 << 20
 _SEEN = 0.9  # a gauge that sees less than this of a file just read is blind here
+
+# Of a page's byte only the lowest bit says anything.
+_IS_RESIDENT = bytes(value & 1 for value in range(256))
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -102,9 +103,9 @@ def _mincore(descriptor: int, size: int) -> int:
     if address in (None, ctypes.c_void_p(-1).value):
         raise OSError(ctypes.get_errno(), "mmap")
     try:
-        vector = np.zeros(-(-size // mmap.PAGESIZE), dtype=np.uint8)
-        if _libc.mincore(address, size, vector.ctypes.data) != 0:
+        vector = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        if _libc.mincore(address, size, vector) != 0:
             raise OSError(ctypes.get_errno(), "mincore")
-        return int(np.count_nonzero(vector & 1))
+        return bytes(vector).translate(_IS_RESIDENT).count(1)
     finally:
         _libc.munmap(address, size)

@@ -22,6 +22,7 @@ from pytest_ckpt.targets.posix.direct_io import DirectWay
 from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, sync_folder, unlink
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
 from pytest_ckpt.targets.posix.page_cache import drop_all
+from pytest_ckpt.targets.posix.residency import Gauge, evict, find_gauge, resident_bytes
 from pytest_ckpt.targets.posix.source import PosixCommitted
 from pytest_ckpt.targets.posix.volume import volume_of
 from pytest_ckpt.targets.protocol import Phases, Resident
@@ -124,21 +125,15 @@ class PosixStore:
 
     def find_gauge(self, subject: str) -> str | None:
         """Find a call that tells the truth about the page cache, by a file that is written and read."""
-        from pytest_ckpt.targets.posix.residency import find_gauge  # noqa: PLC0415 - needs numpy
-
         return find_gauge(self._folder / subject)
 
     def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
         """Count the pages of files that this host's page cache holds."""
-        from pytest_ckpt.targets.posix.residency import Gauge, resident_bytes  # noqa: PLC0415 - needs numpy
-
         counts = [resident_bytes(self._final(ref) / name, cast("Gauge", gauge)) for name in names]
         return Resident(resident_bytes=sum(c[0] for c in counts), bytes=sum(c[1] for c in counts))
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
         """Advise the page cache to drop files."""
-        from pytest_ckpt.targets.posix.residency import evict  # noqa: PLC0415 - needs numpy
-
         evict(self._final(ref) / name for name in names)
         return "posix_fadvise(DONTNEED) on every file after its fsync"
 

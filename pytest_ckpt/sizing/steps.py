@@ -1,0 +1,119 @@
+"""What ranks do one after the other in a run, counted before it: progress and `plan` add it up. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.analysis.steadiness import MOST_ROUNDS
+from pytest_ckpt.facts.events import StepKind
+from pytest_ckpt.facts.failover import BREAKS
+from pytest_ckpt.sizing.near_full import LEVELS, Volume
+from pytest_ckpt.sizing.reading import storm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.subject import Subject
+    from pytest_ckpt.facts.targets import TargetFacts
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
+
+LOADS_OF_A_PATTERN = 3
+TURNS = 6
+"""Saves and turns of contention: half of them alone, half beside the other."""
+LEAST_TURN_SECONDS, MOST_TURN_SECONDS = 1.0, 30.0
+SAVES_OF_A_LEVEL = 5
+
+_LABELS: dict[StepKind, str] = {
+    "storm": "storm load",
+    "shifted": "shifted load",
+    "joined": "joined load",
+    "split": "split load",
+    "retention": "save beside a deletion",
+    "data": "save or load of unique or constant data",
+    "neighbour": "save of half of the ranks",
+    "mixed": "turn of reading samples",
+    "near_full": "save on a filled volume",
+    "failover": "break of a component",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steps:
+    """Steps of one kind of a subject. Endurance is one step, of ``parts`` saves at most where no time decides it.
+
+    ``bytes_each`` are those moved; ``limit_seconds`` is what all take together where each just meets its limit.
+    ``turn_seconds`` is how long a step lasts by the clock and not by the storage, None where the storage decides, 0
+    where a save decides it.
+    """
+
+    subject: Subject
+    kind: StepKind
+    count: int
+    bytes_each: int
+    limit_seconds: float
+    turn_seconds: float | None = None
+    parts: int = 1
+
+    @property
+    def is_most(self) -> bool:
+        """Whether it may be less."""
+        return self.parts > 1
+
+    def label(self, index: int) -> str:
+        """Return the name of a step for a person: ``llama3-8b-full storm load 2 of 3``."""
+        what = f"{self.subject} {_LABELS.get(self.kind, self.kind)}"
+        return what if self.count == 1 else f"{what} {index} of {self.count}"
+
+
+def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Sequence[Steps]:
+    """Return what is measured of a checkpoint, in the order in which ranks do it."""
+    size, demand, count = planned.layout.bytes, planned.demand, planned.operations
+    save, load = demand.save_limit_seconds, demand.load_limit_seconds
+
+    def steps(kind: StepKind, number: int, bytes_each: int, each_seconds: float, **more: float | None) -> Steps:
+        return Steps(
+            subject=planned.subject,
+            kind=kind,
+            count=number,
+            bytes_each=bytes_each,
+            limit_seconds=number * each_seconds,
+            turn_seconds=more.get("turn_seconds"),
+            parts=int(more.get("parts") or 1),
+        )
+
+    found = [steps("save", count, size, save)]
+    if 0 < settings.retain <= count:
+        found.append(steps("retention", 1, size, save))
+    found.append(steps("load", count, size, load))
+    if settings.data_pairs:
+        found.append(steps("data", 4 * settings.data_pairs, size, (save + load) / 2))
+    if settings.asks_contention:
+        if planned.layout.processes > 1:
+            found.append(steps("storm", LOADS_OF_A_PATTERN, storm(planned.layout).bytes, load))
+            kinds: tuple[StepKind, ...] = ("shifted", "joined", "split")
+            found += [steps(kind, LOADS_OF_A_PATTERN, size, load) for kind in kinds]
+            found.append(steps("neighbour", TURNS, size, save))
+        found.append(steps("mixed", TURNS, 0, max(MOST_TURN_SECONDS, save), turn_seconds=0.0))
+    if settings.asks_endurance:
+        if settings.duration_seconds:
+            seconds = settings.duration_seconds
+            found.append(steps("endurance", 1, 0, seconds + save, turn_seconds=seconds))
+        else:
+            found.append(steps("endurance", 1, MOST_ROUNDS * size, MOST_ROUNDS * save, parts=MOST_ROUNDS))
+        if settings.near_full:
+            number = SAVES_OF_A_LEVEL * (1 + len(LEVELS))
+            found.append(steps("near_full", number, size + _ballast_bytes(target) // number, save))
+    if settings.asks_failover:
+        # Beside the operation in which something is broken: a save after it, and a load that compares.
+        found.append(steps("failover", len(BREAKS), 3 * size, 2 * save + load))
+    return found
+
+
+def _ballast_bytes(target: TargetFacts | None) -> int:
+    """Return what is written to fill the volume; 0 where nobody has seen it yet."""
+    if target is None or target.capacity is None:
+        return 0
+    volume = Volume(used_bytes=target.capacity.used_bytes, free_bytes=target.capacity.free_bytes)
+    return volume.ballast_bytes(LEVELS[-1])

@@ -1,0 +1,57 @@
+"""A target whose cached pages no call of this host can count: said before the run, with what helps."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from tests.support.front_door import TINY, FrontDoor
+from tests.support.machine import need
+from tests.support.targets.misbehaving import misbehaving
+
+BLIND = "COLD cannot be proven: no call counts cached pages of the target"
+COMMAND = ("--cluster=1", "--ckpt-gates=speed-only", *(word for word in TINY if not word.startswith("--cluster")))
+
+
+@pytest.fixture
+def blind(tmp_path: Path) -> Iterator[Path]:
+    """A FUSE mount with direct I/O: what is read never comes into the kernel's cache."""
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    with misbehaving(tmp_path, direct_io=True) as target:
+        yield target.path
+
+
+def test_the_first_lines_of_a_run_name_it_with_what_helps(door: FrontDoor, blind: Path) -> None:
+    """No test is chosen: the first lines come before any."""
+    run = door.run(*TINY, "-k", "no_test_is_called_so", target=blind)
+    (line,) = (line for line in run.text.splitlines() if BLIND in line)
+    assert line.startswith("ckpt obstacle: ")
+    assert "Remedy: mount it so that the kernel's page cache holds what is read" in line
+    assert list(blind.iterdir()) == []
+
+
+def test_doctor_names_it_and_plan_which_writes_nothing_says_who_tries_it(
+    capsys: pytest.CaptureFixture[str], blind: Path, tmp_path: Path
+) -> None:
+    main(["doctor", "--json", f"--ckpt-target={blind}", *COMMAND])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [f["remedy"] for f in found if f["name"] == "certificate" and f["description"].startswith(BLIND)]
+    main(["doctor", "--json", f"--ckpt-target={tmp_path}", *COMMAND])
+    assert BLIND not in capsys.readouterr().out
+    before = blind.stat().st_mtime_ns
+    main(["plan", f"--ckpt-target={blind}", *COMMAND])
+    assert "not tried: whether cached pages of the target can be counted" in capsys.readouterr().out
+    assert (list(blind.iterdir()), blind.stat().st_mtime_ns) == ([], before)
+
+
+@pytest.mark.thorough
+def test_what_was_said_before_is_what_the_run_ends_with(door: FrontDoor, blind: Path) -> None:
+    run = door.run(*TINY, target=blind)
+    assert BLIND in run.text
+    assert run.verdict("COLD")["outcome"] == "not run"
+    assert run.code == 8

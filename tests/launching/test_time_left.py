@@ -1,0 +1,69 @@
+"""How long the rest of a run takes: told from what is over, never from nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.launching.time_left import Row, seconds_left
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.sizing.steps import planned_steps
+
+MEASURED = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_operations": "2"}
+
+
+def rows(**options: str) -> dict[str, Row]:
+    settings = resolve(MEASURED | options, {})
+    (planned,) = plan_run(settings, None).runnable
+    return {steps.kind: Row(steps=steps, count=steps.count) for steps in planned_steps(planned, settings, None)}
+
+
+def left(of: dict[str, Row], spent: float) -> float | None:
+    return seconds_left(list(of.values()), spent)
+
+
+def test_before_the_first_save_nothing_is_known() -> None:
+    assert left(rows(), 5.0) is None
+
+
+def test_what_is_left_goes_on_at_the_pace_of_what_is_over() -> None:
+    of = rows()
+    of["save"].ended(4.0)
+    assert left(of, 5.0) == pytest.approx(15.0)
+    for kind in ("save", "load", "load"):
+        of[kind].ended(4.0)
+    assert left(of, 20.0) is None
+
+
+def test_turns_of_reading_last_as_long_as_a_save_within_bounds_and_are_no_pace() -> None:
+    of = rows(ckpt_suite="performance,contention")
+    for kind, count in {name: row.count for name, row in of.items() if name != "mixed"}.items():
+        for _ in range(count):
+            of[kind].ended(40.0)
+    assert left(of, 500.0) == pytest.approx(6 * 30.0)
+    of["mixed"].ended(31.0)
+    assert left(of, 531.0) == pytest.approx(5 * 30.0)
+
+
+def test_endurance_takes_its_time_or_at_most_its_saves() -> None:
+    timed = rows(ckpt_suite="performance,endurance", ckpt_duration="1h")
+    for kind in ("save", "save", "load", "load"):
+        timed[kind].ended(1.0)
+    assert left(timed, 4.0) == pytest.approx(3600.0)
+    timed["endurance"].clock_seconds = 600.0
+    assert left(timed, 604.0) == pytest.approx(3000.0)
+    steady = rows(ckpt_suite="performance,endurance")
+    for kind in ("save", "save", "load", "load"):
+        steady[kind].ended(1.0)
+    assert left(steady, 4.0) == pytest.approx(25.0)
+    steady["endurance"].part_done = 5
+    assert left(steady, 9.0) == pytest.approx(20.0)
+
+
+def test_what_will_never_be_measured_is_not_waited_for() -> None:
+    of = rows(ckpt_suite="performance,contention")
+    for kind in ("save", "save", "load", "load"):
+        of[kind].ended(1.0)
+    for row in of.values():
+        row.count = row.done
+    assert left(of, 4.0) is None
