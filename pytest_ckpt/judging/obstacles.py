@@ -62,8 +62,9 @@ class Obstacle:
 
 _BLIND = Obstacle(
     grade="incomplete",
-    text="COLD cannot be proven: no call counts cached pages of the target; a file that was just read was not seen.",
-    remedy="mount it so that the kernel's page cache holds what is read (FUSE: without direct I/O)",
+    text="COLD cannot be proven: no call counts cached pages of the target, and nothing else that proves it was given.",
+    remedy="a second client (--ckpt-second-mount, --ckpt-hosts), the command that empties the client's cache "
+    "(--ckpt-drop-caches), or a mount whose reads the kernel's page cache holds (FUSE: without direct I/O)",
 )
 
 
@@ -136,9 +137,16 @@ def obstacles(
     ]
     if unheld := unheld_model(plan, settings, gates):
         found.append(Obstacle(grade="incomplete", text=unheld.text, remedy=unheld.remedy))
-    if cache_sight == "blind" and asks_cold(settings, gates, catalogue):
+    if cache_sight == "blind" and asks_cold(settings, gates, catalogue) and not _has_other_proof(settings):
         found.append(_BLIND)
     return found + list(_unasked(settings, gates, catalogue))
+
+
+def _has_other_proof(settings: Settings) -> bool:
+    """Whether a run was given what may prove loads uncached where pages cannot be counted."""
+    several = len({host.name for host in settings.hosts}) > 1
+    by_command = settings.drop_caches not in ("auto", "never")
+    return several or by_command or bool(settings.second_mount) or settings.client_cache_bytes is not None
 
 
 def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 COLD_UNTRIED = (
-    "whether cached pages of the target can be counted, without which COLD cannot be proven. pytest-ckpt doctor tries "
+    "whether cached pages of the target can be counted; where not, COLD needs another proof. pytest-ckpt doctor tries "
     "it with a file of 4 MiB; plan writes nothing."
 )
 

@@ -254,8 +254,8 @@ def _gauge(folder: str, where: str, seconds: float) -> tuple[Finding, CacheSight
     except RefusedError as error:
         return _unknown("residency", f"a file of 4 MiB could not be written: {error}"), "untried"
     if gauge is None:
-        description = f"no call counts cached pages {where}: that loads are cold cannot be proven"
-        remedy = "Requirement COLD will not be decided; look for a mount option that gives the kernel the page cache."
+        description = f"no call counts cached pages {where}: COLD needs another proof"
+        remedy = "Give a second client (--ckpt-second-mount, --ckpt-hosts) or the command that empties its cache."
         return Finding(name="residency", can=False, needed=False, description=description, remedy=remedy), "blind"
     return Finding(name="residency", can=True, needed=False, description=f"{gauge} sees cached pages {where}"), "seen"
 

@@ -31,8 +31,10 @@ def test_the_first_lines_of_a_run_name_it_with_what_helps(door: FrontDoor, blind
     run = door.run(*TINY, "-k", "no_test_is_called_so", target=blind)
     (line,) = (line for line in run.text.splitlines() if BLIND in line)
     assert line.startswith("ckpt obstacle: ")
-    assert "Remedy: mount it so that the kernel's page cache holds what is read" in line
+    assert "Remedy: a second client (--ckpt-second-mount, --ckpt-hosts)" in line
     assert list(blind.iterdir()) == []
+    run = door.run(*TINY, "-k", "no_test_is_called_so", "--ckpt-drop-caches=true", target=blind)
+    assert BLIND not in run.text
 
 
 def test_doctor_names_it_and_plan_which_writes_nothing_says_who_tries_it(
