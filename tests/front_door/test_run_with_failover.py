@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 from pytest_ckpt.support import resources
-from tests.support.front_door import TINY, FrontDoor, Run, opened_door, processes_of
+from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, opened_door, processes_of
 from tests.support.machine import eventually, need
 from tests.support.replicated_volume import ALONE, BREAK, MEND, PROGRAMS
 from tests.support.targets.misbehaving import Target, misbehaving
@@ -53,9 +53,11 @@ def found_in(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.covers(requirements=("FAILOVER",))
-def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target: Target) -> None:
+@pytest.mark.parametrize("engine", [STREAM, pytest.param(TORCH, marks=pytest.mark.thorough)])
+def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target: Target, engine: str) -> None:
     """While it is broken nothing can be written; that is said, nothing is committed, and what was there is whole."""
-    run = door.run(*options(door, target.fault_command("EIO in write"), target.clear_command), target=target.path)
+    words = options(door, target.fault_command("EIO in write"), target.clear_command)
+    run = door.run(*words, engine, target=target.path)
     verdict, found = run.verdict("FAILOVER"), found_in(run)
     assert (verdict["outcome"], verdict["unit"], verdict["limit"]) == ("met", "s", 60.0), verdict
     assert (verdict["severity"], run.code) == ("required", 0)
