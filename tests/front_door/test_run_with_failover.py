@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import jsonschema
 import pytest
 
 from pytest_ckpt.support import resources
+from tests.support import CHECKOUT
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, opened_door, processes_of
 from tests.support.machine import eventually, need
 from tests.support.replicated_volume import ALONE, BREAK, MEND, PROGRAMS
@@ -208,3 +210,15 @@ def test_a_replica_whose_server_is_killed_costs_nothing(make_home: Callable[[str
     assert not any(o["error"] for t in found["trials"] for o in t["operations"])
     assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
     assert run.code == 0
+
+
+@pytest.mark.thorough
+def test_what_is_to_be_kept_stays_and_can_be_verified(door: FrontDoor) -> None:
+    run = door.run(*options(door, TRUE, TRUE), "--ckpt-keep")
+    assert run.verdict("FAILOVER")["outcome"] == "met"
+    kept = sorted(folder.name for folder in run.target.glob("*/*/checkpoint-*"))
+    assert kept == ["checkpoint-0001", "checkpoint-0002"]
+    verified = [sys.executable, "-m", "pytest_ckpt.cli.main", "verify", str(run.report)]
+    done = subprocess.run(verified, capture_output=True, text=True, check=False, cwd=CHECKOUT)
+    assert done.returncode == 0, done.stdout
+    assert "UNCHANGED" in done.stdout
