@@ -196,7 +196,8 @@ OPTIONS: tuple[Option, ...] = (
            help="share of zeros in every page, which shows an array's data reduction; the run is then a rehearsal"),
     Option(key="seed", group="advanced", metavar="N", parse="read_seed", example="42",
            help="seed of the content of the checkpoints; random by default, and always reported"),
-    Option(key="keep", group="advanced", default="off", parse="read_switch", example="on", is_flag=True,
+    Option(key="keep", group="advanced", default="off", parse="read_switch", example="on", roles=("plan", "disclosed"),
+           is_flag=True,
            help="leave the checkpoints on the target"),
 )  # fmt: skip
 """Every option. A finished run lists them in this order."""

@@ -85,7 +85,8 @@ class Measurements:
             began = time.monotonic()
             launch = FailoverLaunch(self._context, planned, f"launches/{self._launches() + 1}", self._observer)
             try:
-                if obstacle := self._tidy([planned]):
+                # Nothing of this subject is made anew: what is to be kept stays.
+                if obstacle := self._tidy(()):
                     launch.found = dataclasses.replace(launch.found, failure=obstacle)
                 else:
                     launch.run()
