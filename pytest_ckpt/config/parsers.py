@@ -6,6 +6,7 @@ The rows of `facts.options` name these functions.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from pytest_ckpt.support.user_files import read_user_text
 
 _REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
 _MOST_NAME, _MOST_PATH = 255, 4095
+# As many as there can be processes, and no other script's digits.
+_SLOTS = re.compile(r"0*[1-9][0-9]{0,4}", re.ASCII)
 _RAREST = 1e-9  # failures a day
 # What the content of a checkpoint can tell apart (ranks.content), and beyond any cluster.
 _MOST_PROCESSES, _MOST_OPERATIONS, _MOST, _MOST_DEPTH, _MOST_CUTS = 16_384, 4_093, 1_000_000_000, 16, 1000
@@ -186,7 +189,7 @@ def read_hosts(value: str) -> tuple[HostSlots, ...]:
     hosts = []
     for word in filter(None, (w.strip() for w in words)):
         name, _, slots = word.partition(":")
-        if not name or not (slots or "1").isdigit() or int(slots or "1") < 1:
+        if not name or not _SLOTS.fullmatch(slots or "1"):
             raise ValueError(f"'{word}' is not host:slots, such as node1:8")
         hosts.append(HostSlots(name=name, slots=int(slots or "1")))
     if not hosts:

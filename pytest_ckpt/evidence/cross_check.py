@@ -7,16 +7,19 @@ one of them has to find them all.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.evidence.event_log import log_faults, more_than_told, plain_events, read_log, stage_faults
 from pytest_ckpt.evidence.upgrade import Schema, upgraded
-from pytest_ckpt.facts.events import Event, event_from_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.subject_events import events_by_subject
-from pytest_ckpt.sizing.plan import PlannedCheckpoint
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.plan import SCHEMA as PLAN_SCHEMA
+from pytest_ckpt.sizing.plan import PlannedCheckpoint, rank_to_plain
 from pytest_ckpt.support.strict_json import parse, read
 
 EVENTS, SESSION, PLAN = "events.jsonl", "session.json", "plan.json"
@@ -80,15 +83,31 @@ def observation_contradictions(observation: Observation) -> list[str]:
     return found
 
 
-def against_events(folder: Path, measurements: Sequence[Measurement], schema: Schema) -> list[str]:
-    """Return where a measurement says something else than rank 0 told when it was made."""
+def against_events(
+    folder: Path,
+    measurements: Sequence[Measurement],
+    schema: Schema,
+    *,
+    run_seconds: float | None,
+    is_same_version: bool = True,
+) -> list[str]:
+    """Return where a measurement says something else than rank 0 told, and where rank 0 cannot have told it so.
+
+    ``run_seconds`` is how long the run went on, None where nobody knows. What another version may tell more of, or
+    spend its time on, is compared for ``is_same_version`` alone.
+    """
+    by_subject = {m.subject: m for m in measurements}
     try:
-        told = events_by_subject(read_events(read(folder / EVENTS), schema))
+        log = list(read_log(read(folder / EVENTS), schema))
+        told = events_by_subject(plain_events(log))
+        found = [*log_faults(log, by_subject, run_seconds)]
+        if is_same_version:
+            found += [*more_than_told(log), *stage_faults(log, by_subject)]
     except OSError as error:
         return [f"{EVENTS} cannot be read: {error.strerror}"] if measurements else []
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return [f"{EVENTS} is none of a run: {error}"]
-    found = []
+    found = [f"{EVENTS}: {text}" for text in found]
     for measurement in measurements:
         heard = told.get(measurement.subject)
         if heard is None:
@@ -103,8 +122,13 @@ def against_events(folder: Path, measurements: Sequence[Measurement], schema: Sc
     return found
 
 
-def against_session(folder: Path, report: Mapping[str, Any], schema: Schema) -> list[str]:
-    """Return where the report, in today's schema, differs from what was written down when the run began."""
+def against_session(
+    folder: Path, report: Mapping[str, Any], schema: Schema, *, is_same_version: bool = True
+) -> list[str]:
+    """Return where the report, in today's schema, differs from what was written down when the run began.
+
+    What another version may not have written down, or laid out otherwise, is compared for ``is_same_version`` alone.
+    """
     run = report["run"]
     try:
         session = upgraded("session", parse(read(folder / SESSION)), schema)
@@ -123,16 +147,41 @@ def against_session(folder: Path, report: Mapping[str, Any], schema: Schema) -> 
             "cluster": (report["cluster"], plan["cluster"]),
             "checkpoints": (report.get("checkpoints"), planned),
         }
+        found = []
+        if is_same_version:
+            said |= {name: (report[name], session[name]) for name in ("settings", "system")}
+            # Gates may have switched off what a plugin brought.
+            brought = [r for r in report["catalogue"] if r["plugin"]]
+            said["catalogue"] = (brought, [r for r in session["extras"] if r in brought])
+            # Only a plan that the report repeats is laid out: any other could be of any size.
+            if beside["checkpoints"][0] == planned:
+                found = [*_files(plan["checkpoints"])]
+            if set(plan) != {"schema", "cluster", "checkpoints"}:
+                found.append(f"{PLAN} holds more than a plan")
+            if plan["schema"] != PLAN_SCHEMA:
+                found.append(f"{PLAN} follows {_short(plan['schema'])}, and this version writes {PLAN_SCHEMA}")
     except OSError as error:
         return [f"{Path(error.filename or folder).name} cannot be read: {error.strerror}"]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return [f"{SESSION} or {PLAN} is none of a run: {type(error).__name__}: {error}"]
-    return [
+    return found + [
         f"{name}: report.json says {_short(one)}, {file} says {_short(other)}"
         for file, both in ((SESSION, said), (PLAN, beside))
         for name, (one, other) in both.items()
         if one != other
     ]
+
+
+def _files(checkpoints: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield where the files of a rank are not those of the layout that the plan names."""
+    for planned in checkpoints:
+        processes = planned["processes"] if planned["mode"] == "open" else None
+        shards = layout(planned["model"], mode=planned["mode"], processes=processes, scale=planned["scale"])
+        of_layout = [rank_to_plain(rank) for rank in shards.ranks()]
+        for one, other in itertools.zip_longest(planned["ranks"], of_layout):
+            if one != other:
+                yield f"{PLAN}: rank {(one or other)['rank']} of {planned['subject']} has other files than its layout"
+                break
 
 
 def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[str]:
@@ -152,12 +201,6 @@ def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[st
         yield f"its phase {beyond[0]} is longer than the whole"
     if operation.resident_bytes and operation.resident_bytes > (operation.mapped_bytes or 0):
         yield f"{operation.resident_bytes:,} of {operation.mapped_bytes or 0:,} bytes were in a cache"
-
-
-def read_events(data: bytes, schema: Schema) -> Iterator[Event]:
-    """Yield the events of an ``events.jsonl`` of a schema. Raises ValueError for a line that holds none."""
-    for line in filter(bytes.strip, data.split(b"\n")):
-        yield event_from_plain(upgraded("event", parse(line), schema))
 
 
 def _short(value: Any) -> str:

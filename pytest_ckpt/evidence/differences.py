@@ -24,6 +24,14 @@ def differences(said: Any, follows: Any, place: str, *, wording: bool = True) ->
         for name in dict.fromkeys([*said, *follows]):
             if wording or name not in _WORDING:
                 yield from differences(said.get(name), follows.get(name), f"{place}.{name}", wording=wording)
+                # What is nothing, and is there all the same; an older version may leave out what is nothing.
+                if (
+                    wording
+                    and said.get(name) is None
+                    and follows.get(name) is None
+                    and (name in said) != (name in follows)
+                ):
+                    yield f"{place}.{name}", *((None, "no such name") if name in said else ("no such name", None))
     elif isinstance(said, list) and isinstance(follows, list):
         ones, others = _named(said), _named(follows)
         for name in dict.fromkeys([*ones, *others]):
@@ -43,6 +51,8 @@ def _named(items: Sequence[Any]) -> dict[str, Any]:
 
 def _is_equal(one: Any, other: Any) -> bool:
     numbers = (int, float)
+    if type(one) is int and type(other) is int:
+        return one == other
     if isinstance(one, numbers) and isinstance(other, numbers) and isinstance(one, bool) == isinstance(other, bool):
         return math.isclose(one, other, rel_tol=_CLOSE)
     return type(one) is type(other) and bool(one == other)

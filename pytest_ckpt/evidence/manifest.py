@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.support.strict_json import read
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,6 +20,8 @@ MANIFEST = "manifest.sha256"
 ATTESTATION = "attestation.dsse.json"
 # The manifest cannot hold its own digest, and the attestation holds the manifest's.
 _NOT_LISTED = frozenset({MANIFEST, ATTESTATION})
+# No run writes such a file; who puts one there, a hole of a terabyte, cannot have it read for hours.
+_MOST_BYTES = 1 << 32
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 
 
@@ -57,7 +61,7 @@ def digests(folder: Path) -> dict[str, str]:
     """Return {path below the folder: SHA-256} of every file that a manifest lists.
 
     What has no digest is listed with an empty one: what is neither a file nor a folder (a link, a pipe), what cannot be
-    read, and, with a slash at its end, a folder in which there is nothing.
+    read, what has more than 4 GiB, and, with a slash at its end, a folder in which there is nothing.
     """
     found: dict[str, str] = {}
 
@@ -67,12 +71,20 @@ def digests(folder: Path) -> dict[str, str]:
     for place, folders, files in os.walk(folder, onerror=closed):
         if not folders and not files and place != str(folder):
             found[f"{Path(place).relative_to(folder).as_posix()}/"] = ""
-        for name in [*files, *(f for f in folders if Path(place, f).is_symlink())]:
+        for name in [*files, *(f for f in folders if _is_link(Path(place, f)))]:
             path = Path(place, name)
             below = path.relative_to(folder).as_posix()
             if below not in _NOT_LISTED:
                 found[below] = _digest_or_none(path)
     return found
+
+
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except OSError:
+        # Its path is longer than the kernel takes: walking into it fails in the same way, and is told.
+        return False
 
 
 def manifest_text(found: Mapping[str, str]) -> str:
@@ -83,7 +95,7 @@ def manifest_text(found: Mapping[str, str]) -> str:
 def is_as_listed(folder: Path, name: str) -> bool:
     """Whether one file is as the manifest of its folder lists it."""
     try:
-        listed = (folder / MANIFEST).read_bytes().decode("utf-8", errors="surrogateescape").splitlines(keepends=True)
+        listed = _manifest_of(folder).splitlines(keepends=True)
         return _line(name, file_digest(folder / name)) in listed
     except OSError:
         return False
@@ -91,7 +103,7 @@ def is_as_listed(folder: Path, name: str) -> bool:
 
 def compare(folder: Path) -> Comparison:
     """Compare a folder with its manifest. Raises OSError when there is none that can be read."""
-    text = (folder / MANIFEST).read_bytes().decode("utf-8", errors="surrogateescape")
+    text = _manifest_of(folder)
     there = digests(folder)
     listed: dict[str, str] = {}
     ill_formed = []
@@ -111,6 +123,11 @@ def compare(folder: Path) -> Comparison:
     if result.is_same and (text != manifest_text(there) or (folder / MANIFEST).is_symlink()):
         return Comparison(listed=len(listed), changed=(MANIFEST,), added=(), removed=(), ill_formed=())
     return result
+
+
+def _manifest_of(folder: Path) -> str:
+    """Return the text of a manifest. Raises OSError, also for a pipe or a device, which would keep its reader."""
+    return read(folder / MANIFEST).decode("utf-8", errors="surrogateescape")
 
 
 def _line(name: str, digest: str) -> str:
@@ -133,7 +150,8 @@ def _read_line(line: str) -> tuple[str, str]:
 
 def _digest_or_none(path: Path) -> str:
     try:
-        return file_digest(path) if stat.S_ISREG(path.lstat().st_mode) else ""
+        found = path.lstat()
+        return file_digest(path) if stat.S_ISREG(found.st_mode) and found.st_size <= _MOST_BYTES else ""
     except OSError:
         return ""
 

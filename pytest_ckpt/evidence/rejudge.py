@@ -29,7 +29,7 @@ from pytest_ckpt.facts.engines import recorded_engine
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
-from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.settings import Origin, Settings
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import extended, offered, recorded
@@ -82,7 +82,7 @@ def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_rec
 
 
 def judge_sealed_folder(folder: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the report of a run folder, judged again; what was changed since its run is named and certifies nothing.
+    """Return the report of a run folder, judged again; what was changed since its run is named, and cannot pass.
 
     Only files that are judged are looked at. Raises UsageError as `judge_folder` does.
     """
@@ -91,7 +91,9 @@ def judge_sealed_folder(folder: Path, command_line: Mapping[str, str | None]) ->
         return document
     document["grade_reasons"].append(f"The folder is not as its run left it: {', '.join(changed)}. {VERIFY_REMEDY}")
     if document["grade"] == "certified":
-        document |= {"grade": "incomplete", "exit_code": EXIT_INCOMPLETE}
+        document["grade"] = "incomplete"
+    # Whoever changed it may have changed it for the better.
+    document["exit_code"] = document["exit_code"] or EXIT_INCOMPLETE
     return document
 
 
@@ -116,6 +118,8 @@ def _judge(
 ) -> dict[str, Any]:
     extras = recorded(report.get("catalogue") or ())
     settings = _settings(report, command_line)
+    if as_recorded:
+        settings = dataclasses.replace(settings, origins=tuple(_origin(s) for s in report["settings"]))
     target = fitting(TargetFacts, report["environment"]["target"])
     catalogue = offered(extended(extras), target.capabilities)
     said = command_line.get("ckpt_gates")
@@ -178,9 +182,14 @@ def _judge(
         system=report.get("system"),
         catalogue=catalogue,
     )
-    if report.get("sections"):
+    if report.get("sections") and not as_recorded:
         document["disclosures"].append("what plugins wrote about the run's own verdicts is not repeated here")
     return document
+
+
+def _origin(setting: Mapping[str, Any]) -> Origin:
+    """Return where a value came from; an older report may not say what the default was."""
+    return fitting(Origin, {"default": "", **setting})
 
 
 def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:

@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
-from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.cross_check import against_events, against_session
 from pytest_ckpt.evidence.differences import differences, short, some
 from pytest_ckpt.evidence.manifest import MANIFEST, compare, report_text
 from pytest_ckpt.evidence.outcome import Examination
+from pytest_ckpt.evidence.own_tables import gate_faults, name_faults, option_faults, record_faults, stage_faults
 from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.evidence.signature_check import _unsigned, check_signature
 from pytest_ckpt.evidence.unfinished import NO_REPORT, is_unfinished
-from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, recorded
-from pytest_ckpt.judging.gates import BUILT_IN
 from pytest_ckpt.report.html import write_certificate
 from pytest_ckpt.report.junit import write_junit
 from pytest_ckpt.support.errors import UsageError
@@ -37,6 +36,8 @@ _FOLLOWS = (
     "cluster", "checkpoints", "gates", "requirements", "measurements", "observations", "certified_cluster", "training",
     "scope", "certified_for", "grade", "grade_reasons",
 )  # fmt: skip
+# In words of this version.
+_FOLLOWS_IN_WORDS = ("catalogue", "disclosures")
 _TOLD_LATER = ("checkpoints", "scope", "certified_for")
 PDF = "certificate.pdf"
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
@@ -94,7 +95,7 @@ def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Examination, ..
     else:
         measurements = [from_plain(Measurement, m) for m in document["measurements"]]
         found = [
-            *against_events(folder, measurements, upgrade.NOW),
+            *against_events(folder, measurements, upgrade.NOW, run_seconds=None),
             *against_session(folder, document, upgrade.NOW),
         ]
         if found:
@@ -179,16 +180,24 @@ def _check_verdicts(folder: Path, checked: _Report) -> Examination:
     ]
     found += [
         f"{place}: report.json says {short(said)}, the measurements say {short(follows)}"
-        for name in _FOLLOWS
+        for name in (*_FOLLOWS, *(_FOLLOWS_IN_WORDS if is_same_version else ()))
         if is_same_version or name != "grade_reasons"
         for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
         # What an older report did not tell; of checkpoints, plan.json and report are compared with one another.
         if is_same_version or said is not None or name not in _TOLD_LATER
     ]
     measurements = [from_plain(Measurement, m) for m in again["measurements"]]
-    found += against_events(folder, measurements, checked.schema)
-    found += against_session(folder, report, checked.schema)
-    found += _own_gates(report) if is_same_version else []
+    found += against_events(
+        folder,
+        measurements,
+        checked.schema,
+        run_seconds=report["run"].get("seconds"),
+        is_same_version=is_same_version,
+    )
+    found += against_session(folder, report, checked.schema, is_same_version=is_same_version)
+    if is_same_version:
+        found += [*gate_faults(report), *option_faults(report), *stage_faults(report), *name_faults(report)]
+        found += record_faults(folder, again)
     made_by = report["environment"]["versions"].get("pytest-ckpt")
     if made_by != report["run"]["version"]:
         found.append(f"run.version: report.json says {report['run']['version']}, and version {made_by} made the run")
@@ -205,19 +214,6 @@ def _check_verdicts(folder: Path, checked: _Report) -> Examination:
     return Examination(
         name="verdicts", outcome="holds", description=f"{count} verdicts follow from the measurements{beside}"
     )
-
-
-def _own_gates(report: Mapping[str, Any]) -> list[str]:
-    """Return where a table of gates bears the name of one that ships, and is another."""
-    gates = report["gates"]
-    names = {built_in(word).name: word for word in BUILT_IN}
-    if gates["name"] not in names:
-        return []
-    ours = to_plain(built_in(names[gates["name"]]))
-    return [
-        f"{place}: report.json says {short(said)}, the table of that name says {short(shipped)}"
-        for place, said, shipped in differences(gates, ours, "gates")
-    ]
 
 
 def _check_plugins(report: Mapping[str, Any]) -> tuple[Examination, ...]:

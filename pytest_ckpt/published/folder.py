@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_ckpt.published.facts import Facts, facts_of
 from pytest_ckpt.published.times import RankTimes, logged_times, rank_times
+from pytest_ckpt.support.strict_json import too_many_values
 
 STATISTICS = "_per_epoch_stats.json"
 LOG, SUMMARY, CONFIGURATION = "dlio.log", "summary.json", "dlio_config"
@@ -21,6 +22,8 @@ _STATISTICS = re.compile(r"(0|[1-9]\d{0,6})_per_epoch_stats\.json", re.ASCII)
 _METADATA = re.compile(r".+_metadata(?:\.\w+)?\.json")
 # A rank's file of 20 operations has 5 kB; what is larger than this is not one.
 _MOST_BYTES = 32 << 20
+# What is written by Hydra has some 5 kB; its reader takes a second for so much.
+_MOST_YAML_BYTES = 256 << 10
 # Rank 0's log of 20 operations has some 20 kB; with everything that libraries may say, it stays below this.
 _MOST_LOG_BYTES = 256 << 20
 # More ranks than any layout has.
@@ -164,6 +167,8 @@ def read_json(path: Path) -> tuple[Any, str]:
         return None, f"it cannot be read: {error.strerror}."
     if not data.strip():
         return None, "it is empty."
+    if crowded := too_many_values(data):
+        return None, f"{crowded}."
     try:
         return json.loads(data), ""
     except (ValueError, RecursionError) as error:
@@ -192,7 +197,7 @@ def _yaml(path: Path, messages: list[Message]) -> Any:
     import yaml  # noqa: PLC0415 - many folders have none
 
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MOST_YAML_BYTES:
             raise ValueError("it is far too large for what it should be")
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
 import shlex
@@ -139,7 +140,9 @@ def _heat_legend() -> list[str]:
     return [f"up to {borders[0]}", *between, f"over {borders[-1]}"]
 
 
+@functools.cache
 def _environment() -> jinja2.Environment:
+    # Once a process: to compile the templates takes most of the time of a page.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resources.folder("templates")),
         autoescape=True,

@@ -10,7 +10,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
-from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, layout
+from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, RankLayout, layout
 from pytest_ckpt.sizing.near_full import LEVELS
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.reliability import parse_failure_model
@@ -283,12 +283,14 @@ def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str
         "scenarios": list(planned.scenarios),
     }
     if ranks:
-        plain["ranks"] = [
-            {
-                "rank": rank.rank,
-                "bytes": rank.bytes,
-                "files": [{"name": file.name, "bytes": file.bytes} for file in rank.files],
-            }
-            for rank in shards.ranks()
-        ]
+        plain["ranks"] = [rank_to_plain(rank) for rank in shards.ranks()]
     return plain
+
+
+def rank_to_plain(rank: RankLayout) -> dict[str, Any]:
+    """Return what one rank writes, as a plan tells it."""
+    return {
+        "rank": rank.rank,
+        "bytes": rank.bytes,
+        "files": [{"name": file.name, "bytes": file.bytes} for file in rank.files],
+    }

@@ -16,13 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_MOST_BYTES = 1 << 30
+# Twenty times what a run of 1,024 ranks writes. Whatever lies in so much, it can be read in a gigabyte of memory.
+_MOST_BYTES = 64 << 20
+_MOST_VALUES = 2_000_000
 # Those of 2^64: inodes have as many, nothing else in a run has more.
 _MOST_DIGITS = 20
 # Far more than our documents have, and far less than what recursive code can follow.
 _MOST_DEPTH = 64
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_NO_BRACKET = re.compile(r"[^\[\]{}]+")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NO_BRACKET = re.compile(rb"[^\[\]{}]+")
 
 
 def read(path: Path) -> bytes:
@@ -37,19 +39,27 @@ def read(path: Path) -> bytes:
 
 def parse(data: bytes) -> Any:
     """Return what JSON in UTF-8 says. Raises ValueError with a sentence about what is wrong with it."""
+    if crowded := too_many_values(data):
+        raise ValueError(crowded)
+    if _depth(data) > _MOST_DEPTH:
+        raise ValueError("its lists or tables lie too deep in each other")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8: {error.reason} at byte {error.start}") from None
-    if _depth(text) > _MOST_DEPTH:
-        raise ValueError("its lists or tables lie too deep in each other")
     return json.loads(text, parse_constant=_refuse, parse_float=_number, parse_int=_whole, object_pairs_hook=_table)
 
 
-def _depth(text: str) -> int:
+def too_many_values(data: bytes) -> str:
+    """Return a sentence where JSON has more values than any of our documents: each takes far more memory than text."""
+    is_crowded = data.count(b",") + data.count(b"[") + data.count(b"{") > _MOST_VALUES
+    return f"it has more than {_MOST_VALUES:,} values" if is_crowded else ""
+
+
+def _depth(data: bytes) -> int:
     deepest = depth = 0
-    for bracket in _NO_BRACKET.sub("", _STRING.sub("", text)):
-        depth += 1 if bracket in "[{" else -1
+    for bracket in _NO_BRACKET.sub(b"", _STRING.sub(b"", data)):
+        depth += 1 if bracket in b"[{" else -1
         deepest = max(deepest, depth)
     return deepest
 

@@ -478,3 +478,14 @@ def test_listing_the_tests_launches_nothing_and_writes_nothing(front_door, pytes
     result.stdout.fnmatch_lines(["*test_every_save_meets_the_budget?llama3-8b-open-1?", f"{asked} tests collected*"])
     assert list(target.iterdir()) == []
     assert not (pytester.path / "ckpt-report").exists()
+
+
+@pytest.mark.parametrize("slots", ["²8", "٣", "0", "-1", "1_0", "9" * 5000, " 8x"])
+def test_slots_are_digits_that_anybody_reads(slots):
+    """`str.isdigit` is true of a small 2, which `int` does not read."""
+    with pytest.raises(ValueError, match="is not host:slots, such as node1:8"):
+        parsers.read_hosts(f"node1:{slots}")
+
+
+def test_slots_may_begin_with_zeros():
+    assert parsers.read_hosts("node1:008,node2") == (HostSlots(name="node1", slots=8), HostSlots(name="node2", slots=1))

@@ -339,3 +339,19 @@ def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path):
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (8, b"")
     assert rb"Gr\xf6\xdfe \u65e5\u672c" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("dlio_config/config.yaml", b"a: 1\n" * 60_000, "far too large for what it should be"),
+        ("1_per_epoch_stats.json", b"[" + b"{}," * 2_000_001 + b"0]", "it has more than 2,000,000 values"),
+    ],
+)
+def test_what_would_take_minutes_or_gigabytes_is_not_read(judge, tmp_path, name, content, says):
+    folder = MadeRun().write(tmp_path / "run")
+    (folder / name).write_bytes(content)
+    document, messages = judge(folder)
+    assert document["grade"] != "certified"
+    assert f"{name}: " in messages
+    assert says in messages

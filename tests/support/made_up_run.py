@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,18 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import (
     DurabilityCounted,
     Event,
+    Imported,
     IntegrityCompared,
     MeasurementBegun,
     MeasurementDone,
     OperationDone,
+    OperationStarted,
     Ready,
     event_to_plain,
 )
 from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.judging.completeness import asked_requirements
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.grading import judge_run
@@ -33,6 +36,8 @@ from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 from tests.support.made_target import mounted
 
 SUBJECT = "llama3-8b-open-2"
+_RUN_SECONDS = 61.5
+_OF_LAUNCH = {"launch": 1.0005, "import": 1.0008}
 MADE_UP = mounted("ext4")
 OPTIONS_OF_A_SMALL_RUN = {
     "ckpt_target": "/mnt/array",
@@ -59,13 +64,21 @@ def make_run(
     options: dict[str, str] | None = None,
     run_id: str = "",
     fails: bool = False,
+    change: Callable[[Measurement], Measurement] = lambda measurement: measurement,
 ) -> dict[str, Any]:
-    """Write a run folder whose saves and loads take about so many seconds; return its report."""
+    """Write a run folder whose saves and loads take about so many seconds; return its report.
+
+    ``change`` makes other measurements of the made-up ones, before they are judged.
+    """
     said = OPTIONS_OF_A_SMALL_RUN | (options or {})
     settings = resolve(said, {})
     plan = plan_run(settings, MADE_UP)
     rng = random.Random(seed)
-    measurements = [_measurement(rng, c, save, load, noise) for c in plan.checkpoints if not c.not_run]
+    planned = [c for c in plan.checkpoints if not c.not_run]
+    measurements = [
+        change(_measurement(rng, c, save, load, noise, seed=seed, is_first=number == 0))
+        for number, c in enumerate(planned)
+    ]
     gates = load_gates(settings.gates, MADE_UP.gate_kind)
     asked = [r for r in asked_requirements(settings, gates) if r.suite == "performance"]
     book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
@@ -76,7 +89,7 @@ def make_run(
             "version": __version__,
             "started": started,
             "finished": started,
-            "seconds": 61.5,
+            "seconds": _RUN_SECONDS,
             "command": ["pytest", *(f"--{name.replace('_', '-')}={value}" for name, value in said.items())],
             "folder": str(folder),
             "seed": seed,
@@ -98,7 +111,7 @@ def make_run(
             "versions": {"python": "3.12.3", "pytest-ckpt": __version__, "torch": "2.13.0"} | (versions or {}),
             "launcher": "mpiexec (Open MPI) 5.0.8",
         },
-        stages={"save": 1.0, "load": 1.0},
+        stages=_stages(measurements),
         left_behind=[],
     )  # fmt: skip
     (folder / "measurements").mkdir(parents=True)
@@ -108,9 +121,7 @@ def make_run(
     (folder / "launches" / "1").mkdir(parents=True)
     (folder / "launches" / "1" / "command").write_text("mpiexec -n 2 python -m pytest_ckpt.ranks\n")
     (folder / "launches" / "1" / "rank-0.log").write_text('{"event": "hello", "rank": 0}\n')
-    (folder / "events.jsonl").write_text(
-        "".join(json.dumps({"seconds": 0.1, **event_to_plain(e)}) + "\n" for e in _events(measurements))
-    )
+    (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in _lines(measurements)))
     (folder / "plan.json").write_text(json.dumps(plan.to_plain(ranks=True)) + "\n")
     (folder / "session.json").write_text(json.dumps(_session(document), indent=1) + "\n")
     (folder / "lock").touch()
@@ -126,22 +137,39 @@ def _session(document: dict[str, Any]) -> dict[str, Any]:
         "started": run["started"],
         "seed": run["seed"],
         "command": run["command"],
-        **{name: document[name] for name in ("environment", "gates", "waivers")},
+        "area": None,
+        "small": None,
+        "extras": [],
+        **{name: document[name] for name in ("environment", "gates", "waivers", "settings", "system")},
     }
 
 
 def _events(measurements: list[Measurement]) -> Iterator[Event]:
-    """Yield what rank 0 tells of these measurements."""
+    """Yield what rank 0 tells of these measurements, all of one launch."""
     yield Ready()
+    yield Imported()
     for measurement in measurements:
         subject = measurement.subject
         yield MeasurementBegun(subject=subject)
+        loads = len(measurement.of_kind("load"))
         for operation in measurement.operations:
+            if operation.kind == "load" and operation.index == 1 and measurement.durability:
+                yield DurabilityCounted(subject=subject, durability=measurement.durability)
+            yield OperationStarted(
+                operation=OperationRef(subject=subject, action=operation.kind, index=operation.index)
+            )
             yield OperationDone(subject=subject, operation=operation)
-        if measurement.durability:
-            yield DurabilityCounted(subject=subject, durability=measurement.durability)
-        if measurement.integrity:
-            yield IntegrityCompared(subject=subject, integrity=measurement.integrity)
+            if operation.kind == "load" and measurement.integrity:
+                # Whatever is wrong is found in the last load.
+                done = measurement.integrity
+                so_far = Integrity(
+                    bytes_expected=done.bytes_expected,
+                    bytes_checked=done.bytes_checked * operation.index // loads,
+                    fault_count=0,
+                    faults=(),
+                )
+                integrity = done if operation.index == loads else so_far
+                yield IntegrityCompared(subject=subject, integrity=integrity)
         assert measurement.cache
         yield MeasurementDone(
             subject=subject,
@@ -150,11 +178,27 @@ def _events(measurements: list[Measurement]) -> Iterator[Event]:
             engine_facts=measurement.engine_facts,
             retention=measurement.retention,
             data=measurement.data,
-            stages=measurement.stages,
+            stages={name: s for name, s in measurement.stages.items() if name not in _OF_LAUNCH},
         )
 
 
-def _measurement(rng: random.Random, planned: PlannedCheckpoint, save: float, load: float, noise: float) -> Measurement:
+def _lines(measurements: list[Measurement]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of ``events.jsonl``; the ranks are ready after a second and have imported after another."""
+    for number, event in enumerate(_events(measurements)):
+        yield {"seconds": round(min(number + 1, 2) + 0.001 * number, 6), **event_to_plain(event)}
+
+
+def _stages(measurements: list[Measurement]) -> dict[str, float]:
+    stages: dict[str, float] = {}
+    for measurement in measurements:
+        for name, seconds in measurement.stages.items():
+            stages[name] = stages.get(name, 0.0) + seconds
+    return stages | {"other": _RUN_SECONDS - sum(stages.values())}
+
+
+def _measurement(
+    rng: random.Random, planned: PlannedCheckpoint, save: float, load: float, noise: float, *, seed: int, is_first: bool
+) -> Measurement:
     shards, count = planned.layout, planned.operations
     files = sum(len(rank.files) for rank in shards.ranks())
     operations = [
@@ -170,7 +214,7 @@ def _measurement(rng: random.Random, planned: PlannedCheckpoint, save: float, lo
         hosts=("n1",),
         engine="torch",
         scale=shards.scale,
-        seed=1,
+        seed=seed,
         bytes=shards.bytes,
         full_bytes=shards.full_bytes,
         rank_bytes=tuple(rank.bytes for rank in shards.ranks()),
@@ -184,7 +228,7 @@ def _measurement(rng: random.Random, planned: PlannedCheckpoint, save: float, lo
                             faults=()),
         durability=Durability(files=files * count, files_synced=files * count, directories=count,
                               directories_synced=count, saves=count, commits=count),
-        stages={"save": 1.0, "load": 1.0},
+        stages=(_OF_LAUNCH if is_first else {}) | {"save": 1.0, "load": 1.0},
         ranks=tuple(RankFacts(rank=r, host="n1", pid=100 + r) for r in range(shards.processes)),
         launch="launches/1",
     )  # fmt: skip

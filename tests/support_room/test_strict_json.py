@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.support.strict_json import parse
+from pytest_ckpt.support.strict_json import parse, read
 
 NUMBERS = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
 DOCUMENTS = st.recursive(
@@ -41,3 +41,21 @@ def test_what_two_readers_could_see_differently_is_refused(text, why):
 
 def test_brackets_in_texts_are_no_depth():
     assert parse(json.dumps(["[" * 500, "\\", '"']).encode()) == ["[" * 500, "\\", '"']
+
+
+def test_a_name_that_is_no_text_in_utf8_is_refused_before_anything_is_made_of_it():
+    with pytest.raises(ValueError, match="it is not UTF-8"):
+        parse(b'{"\xff": 1}')
+
+
+@pytest.mark.parametrize("piece", [b"{},", b"[],", b"1,"])
+def test_more_values_than_any_document_has_are_refused_unread(piece):
+    with pytest.raises(ValueError, match="it has more than 2,000,000 values"):
+        parse(b"[" + piece * 2_000_001 + b"0]")
+
+
+def test_what_is_far_too_large_is_not_read(tmp_path):
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(OSError, match="far too large"):
+        read(tmp_path / "file")

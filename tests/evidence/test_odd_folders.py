@@ -1,0 +1,90 @@
+"""Folders of runs with things in them that no run makes: each was found by the fuzzers (``tests.support.fuzz``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.differences import differences
+from pytest_ckpt.evidence.manifest import MANIFEST, digests, write_manifest
+from tests.support import made_up_run
+from tests.support.forging import edit
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("late") / "run"
+    made_up_run.make_run(folder, save=100.0)
+    return folder
+
+
+@pytest.fixture
+def run(late, tmp_path):
+    return shutil.copytree(late, tmp_path / "run")
+
+
+@pytest.mark.parametrize("way", ["a pipe", "a link to what has no end"])
+def test_a_manifest_that_has_no_end_is_not_waited_for(run, capsys, way):
+    (run / MANIFEST).unlink()
+    if way == "a pipe":
+        os.mkfifo(run / MANIFEST)
+    else:
+        (run / MANIFEST).symlink_to("/dev/zero")
+    assert main(["judge", str(run), "--json"]) == 1
+    assert f"{MANIFEST} cannot be read: it is no file" in capsys.readouterr().out
+    assert main(["verify", str(run)]) == 4
+    assert main(["diff", str(run), str(run)]) == 0
+
+
+def test_a_file_beyond_any_size_is_named_and_not_read(run):
+    with (run / "launches" / "1" / "rank-0.log").open("r+b") as file:
+        file.truncate(1 << 40)
+    assert digests(run)["launches/1/rank-0.log"] == ""
+    assert main(["verify", str(run)]) == 1
+
+
+def test_folders_with_a_path_that_the_kernel_does_not_take_are_named(run, capsys):
+    at = os.open(run, os.O_RDONLY)
+    for _ in range(25):
+        os.mkdir("d" * 200, dir_fd=at)
+        below = os.open("d" * 200, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    assert main(["verify", str(run)]) == 1
+    assert f"added: {'d' * 200}/" in capsys.readouterr().out
+
+
+def test_a_failed_rehearsal_that_was_made_better_does_not_pass(run, capsys):
+    """Its grade stays that of a rehearsal, whatever the outcome: the exit code is what scripts look at."""
+
+    def faster(measurement):
+        for operation in measurement["operations"]:
+            if operation["kind"] == "save":
+                share = 0.001 / operation["seconds"]
+                operation["seconds"] *= share
+                operation["rank_seconds"] = [s * share for s in operation["rank_seconds"]]
+                operation["rank0_seconds"] *= share
+                operation["phases"] = {name: s * share for name, s in operation["phases"].items()}
+
+    assert main(["judge", str(run)]) == 1
+    edit(run / "measurements" / f"{made_up_run.SUBJECT}.json", faster)
+    capsys.readouterr()
+    assert main(["judge", str(run), "--json"]) == 8
+    document = json.loads(capsys.readouterr().out)
+    assert document["exit_code"] == 8
+    assert any("The folder is not as its run left it" in reason for reason in document["grade_reasons"])
+
+
+def test_one_byte_more_is_another_number_of_bytes(run, capsys):
+    """Times are close when they differ by rounding; counts are not."""
+    assert list(differences({"bytes": 112_424_148_992}, {"bytes": 112_424_148_993}, "m")) != []
+    assert list(differences({"seconds": 0.1 + 0.2}, {"seconds": 0.3}, "m")) == []
+    edit(run / "report.json", lambda report: report["measurements"][0].update(bytes=112_423_865))
+    write_manifest(run)
+    main(["verify", str(run)])
+    assert "measurements[llama3-8b-open-2].bytes: report.json says" in capsys.readouterr().out
