@@ -49,7 +49,8 @@ KNOWN: tuple[Known, ...] = (
         kinds=("fuse.glusterfs",),
         checks=("COMMIT.file", "COMMIT.file-second-client"),
         why="it looks a name up and then opens the file that it found: one that a rename has just replaced is gone, "
-        "open says ENOENT, and a reader of the latest pointer dies, or starts from nothing",
+        "and is refused with ENOENT, or ESTALE again and again, so a reader of the latest pointer dies, or starts from "
+        "nothing",
     ),
     Known(
         name="GlusterFS",

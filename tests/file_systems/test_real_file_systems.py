@@ -11,8 +11,9 @@ import os
 import pytest
 
 from tests.support.file_systems import lab, results
+from tests.support.file_systems.row import FileSystem
 from tests.support.file_systems.serving import missing
-from tests.support.file_systems.table import FILE_SYSTEMS, SERVED, FileSystem
+from tests.support.file_systems.table import FILE_SYSTEMS, SERVED
 from tests.support.machine import need
 
 pytestmark = pytest.mark.thorough

@@ -9,7 +9,8 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cures import KNOWN, remedy_of
 from tests.support import CHECKOUT
 from tests.support.file_systems.results import is_shown, recorded
-from tests.support.file_systems.table import FILE_SYSTEMS, FileSystem
+from tests.support.file_systems.row import FileSystem
+from tests.support.file_systems.table import FILE_SYSTEMS
 
 PAGE = CHECKOUT / "docs" / "file_systems.md"
 BEGIN, END = "<!-- from the tests: begin -->\n", "<!-- from the tests: end -->\n"
@@ -127,7 +128,7 @@ def _without_our_code(row: FileSystem, found: Row, ways: Iterable[str]) -> str:
     for way in ways:
         counts = found["shown"][way]
         figures = ", ".join(f"{name}: {value}" for name, value in counts.items())
-        said.append(f"`reproduce.py {way}`: {figures}" + ("" if is_shown(way, counts) else " (right)"))
+        said.append(f"`reproduce.py {way}`: {figures}" + ("" if is_shown(way, counts) else " (nothing wrong)"))
     return f"Without our code: {'; '.join(said)}." if said else ""
 
 

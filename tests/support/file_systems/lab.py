@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import CHECKOUT
+from tests.support.file_systems.row import FileSystem
 from tests.support.file_systems.serving import ADDRESS, Mounted, made, run
-from tests.support.file_systems.table import BY_NAME, FileSystem
+from tests.support.file_systems.table import BY_NAME
 from tests.support.front_door import SMALLEST, opened_door, processes_of, read_events, started_operation
 from tests.support.machine import patience
 

@@ -1,7 +1,8 @@
 """Shows what a file system does, with nothing but the standard library: no line of pytest-ckpt takes part.
 
 ``python reproduce.py WHAT FOLDER [FOLDER]`` prints a line of JSON. The second folder is the same one through another
-mount; without it two processes use one mount. It runs alone, too: copy this file to wherever the file system is.
+mount; without it two processes use one mount. It is one file, longer than others here, so that it can be copied to
+wherever the file system is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from multiprocessing import Barrier, Event, Pipe, Process
 from multiprocessing.connection import Connection
 
+_REFUSED_IN_A_ROW = 5
 # What shows nothing in the first seconds is tried for longer: a machine may be busy.
 _SECONDS, _MOST_SECONDS, _BYTES, _TRIALS, _GIVE_UP = 4.0, 30.0, 20_000, 3, 30.0
 
@@ -29,23 +31,35 @@ def replaced(folder: str, other: str) -> dict[str, int]:
     _write(path, b"\0" * _BYTES)
     _see(seen)
 
+    refused = 0
+
     def look(counts: collections.Counter[str]) -> None:
+        # A network file system may refuse a file that was replaced, once: the next try is to find the new one.
+        nonlocal refused
         try:
             fd = os.open(seen, os.O_RDONLY)
         except OSError as error:
+            refused = refused + 1 if error.errno == errno.ESTALE else 0
             counts[f"{errno.errorcode[error.errno]} at open"] += 1
-            return
+        else:
+            refused = 0 if read(fd, counts) else refused + 1
+        if refused == _REFUSED_IN_A_ROW:
+            counts[f"refused {refused} times in a row"] += 1
+
+    def read(fd: int, counts: collections.Counter[str]) -> bool:
+        is_read = True
         try:
             data = b"".join(iter(lambda: os.read(fd, 1 << 16), b""))
-            sizes = {_BYTES + version for version in range(2)}
-            if len(data) not in sizes or len(set(data)) != 1 or len(data) != _BYTES + data[0] % 2:
+            if len(set(data)) != 1 or len(data) != _BYTES + data[0] % 2:
                 counts["bytes of no version"] += 1
         except OSError as error:
+            is_read = error.errno != errno.ESTALE
             counts[f"{errno.errorcode[error.errno]} at read"] += 1
         try:
             os.close(fd)
         except OSError as error:
             counts[f"{errno.errorcode[error.errno]} at close"] += 1
+        return is_read
 
     with _watching(look) as (result, seen_wrong):
         for version in _for_a_while(seen_wrong):

@@ -2,48 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from pathlib import Path
-
 from tests.support.file_systems.of_one_host import of_kernel, on_device, overlay, tmpfs, zfs
 from tests.support.file_systems.of_servers import glusterfs, moosefs, rclone, sshfs
-from tests.support.file_systems.serving import Mounted
+from tests.support.file_systems.row import FileSystem
 from tests.support.file_systems.stacked import bindfs, gocryptfs, mergerfs, over_ext4
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileSystem:
-    """One file system with its options.
-
-    ``fails`` gives each required check that it truly fails the reason; ``may_fail`` those that luck decides,
-    ``undecided`` those that the file system cannot be asked. ``shows`` gives the ways of `reproduce` that show a
-    failure without our code, by check. ``cures`` names the row that fails without these options, ``cured_ways`` the
-    ways that showed it there and show nothing here. ``is_served`` says that it has a server, or a client, to take away;
-    ``gates`` are those of its kind, where they follow not from its clients. ``leaves`` says why a folder may stay.
-    """
-
-    name: str
-    how: str
-    packages: tuple[str, ...]
-    programs: tuple[str, ...]
-    start: Callable[[Path], AbstractContextManager[Mounted]]
-    fails: Mapping[str, str] = field(default_factory=dict)
-    may_fail: Mapping[str, str] = field(default_factory=dict)
-    shows: Mapping[str, str] = field(default_factory=dict)
-    undecided: Mapping[str, str] = field(default_factory=dict)
-    cures: str = ""
-    cured_ways: tuple[str, ...] = ()
-    is_served: bool = False
-    gates: str = ""
-    leaves: str = ""
-
-    @property
-    def ways(self) -> list[str]:
-        """What to try without our code."""
-        return sorted({*self.shows.values(), *self.cured_ways})
-
 
 _E2FS = ("e2fsprogs",)
 _BY_PATH = (
@@ -55,7 +17,8 @@ _SHOWS_REPLACED = {"COMMIT.file": "replaced"}
 _FULL = "A full server says EIO, not ENOSPC, which sftp has no word for: a job takes it for a broken disk."
 _EMPTY = "A folder that is being renamed is listed empty: it is opened by one path and listed by another."
 _FOUND = (
-    "It looks a name up and opens what it found: a file that a rename has just replaced is gone, and open says ENOENT."
+    "It looks a name up and opens what it found: a file that a rename has just replaced is gone, and is refused with "
+    "ENOENT, or ESTALE again and again."
 )
 _NOBODY = "Of hundreds of races for a name one has no winner: both clients are told EEXIST, and it is there."
 _UNSEEN = {
@@ -267,6 +230,9 @@ FILE_SYSTEMS = (
             "MKDIR.race-second-client": _NOBODY,
         },
         shows={
+            "STALE.attributes": "attributes",
+            "STALE.names": "removed_names",
+            "COMMIT.file": "replaced",
             "COMMIT.file-second-client": "replaced",
             "VISIBLE.read-after-close": "rewritten",
             "POINTER.overwrite-second-client": "rewritten",
