@@ -268,6 +268,7 @@ class CatalogueRow:
     source: str
     suite: str
     plugin: str
+    next_step: str
 
 
 def row(requirement: Requirement) -> CatalogueRow:

@@ -12,6 +12,7 @@ from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging.decision import Decision
+from pytest_ckpt.judging.next_steps import NEXT_STEPS
 from pytest_ckpt.support import resources
 
 # What a requirement of speed judges; with a limit of its own as the keyword ``most``, where a table may set it.
@@ -51,6 +52,11 @@ class Requirement:
     def text(self) -> str:
         """The requirement as the certificate prints it, for the buyer."""
         return self.words or _texts()[self.id]
+
+    @property
+    def next_step(self) -> str:
+        """What to do first where it failed; empty for a plugin's."""
+        return "" if self.plugin else NEXT_STEPS.get(self.id, "")
 
 
 @functools.cache

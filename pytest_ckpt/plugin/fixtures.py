@@ -128,7 +128,7 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
             explain = ""
             if requirement.suite != "conformance":
                 explain = f"pytest-ckpt plan {command_words(run.settings, ('--ckpt-report', '--ckpt-config'))}"
-            text = failure_text(to_plain(verdict), explain)
+            text = failure_text(to_plain(verdict), explain, requirement.next_step)
             pytest.fail(f"{text}\nraw data: {run.folder / raw}", pytrace=False)
 
     return decide_and_tell

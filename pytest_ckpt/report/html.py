@@ -19,6 +19,7 @@ from markupsafe import Markup
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.report import charts, overview, view
+from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
     NONE,
@@ -91,6 +92,8 @@ def render(document: dict[str, Any]) -> str:
         hosts=_alike((document.get("environment") or {}).get("hosts") or []),
         heat_levels=_heat_legend(),
         plugins=view.plugins_by_id(document),
+        next_steps=view.next_steps(document),
+        alike=lambda some: view.alike(some, view.behaviour_ids(document)),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
     )
 
@@ -167,6 +170,7 @@ def _environment() -> jinja2.Environment:
         "in_short": view.names_in_short,
         "shortened": _shortened,
         "command": shlex.join,
+        "as_cards": as_cards,
         "median": statistics.median,
         "phase_class": charts.phase_class,
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
@@ -232,6 +236,7 @@ def _pictures(position: int, subject: view.Subject) -> dict[str, Any]:
     made["shares"] = {kind.kind: charts.phase_shares(kind.operations) for kind in subject.kinds}
     ran = subject.measurement or {}
     made["heat"] = Markup(overview.heat_map(f"s{position}-heat", every, ran.get("rank_bytes") or ()))
+    made["is_even"] = overview.is_even(every, ran.get("rank_bytes") or ())
     made["slow"] = overview.slow_ranks(
         every, ran.get("rank_bytes") or (), {r["rank"]: r["host"] for r in ran.get("ranks") or ()}
     )

@@ -72,12 +72,7 @@ def slow_ranks(
 ) -> str:
     """Return a sentence that names the ranks which the heat map shows darkest, most often slow ones first."""
     timed = [o for o in operations if len(o.get("rank_seconds") or []) > 1]
-    slow = Counter(
-        rank
-        for o in timed
-        for rank, ratio in enumerate(_relative(o["rank_seconds"], rank_bytes))
-        if ratio > HEAT_LEVELS[-1]
-    )
+    slow = _slow(timed, rank_bytes)
     if not slow:
         return f"No rank took more than {HEAT_LEVELS[-1]:g} times what the median rank did."
     named = [
@@ -86,6 +81,20 @@ def slow_ranks(
     ]
     more = f" and {len(slow) - len(named):,} more ranks" if len(slow) > len(named) else ""
     return f"More than {HEAT_LEVELS[-1]:g} times the median rank: {', '.join(named)} operations{more}."
+
+
+def is_even(operations: Sequence[Operation], rank_bytes: Sequence[int] = ()) -> bool:
+    """Return whether no rank was slow in any operation."""
+    return not _slow([o for o in operations if len(o.get("rank_seconds") or []) > 1], rank_bytes)
+
+
+def _slow(timed: Sequence[Operation], rank_bytes: Sequence[int]) -> Counter[int]:
+    return Counter(
+        rank
+        for o in timed
+        for rank, ratio in enumerate(_relative(o["rank_seconds"], rank_bytes))
+        if ratio > HEAT_LEVELS[-1]
+    )
 
 
 def cluster_chart(key: str, sizes: Sequence[Mapping[str, Any]], asked: int) -> str:

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
-from pytest_ckpt.report.quantity import NONE, margin_text, quantity
+from pytest_ckpt.report.quantity import NONE, margin_text, quantity, three_digits
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import units
 
@@ -49,10 +49,10 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
     return [(_typed(line).replace("\n", " "), markup) for line, markup in lines]
 
 
-def failure_text(verdict: Mapping[str, Any], explain: str) -> str:
-    """Return the text of a failing test: what was measured, the limit, by how much, why, and what explains it.
+def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") -> str:
+    """Return the text of a failing test: what was measured, the limit, by how much, why, and what to do.
 
-    ``explain`` is the command that tells more; an empty one is left out.
+    ``next_step`` is what to do first, ``explain`` is the command that tells more; an empty one is left out.
     """
     measured, limit, unit = verdict.get("measured"), verdict.get("limit"), verdict.get("unit") or ""
     lines = [f"{verdict['id']} failed for {verdict['subject']}: {verdict['because']}"]
@@ -62,16 +62,26 @@ def failure_text(verdict: Mapping[str, Any], explain: str) -> str:
     if limit is not None:
         facts.append(("limit", quantity(limit, unit)))
     if measured is not None and limit is not None and measured != limit:
-        share = f", {units.format_percent(abs(measured / limit - 1), digits=2)} of the limit" if limit else ""
-        facts.append(("by", quantity(abs(measured - limit), unit) + share))
+        facts.append(("by", quantity(abs(measured - limit), unit) + _beyond(measured, limit)))
     if facts:
         lines.append("")
         lines += [f"  {name:<9} {value}" for name, value in facts]
     if verdict.get("detail"):
         lines += ["", *(f"  {line}" for line in verdict["detail"].splitlines())]
+    if next_step:
+        lines += ["", *textwrap.wrap(f"  next: {next_step}", WIDTH, subsequent_indent="    ", break_on_hyphens=False)]
     if explain:
         lines += ["", f"  explained by: {explain}"]
     return "\n".join(_typed(line) for line in lines)
+
+
+def _beyond(measured: float, limit: float) -> str:
+    """Say by how much of the limit it was missed: as a share, and as a multiple from twice the limit on."""
+    if limit <= 0:
+        return ""
+    if measured >= 2 * limit:
+        return f": {three_digits(measured / limit)} \N{MULTIPLICATION SIGN} the limit"
+    return f", {units.format_percent(abs(measured / limit - 1), digits=2)} of the limit"
 
 
 def _typed(line: str) -> str:
@@ -134,6 +144,7 @@ def _exceptions(document: Mapping[str, Any]) -> list[Line]:
     """Return what was not met, failed ones first; what did not run for one reason stands together."""
     verdicts = document.get("requirements") or []
     behaviour = view.behaviour_ids(document)
+    steps = view.next_steps(document)
     lines: list[Line] = []
     for severity, word, markup in (
         ("required", "failed", {"red": True}),
@@ -142,20 +153,11 @@ def _exceptions(document: Mapping[str, Any]) -> list[Line]:
         for v in verdicts:
             if v["outcome"] == "failed" and v["severity"] == severity:
                 lines += _wrapped(f"{word}: {_name(v, behaviour)}: {v['because']}", markup)
+                if severity == "required" and (step := steps.get(v["id"])):
+                    lines += _wrapped(f"  next: {step}", markup)
     for outcome in ("waived", "not run"):
-        causes: dict[tuple[str, str], list[str]] = {}
-        for v in verdicts:
-            if v["outcome"] == outcome:
-                of_target = v["id"] in behaviour
-                name, of = (_name(v, behaviour), "") if of_target else (v["id"], v["subject"])
-                causes.setdefault((of, v["because"]), []).append(name)
-        # The same of several checkpoints is said once.
-        subjects: dict[tuple[str, str], list[str]] = {}
-        for (of, because), names in causes.items():
-            subjects.setdefault((", ".join(names), because), []).append(of)
-        for (named, because), found in subjects.items():
-            of = f" of {', '.join(found)}" if any(found) else ""
-            lines += _wrapped(f"{outcome}: {named}{of}: {because}", {"yellow": True})
+        for group in view.alike([v for v in verdicts if v["outcome"] == outcome], behaviour):
+            lines += _wrapped(f"{outcome}: {group.names}: {group.because}", {"yellow": True})
     return [*lines, ("", {})] if lines else []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -147,10 +147,39 @@ def plugins_by_id(document: Document) -> dict[str, str]:
     return {row["id"]: row["plugin"] for row in document.get("catalogue") or [] if row.get("plugin")}
 
 
+def next_steps(document: Document) -> dict[str, str]:
+    """Return what to do first where a requirement failed, by requirement."""
+    return {row["id"]: row["next_step"] for row in document.get("catalogue") or [] if row.get("next_step")}
+
+
 def behaviour(document: Document) -> list[Document]:
     """Return the verdicts on how the target behaves."""
     ids = behaviour_ids(document)
     return [v for v in document.get("requirements") or [] if v["id"] in ids]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alike:
+    """Verdicts with the same reason: ``names`` says of which requirements and subjects."""
+
+    names: str
+    because: str
+
+
+def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[Alike]:
+    """Return verdicts put together where they have the same reason; ``behaviour_of`` are requirements of behaviour."""
+    causes: dict[tuple[str, str], list[str]] = {}
+    for v in verdicts:
+        name, of = (f"{v['id']} {v['subject']}", "") if v["id"] in behaviour_of else (v["id"], v["subject"])
+        causes.setdefault((of, v["because"]), []).append(name)
+    # The same of several checkpoints is said once.
+    subjects: dict[tuple[str, str], list[str]] = {}
+    for (of, because), names in causes.items():
+        subjects.setdefault((", ".join(names), because), []).append(of)
+    return [
+        Alike(names=named + (f" of {', '.join(found)}" if any(found) else ""), because=because)
+        for (named, because), found in subjects.items()
+    ]
 
 
 def rehearsal_result(document: Document) -> RehearsalResult:

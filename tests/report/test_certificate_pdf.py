@@ -107,6 +107,16 @@ def test_it_says_what_the_page_says_and_nothing_is_cut(printed: tuple[str, Path]
         assert re.search(rf"{number} ?/ ?{len(sheets)}\n", sheet)
 
 
+@pytest.mark.thorough
+def test_a_rehearsal_of_four_models_is_few_sheets(printer: Printer) -> None:
+    file = printer("rehearsal")
+    assert len(told("pdftotext", "-layout", file, "-").split("\f")[:-1]) <= 8
+    # What is said in short is said.
+    text = " ".join(told("pdftotext", file, "-").split())
+    for name in ("Behaviour of the target", "With their defaults", "What each requirement asks for"):
+        assert name in text
+
+
 def test_every_heading_is_a_bookmark(printer: Printer) -> None:
     raw = opened(printer("certified"))
     for heading in ("Certified", "Requirements", "llama3-8b-full/stream", "Disclosures"):

@@ -48,16 +48,17 @@ def test_a_word_on_the_console_and_a_request_are_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", report_pages.PAGES)
 def test_nothing_is_wider_than_the_page_and_no_label_lies_on_another(name: str, tmp_path: Path) -> None:
-    assert browser.faults_of_layout(report_pages.PAGES[name](tmp_path), 360, 1280) == []
+    assert browser.faults_of_layout(report_pages.PAGES[name](tmp_path), 360, 390, 1280) == []
 
 
 def test_faults_of_layout_are_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(
         "<!doctype html><svg role=img viewBox='0 0 300 100'><title>made up</title><text x=250 y=50>reaches out of it"
-        "</text><text x=10 y=50>one</text><text x=12 y=52>other</text></svg><p style='width:2000px'>wide"
+        "</text><text x=10 y=50>one</text><text x=12 y=52>other</text></svg><div class=scroll style='overflow-x:auto'><table><td style='min-width:900px'>cut</table></div>"
+        "<p style='width:2000px'>wide"
     )
-    wide, *labels = browser.faults_of_layout(page, 360)
+    wide, table, *labels = browser.faults_of_layout(page, 360)
     assert wide.startswith("360: the page is 20")
     assert labels == ["360: made up: 'reaches out of it' reaches out", "360: made up: 'one' lies on 'other'"]
     page.write_text(page.read_text().replace("viewBox='0 0 300 100'", "viewBox='0 0 3000 1000'"))

@@ -67,6 +67,11 @@ THINGS = {
 """,
             ),
             (
+                "pytest_ckpt/judging/next_steps.py",
+                '    "INTEGRITY": ',
+                '    "TOTAL": "Look which save took longest.",\n',
+            ),
+            (
                 "suites/test_performance.py",
                 "",
                 '''

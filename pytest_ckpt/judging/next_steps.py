@@ -1,0 +1,50 @@
+"""What to do first where a requirement failed: one line each, which terminal, certificate and report repeat. Pure."""
+
+from __future__ import annotations
+
+_CLIENTS = (
+    "Look at the mount options that let a client keep names, attributes or data (NFS: actimeo, noac, lookupcache)."
+)
+_REPRODUCE = "Run the command that the observation gives as `reproduce`, then look at mount options and server log."
+
+NEXT_STEPS: dict[str, str] = {
+    "SAVE": "Look at the phase and rank that took longest. fsync on all ranks: storage or network is too slow. "
+    "One host alone: look there first. pytest-ckpt plan derives the limit.",
+    "LOAD": "Look at the phase and rank that took longest. read on all ranks: storage or network is too slow. "
+    "One host alone: look there first. pytest-ckpt plan derives the limit.",
+    "INTEGRITY": "Repeat with --ckpt-keep and the same --ckpt-seed, and read the places that the faults name on the "
+    "storage itself.",
+    "COLD": "Make the drop work: run as root, or name a command with --ckpt-drop-caches.",
+    "DURABLE-CALLS": "Look which fsync returned an error, and in the kernel's log (dmesg) of that host.",
+    "STRAGGLER": "Look at the named rank's host, its link, and the server that holds its files.",
+    "REPEAT": "Repeat at full size while nothing else uses hosts and storage; choose a size that exceeds caches.",
+    "RETENTION": "Ask whether the storage can delete in the background, or delete between saves.",
+    "DATA": "Ask whether the storage compresses or deduplicates: its speed for unique data is what counts.",
+    "STORM": "Look at the named rank, and at how the storage spreads one file over its servers.",
+    "SHIFTED": "Look at the phase and rank that took longest: these files were written by another host.",
+    "RESHAPED": "Look at the phase and rank that took longest, with fewer readers or half a file each.",
+    "NEIGHBOUR": "Ask for a quality-of-service limit for each job, and look which phase became slower.",
+    "MIXED": "Ask for a quality-of-service limit for readers or writers, and look which of them lost.",
+    "ENDURE": "Look when the saves became slow: a write cache that ran full, garbage collection, a rebuild.",
+    "STEADY": "Run for longer (--ckpt-duration), alone, and look what else used the storage.",
+    "NEARFULL": "State the fill level up to which the storage keeps its speed, and keep more space free.",
+    "COMMIT": _REPRODUCE,
+    "VISIBLE": _CLIENTS,
+    "STALE": _CLIENTS,
+    "EXCLUSIVE": _REPRODUCE,
+    "DIRECT": "Keep buffered and direct access to one file apart, or ask for a client on which both agree.",
+    "MMAP": _REPRODUCE,
+    "POINTER": _REPRODUCE,
+    "SPARSE": _REPRODUCE,
+    "TRUNCATE": _REPRODUCE,
+    "MKDIR": _REPRODUCE,
+    "LARGE": _REPRODUCE,
+    "NAMES": _CLIENTS,
+    "UNLINK": _REPRODUCE,
+    "DURABLE": "Ask where an acknowledged byte lies: a volatile write cache must be off or backed by power.",
+    "ERRORS": _REPRODUCE,
+    "FULL": "Keep the volume from filling (quota, retention), and have the storage refuse a write it cannot keep.",
+    "LIVE": "Look at the named call and path, at dmesg, the server and the network at that time.",
+    "CAPABILITIES": _REPRODUCE,
+}
+"""By requirement; what a plugin asks for has none."""
