@@ -28,6 +28,7 @@ NEXT_STEPS: dict[str, str] = {
     "ENDURE": "Look when the saves became slow: a write cache that ran full, garbage collection, a rebuild.",
     "STEADY": "Run for longer (--ckpt-duration), alone, and look what else used the storage.",
     "NEARFULL": "State the fill level up to which the storage keeps its speed, and keep more space free.",
+    "FAILOVER": "Look at the break that the sentence names, and at what the storage's log says of that moment.",
     "COMMIT": _REPRODUCE,
     "VISIBLE": _CLIENTS,
     "STALE": _CLIENTS,
