@@ -153,7 +153,7 @@ def _exceptions(document: Mapping[str, Any]) -> list[Line]:
         for v in verdicts:
             if v["outcome"] == "failed" and v["severity"] == severity:
                 lines += _wrapped(f"{word}: {_name(v, behaviour)}: {v['because']}", markup)
-                if severity == "required" and (step := steps.get(v["id"])):
+                if severity == "required" and (step := view.cure(v) or steps.get(v["id"])):
                     lines += _wrapped(f"  next: {step}", markup)
     for outcome in ("waived", "not run"):
         for group in view.alike([v for v in verdicts if v["outcome"] == outcome], behaviour):

@@ -152,6 +152,12 @@ def next_steps(document: Document) -> dict[str, str]:
     return {row["id"]: row["next_step"] for row in document.get("catalogue") or [] if row.get("next_step")}
 
 
+def cure(verdict: Document) -> str:
+    """Return what is known to cure a failure on this file system, as its detail says it; empty where nothing is."""
+    cures = (line.removeprefix("cure: ") for line in verdict["detail"].splitlines() if line.startswith("cure: "))
+    return next(cures, "")
+
+
 def behaviour(document: Document) -> list[Document]:
     """Return the verdicts on how the target behaves."""
     ids = behaviour_ids(document)

@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+from pytest_ckpt.judging.cures import explain
 from tests.support.file_systems import lab, results
 from tests.support.file_systems.row import FileSystem
 from tests.support.file_systems.serving import missing
@@ -42,6 +43,9 @@ def test_a_run_says_what_is_so(row, make_home):
     assert lab.left_of(home) == []
     undecided = {name for name, v in results.not_met(seen).items() if results.is_undecided(v)}
     assert undecided - set(row.undecided) == set(), "a check that was not made is no check that was met"
+    for name in found:
+        for line in explain(seen["kind"], name):
+            assert line in results.not_met(seen)[name]["detail"], "the verdict names cause and cure"
     for check, way in row.shows.items():
         if check in row.fails:
             assert results.is_shown(way, seen["shown"][way]), f"{check}: {way} shows nothing: {seen['shown'][way]}"

@@ -101,3 +101,10 @@ def test_a_failing_test_explains_itself() -> None:
 def test_a_failure_without_numbers_has_none() -> None:
     verdict = made_up.document("not certified", fail_after=3)["requirements"][0] | {"limit": None, "detail": ""}
     assert failure_text(verdict, "") == f"SAVE failed for llama3-8b-full: {verdict['because']}"
+
+
+def test_a_known_cure_is_what_to_do_next() -> None:
+    document = made_up.document("not certified")
+    failed = next(v for v in document["requirements"] if (v["outcome"], v["severity"]) == ("failed", "required"))
+    failed["detail"] = "known of sshfs: it keeps names\ncure: Mount it with dir_cache=no."
+    assert "  next: Mount it with dir_cache=no." in _text(document)
