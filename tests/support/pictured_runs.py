@@ -147,7 +147,8 @@ def run(
         for check in asked_checks(requirement, settings, gates)
         if is_given(check, settings)
     ]
-    book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked if r.judge]
+    judged = [r for r in asked if r.judge and r.is_asked(settings)]
+    book = [decide(r, m, plan.limits, gates) for m in measurements for r in judged]
     book += [decide_observed(REQUIREMENTS[o.requirement], o, gates) for o in observations]
     judgement = judge_run(plan, settings, gates, book, measurements, waivers, started)
     hosts = sorted({h for m in measurements for h in m.hosts})
