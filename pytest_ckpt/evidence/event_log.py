@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from pytest_ckpt.evidence.upgrade import Schema, upgraded
 from pytest_ckpt.facts.events import (
+    CommandAsked,
+    CommandEnded,
     Event,
     Imported,
     IntegrityCompared,
@@ -18,6 +20,7 @@ from pytest_ckpt.facts.events import (
     MeasurementDone,
     OperationDone,
     OperationStarted,
+    PatternMeasured,
     Ready,
     event_from_plain,
     event_to_plain,
@@ -97,10 +100,14 @@ def _between(low: float, value: float, high: float) -> bool:
 
 
 def _launches(log: Sequence[Told]) -> Iterator[list[Told]]:
-    """Yield the lines of each launch; one begins when all ranks are ready."""
+    """Yield the lines of each launch; one begins when all ranks are ready, or without them where they never were.
+
+    A launch in which something is broken tells of nothing else, so its lines are none of the launch before.
+    """
     launch: list[Told] = []
     for told in log:
-        if isinstance(told.event, Ready) and launch:
+        measures = any(isinstance(t.event, MeasurementBegun) for t in launch)
+        if launch and (isinstance(told.event, Ready) or (measures and _is_of_failover(told.event))):
             yield launch
             launch = []
         launch.append(told)
@@ -108,9 +115,23 @@ def _launches(log: Sequence[Told]) -> Iterator[list[Told]]:
         yield launch
 
 
+def _is_of_failover(event: Event) -> bool:
+    """Whether an event is told by a launch in which something is broken."""
+    if isinstance(event, PatternMeasured):
+        return event.name == "failover"
+    return isinstance(event, CommandAsked | CommandEnded)
+
+
 def _order(launch: Sequence[Told]) -> Iterator[str]:
     """Yield the lines that cannot stand where they do."""
     begins = (Ready, Imported)
+    rest = [told for told in launch if not isinstance(told.event, begins)]
+    if rest and all(_is_of_failover(told.event) for told in rest):
+        subjects = {getattr(told.event, "subject", None) for told in rest}
+        heads = [type(told.event) for told in launch[: len(launch) - len(rest)]]
+        if len(subjects) > 1 or heads != list(begins[: len(heads)]):
+            yield f"line {launch[0].line}: a launch that breaks something is of one subject, and begins with its ranks"
+        return
     now: Subject | None = None
     started: OperationRef | None = None
     for number, told in enumerate(launch):

@@ -17,6 +17,7 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
+from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.support import resources
 from tests.support import CHECKOUT
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, opened_door, processes_of
@@ -90,6 +91,9 @@ def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target
         json.loads(line) for line in (run.report / "launches" / "2" / "commands.jsonl").read_text().splitlines()
     ]
     assert [c["command"] for c in commands] == ["break", "mend"] * 6
+    assert {c.name: c.outcome for c in verify_folder(run.report, None) if c.outcome != "not checked"} == dict.fromkeys(
+        ("digests", "schema", "verdicts", "pages"), "holds"
+    )
 
 
 TRUE = ["true"]
