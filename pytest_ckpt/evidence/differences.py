@@ -12,26 +12,23 @@ _WORDING = frozenset({"because", "reason", "detail", "reasons", "text", "not_run
 _NAMES = ("requirement", "id", "kind", "index", "subject")
 _MOST_DETAILS = 20
 _CLOSE = 1e-9
+_NOTHING = (None, False, "", [], {})
 
 
 def differences(said: Any, follows: Any, place: str, *, wording: bool = True) -> Iterator[tuple[str, Any, Any]]:
     """Yield (place, one value, other value) wherever two plain documents differ.
 
-    Items of lists are known by id, subject, kind and index where they have them. Without ``wording`` sentences for
-    people are passed over.
+    Items of lists are known by id, subject, kind and index where they have them. Without ``wording`` (another version
+    wrote ``said``) sentences for people are passed over, and fields that it did not have yet, where they hold nothing.
     """
     if isinstance(said, Mapping) and isinstance(follows, Mapping):
         for name in dict.fromkeys([*said, *follows]):
-            if wording or name not in _WORDING:
-                yield from differences(said.get(name), follows.get(name), f"{place}.{name}", wording=wording)
-                # What is nothing, and is there all the same; an older version may leave out what is nothing.
-                if (
-                    wording
-                    and said.get(name) is None
-                    and follows.get(name) is None
-                    and (name in said) != (name in follows)
-                ):
-                    yield f"{place}.{name}", *((None, "no such name") if name in said else ("no such name", None))
+            if not wording and (name in _WORDING or (name not in said and follows[name] in _NOTHING)):
+                continue
+            yield from differences(said.get(name), follows.get(name), f"{place}.{name}", wording=wording)
+            # What is nothing, and is there all the same; an older version may leave out what is nothing.
+            if wording and said.get(name) is None and follows.get(name) is None and (name in said) != (name in follows):
+                yield f"{place}.{name}", *((None, "no such name") if name in said else ("no such name", None))
     elif isinstance(said, list) and isinstance(follows, list):
         ones, others = _named(said), _named(follows)
         for name in dict.fromkeys([*ones, *others]):
