@@ -22,6 +22,7 @@ Mutation = Callable[[Random, Path, Path], str]
 _LARGE = (1 << 20, 33 << 20, (1 << 30) - 1, 1 << 40)
 _MOST_VALUES = 12_000_000
 _MOST_PATH = 3_800
+_MOST_EDITED = 1 << 20
 
 
 # --- one file ------------------------------------------------------------------------------------------------------
@@ -132,7 +133,13 @@ def inside(folder: Path) -> list[Path]:
 
 def pick(rng: Random, folder: Path) -> str | None:
     """Return the name of a regular file; three of four times of one that holds facts."""
-    names = [p.relative_to(folder).as_posix() for p in inside(folder) if stat.S_ISREG(p.lstat().st_mode)]
+    there = [(p, p.lstat()) for p in inside(folder)]
+    # What was bloated before is not read again: that would take this process's own memory.
+    names = [
+        p.relative_to(folder).as_posix()
+        for p, found in there
+        if stat.S_ISREG(found.st_mode) and found.st_size <= _MOST_EDITED
+    ]
     facts = [n for n in names if n.endswith((".json", ".jsonl", ".yaml", ".log", ".sha256", ".toml"))]
     if not names:
         return None
