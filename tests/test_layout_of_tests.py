@@ -11,8 +11,9 @@ from tests.support import CHECKOUT
 
 TESTS = CHECKOUT / "tests"
 ROOMS = {path.name for path in (CHECKOUT / "pytest_ckpt").iterdir() if path.is_dir()}
-# Of no room: the whole from outside, its pages, a kernel with NFS, other real file systems; ``support`` are helpers.
-OTHERS = {"front_door", "docs", "nfs", "file_systems", "support", "support_room"}
+# Of no room: the whole from outside, its pages, a kernel with NFS, other real file systems, attacks; ``support`` are
+# the helpers of all tests.
+OTHERS = {"front_door", "docs", "nfs", "file_systems", "fuzz", "support", "support_room"}
 FILES = sorted(path.relative_to(TESTS) for path in TESTS.rglob("*.py"))
 
 

@@ -67,12 +67,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.help or getattr(config.option, "version", 0):
         return
     from pytest_ckpt.plugin.opening import take_part  # noqa: PLC0415
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.support.errors import UsageError  # noqa: PLC0415
 
     try:
         take_part(config, said, ini)
     except UsageError as error:
-        raise pytest.UsageError(str(error)) from None
+        # A value of an option may steer a terminal.
+        raise pytest.UsageError(printable(str(error))) from None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -80,6 +80,11 @@ def test_a_cluster_without_a_target_is_refused(front_door):
     is_refusal(result.ret, result.stderr.str(), ["--ckpt-cluster without --ckpt-target", "--ckpt-target=/mnt/array"])
 
 
+def test_a_value_that_steers_a_terminal_is_printed_as_text(refused):
+    said = refused("--ckpt-processes=\x1b[2J\u202e8", says=["--ckpt-processes", "a whole number is expected"])
+    assert not {"\x1b", "\u202e"} & set(said)
+
+
 def test_every_option_without_a_target_is_named(front_door):
     result = front_door("--ckpt-overhead=3%", "--ckpt-keep")
     is_refusal(result.ret, result.stderr.str(), ["--ckpt-overhead", "--ckpt-keep", "without --ckpt-target"])

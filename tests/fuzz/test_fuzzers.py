@@ -1,0 +1,119 @@
+"""Some attacks of each family in every run of the tests, 2,000 with ``--all``; and what the fuzzers must see."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.support import CHECKOUT
+from tests.support.machine import patience
+
+FAST, MANY = 120, 2000
+
+
+def attack(*words):
+    """Run the fuzzers as a person does; return the process that has ended."""
+    command = [sys.executable, "-m", "tests.support.fuzz", "--processes=1", *words]
+    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=patience(600))
+
+
+@pytest.mark.parametrize(
+    "cases", [pytest.param(FAST, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.thorough)]
+)
+def test_nothing_that_is_read_breaks_what_reads_it(cases):
+    done = attack(
+        f"--cases={os.environ.get('CKPT_FUZZ_CASES', cases)}", f"--seed={os.environ.get('CKPT_FUZZ_SEED', '1')}"
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    assert int(done.stdout.split(" attacks")[0].split()[-1]) >= int(os.environ.get("CKPT_FUZZ_CASES", cases))
+
+
+# In a process of its own: the hook of a sandbox stays, and so does its limit.
+PROGRAM = """
+import os, subprocess, sys, tempfile
+from pathlib import Path
+from tests.support.fuzz import sandbox
+from tests.support.fuzz.families import RunFolders, said
+sandbox.HANG_SECONDS = 1
+home = Path(tempfile.mkdtemp())
+(home / "inside").mkdir()
+(home / "link").symlink_to(home)
+os.chdir(home)
+box = sandbox.Sandbox()
+box.enclose()
+def call():
+    {body}
+    return 0
+outcome = box.run(call, (home / "inside",))
+print(said(["x"], outcome, (0, 4)))
+"""
+WRONG = {
+    "a traceback": ("1 / 0", "ZeroDivisionError"),
+    "an error of ours in a sentence": ("print('This is an error of pytest-ckpt')", "is an error of pytest-ckpt"),
+    "a hang": ("os.mkfifo('inside/p'); open('inside/p')", "it went on for more than 1 s"),
+    "a loop": ("exec('while True: pass')", "it went on for more than 1 s"),
+    "memory": ("bytearray(2 << 30)", "MemoryError"),
+    "a file elsewhere": ("open('elsewhere', 'w')", "written elsewhere (opened to write)"),
+    "a file elsewhere, through a link": ("open(home / 'link' / 'elsewhere', 'w')", "written elsewhere"),
+    "a folder elsewhere": ("os.mkdir(home / 'elsewhere')", "written elsewhere (os.mkdir)"),
+    "a file that is removed": ("os.rename(home / 'link', home / 'inside' / 'x')", "written elsewhere (os.rename)"),
+    "a process": ("subprocess.run(['true'])", "subprocess.Popen"),
+    "what steers a terminal": ("print(chr(27) + '[2J')", "standard output holds"),
+    "an exit code of none": ("return 7", "ended with 7"),
+    "a refusal without a word": ("return 4", "ended with 4 and said"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "a traceback" else pytest.mark.thorough) for n in WRONG]
+)
+def test_what_may_not_happen_is_seen(name):
+    body, says = WRONG[name]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM).format(body=body)],
+        cwd=CHECKOUT, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, timeout=patience(120),
+    )  # fmt: skip
+    assert says in done.stdout, done.stdout + done.stderr
+
+
+SABOTAGED = """
+import dataclasses, tempfile
+from pathlib import Path
+from pytest_ckpt.evidence import rejudge
+from tests.support.fuzz.__main__ import Worker
+worker = Worker(Path(tempfile.mkdtemp()), keep=False)
+worker.begin(["folders"])
+{sabotage}
+worker.enclose()
+print([fault for number in range(60) for fault in worker.attempt("folders", "planted", number)[1]])
+"""
+
+
+@pytest.mark.thorough
+def test_a_verdict_that_becomes_better_is_seen():
+    """Where ``judge`` does not look whether the folder was changed, and every verdict is met."""
+    sabotage = "rejudge.changes_of_facts = lambda folder: []\n" + textwrap.dedent(
+        """
+        def met(*said, before=rejudge.decide):
+            return dataclasses.replace(before(*said), outcome="met")
+        rejudge.decide = met
+        """
+    )
+    planted = SABOTAGED.replace("{sabotage}", sabotage)
+    done = subprocess.run(
+        [sys.executable, "-c", planted], cwd=CHECKOUT, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, timeout=patience(300),
+    )  # fmt: skip
+    assert "judge ended with 0, and with" in done.stdout or "met now" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.thorough
+def test_the_same_case_is_made_again():
+    """By its name alone, whatever came before it."""
+    told = [attack("--case=inputs/7/3").stdout for _ in range(2)]
+    assert all("1 attacks with seed 7" in text for text in told), told

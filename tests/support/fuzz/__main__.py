@@ -1,0 +1,210 @@
+"""Attacks what the commands read: ``python -m tests.support.fuzz --cases 100000 --seed 7``.
+
+No attack may end in a traceback, take more than 20 s or 1 GB, write elsewhere, or make a verdict better. Prints each
+that did, with the command that makes it again alone; exit code 1 when there was one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import shlex
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+from tests.support.fuzz.families import Family, PublishedTrees, RunFolders, clear
+from tests.support.fuzz.said_options import InputFiles, OptionValues
+from tests.support.fuzz.sandbox import HANG_SECONDS, Sandbox
+from tests.support.machine import patience
+
+FAMILIES: dict[str, tuple[type[Family], int]] = {
+    "folders": (RunFolders, 20), "published": (PublishedTrees, 20),
+    "options": (OptionValues, 30), "inputs": (InputFiles, 30),
+}  # fmt: skip
+"""Each with its share of a hundred cases."""
+
+# A process of ours that says nothing for so long is held in the kernel, where no signal reaches it.
+_SILENT_SECONDS = 3.0 * HANG_SECONDS
+
+
+def numbered(cases: int, names: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield family and number of so many cases: the same number is the same case, however many there are."""
+    whole = sum(FAMILIES[name][1] for name in names)
+    for name in names:
+        for number in range(-(-cases * FAMILIES[name][1] // whole)):
+            yield name, number
+
+
+class Worker:
+    """Makes attempts, each in a folder of its own; ``keep`` leaves these."""
+
+    def __init__(self, home: Path, keep: bool) -> None:
+        self._home, self._keep = home, keep
+        self._families: dict[str, Family] = {}
+        self._sandbox = Sandbox()
+
+    def begin(self, names: list[str]) -> None:
+        """Make the originals of these families."""
+        for name in names:
+            originals = self._home / name
+            originals.mkdir()
+            self._families[name] = FAMILIES[name][0](self._sandbox)
+            self._families[name].prepare(originals)
+
+    def attempt(self, name: str, seed: str, number: int) -> tuple[list[str], list[str]]:
+        """Make one attempt in a folder of its own."""
+        place = Path(tempfile.mkdtemp(prefix="case-", dir=self._home))
+        (place / "out").mkdir()
+        os.environ["TMPDIR"] = tempfile.tempdir = str(place / "out")
+        os.chdir(place)
+        (place / "out").rmdir()
+        try:
+            return self._families[name].attempt(Random(f"{name}/{seed}/{number}"), place)
+        finally:
+            os.chdir(self._home)
+            if self._keep:
+                print(f"kept: {place}")
+            else:
+                clear(place)
+
+    def enclose(self) -> None:
+        """Watch this process from now on."""
+        self._sandbox.enclose()
+
+
+def serve(worker: Worker, seed: str, cases: list[tuple[str, int]], out: int) -> None:
+    """Make attempts and tell of each: before it begins, and what did not hold."""
+    worker.enclose()
+    with os.fdopen(out, "w", buffering=1, errors="backslashreplace") as told:
+        for name, number in cases:
+            told.write(f"begin {name}/{seed}/{number}\n")
+            try:
+                done, found = worker.attempt(name, seed, number)
+            except Exception:  # the attack itself is wrong
+                done, found = [], [traceback.format_exc(limit=-3)]
+            for fault in found:
+                told.write(f"fault {fault!a} after {done!a}\n")
+        told.write("end\n")
+
+
+class Running:
+    """A process that makes attempts, as its parent sees it."""
+
+    def __init__(
+        self, worker: Worker, seed: str, cases: list[tuple[str, int]], found: Callable[[str, str], None]
+    ) -> None:
+        self._worker, self._seed, self._left, self._found = worker, seed, cases, found
+        self.made = 0
+        self._start()
+
+    def _start(self) -> None:
+        self.pipe, write = os.pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            os.close(self.pipe)
+            code = 1
+            try:
+                serve(self._worker, self._seed, self._left, write)
+                code = 0
+            finally:
+                os._exit(code)
+        os.close(write)
+        self._text, self._now, self._ended = b"", "", False
+        self.heard = time.monotonic()
+
+    def take(self) -> bool:
+        """Take in what was told; return whether there is more to come."""
+        data = os.read(self.pipe, 1 << 16)
+        self.heard = time.monotonic()
+        *lines, self._text = (self._text + data).split(b"\n")
+        for line in lines:
+            word, _, rest = line.decode().partition(" ")
+            if word == "begin":
+                self._now = rest
+                self.made += 1
+                self._left = self._left[1:]
+            elif word == "fault":
+                self._found(self._now, rest)
+            self._ended = self._ended or word == "end"
+        return True if data else self._over("its process ended")
+
+    def look(self) -> bool:
+        """End a process that is silent; return whether there is more to come."""
+        silent = time.monotonic() - self.heard
+        if silent < patience(_SILENT_SECONDS):
+            return True
+        os.kill(self._pid, signal.SIGKILL)
+        return self._over(f"it said nothing for {silent:.0f} s, and no signal reached it")
+
+    def _over(self, why: str) -> bool:
+        os.close(self.pipe)
+        _, status = os.waitpid(self._pid, 0)
+        if self._ended:
+            return False
+        self._found(self._now, f"{why} ({status})")
+        if not self._left:
+            return False
+        self._start()
+        return True
+
+
+def run(worker: Worker, seed: str, cases: list[tuple[str, int]], processes: int) -> tuple[int, list[tuple[str, str]]]:
+    """Make all attempts in so many processes; return how many there were and what did not hold."""
+    found: list[tuple[str, str]] = []
+
+    def add(name: str, what: str) -> None:
+        found.append((name, what))
+        _tell(name, what)
+
+    going = [Running(worker, seed, cases[n::processes], add) for n in range(min(processes, len(cases)))]
+    everyone = list(going)
+    while going:
+        ready, _, _ = select.select([r.pipe for r in going], [], [], 1.0)
+        going = [r for r in going if (r.take() if r.pipe in ready else r.look())]
+    return sum(r.made for r in everyone), found
+
+
+def _tell(name: str, what: str) -> None:
+    try:
+        print(f"{name}: {what}\n  alone: python -m tests.support.fuzz --case {shlex.quote(name)}", flush=True)
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+def main() -> int:
+    """Return the exit code: 1 when something did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=2000, help="how many attacks (2000)")
+    parser.add_argument("--seed", default="1", help="any word; the same seed makes the same attacks (1)")
+    parser.add_argument("--family", choices=FAMILIES, action="append", help="only these; may be said again")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="side by side")
+    parser.add_argument("--case", help="one case alone, as it was printed: family/seed/number; its files are kept")
+    asked = parser.parse_args()
+    names = asked.family or list(FAMILIES)
+    home = Path(tempfile.mkdtemp(prefix="ckpt-fuzz-"))
+    worker = Worker(home, keep=bool(asked.case))
+    seed, cases = asked.seed, list(numbered(asked.cases, names))
+    if asked.case:
+        name, seed, number = asked.case.split("/")
+        names, cases = [name], [(name, int(number))]
+    began = time.monotonic()
+    try:
+        worker.begin(names)
+        made, found = run(worker, seed, cases, asked.processes)
+    finally:
+        if not asked.case:
+            clear(home)
+    failed = len({name for name, _ in found})
+    print(f"{made} attacks with seed {seed} in {time.monotonic() - began:.0f} s: {failed} did what they must not")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

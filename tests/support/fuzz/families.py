@@ -1,0 +1,264 @@
+"""What is attacked, and what must hold afterwards: one class a kind of input.
+
+A family makes its originals once. An attempt copies one, changes the copy, gives it to commands and returns what it did
+and what did not hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tarfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, digests, write_manifest
+from pytest_ckpt.evidence.unfinished import is_unfinished
+from tests.support import CHECKOUT
+from tests.support.fuzz.mutations import mutate
+from tests.support.fuzz.originals import make_published, make_runs
+from tests.support.fuzz.sandbox import Outcome, Sandbox
+
+_USAGE = 4
+_STORED = CHECKOUT / "tests" / "evidence" / "schema_1"
+_PYTHON = re.compile(
+    r"invalid literal|object has no attribute|NoneType|unhashable|not subscriptable|not iterable|KeyError|TypeError|"
+    r"IndexError|AttributeError|codec can't|<class '|object at 0x|Errno|unsupported operand"
+)
+
+
+class Family(ABC):
+    """One kind of input."""
+
+    name: str
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+
+    @abstractmethod
+    def prepare(self, originals: Path) -> None:
+        """Make what attempts begin with."""
+
+    @abstractmethod
+    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+        """Attack once, in an empty folder; return what was done and what did not hold, both in sentences."""
+
+    def command(self, words: Sequence[str], home: Path, codes: Sequence[int], found: list[str]) -> Outcome:
+        """Run a command of ours; its output and exit code must be those of one that ended well."""
+        outcome = self.sandbox.run(lambda: main(list(words)), (home / "out",))
+        found += said(words, outcome, codes)
+        return outcome
+
+
+def said(words: Sequence[str], outcome: Outcome, codes: Sequence[int]) -> list[str]:
+    """Return what a command did that none may do."""
+    command = " ".join(words)[:300]
+    faults = [f"{command!r}: {fault}" for fault in outcome.faults]
+    if outcome.code not in codes and not outcome.faults:
+        faults.append(f"{command!r} ended with {outcome.code}: {outcome.err[-600:]}")
+    elif outcome.code == _USAGE and (outcome.out or "error: " not in outcome.err.lower()):
+        faults.append(f"{command!r} ended with {_USAGE} and said {outcome.out[:200]!r}, {outcome.err[:200]!r}")
+    elif "--json" in words and outcome.out:
+        try:
+            json.loads(outcome.out, parse_constant=_none)
+        except ValueError as error:
+            faults.append(f"{command!r} printed what is not JSON: {error}")
+    return faults
+
+
+def _none(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def met(document: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return requirement and subject of every verdict that is met."""
+    return {(v["id"], v["subject"]) for v in document["requirements"] if v["outcome"] in ("met", "waived")}
+
+
+class RunFolders(Family):
+    """Folders of runs, given to judge, verify, diff, trend and plan."""
+
+    name = "folders"
+
+    def prepare(self, originals: Path) -> None:
+        """Make runs: good and bad ones, signed ones, one whose controller was killed, ones of an older version."""
+        make_runs(originals)
+        for file in sorted(_STORED.glob("*.tar.gz")):
+            with tarfile.open(file) as archive:
+                archive.extractall(originals, filter="data")
+        self.originals = sorted(p for p in originals.iterdir() if p.is_dir() and p.name != "history")
+        self.history = originals / "history"
+        self.before = {}
+        for folder in self.originals:
+            outcome = self.sandbox.run(lambda folder=folder: main(["judge", str(folder), "--json"]), ())  # type: ignore[misc]
+            self.before[folder.name] = (outcome.code, json.loads(outcome.out))
+
+    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+        original = rng.choice(self.originals)
+        folder, outside, out = home / "run", home / "outside", home / "out"
+        shutil.copytree(original, folder)
+        before = digests(folder)
+        outside.mkdir()
+        (outside / "file").write_text("{}")
+        out.mkdir()
+        done = [original.name, *mutate(rng, folder, outside)]
+        is_remade = rng.random() < 0.5
+        if is_remade and not is_unfinished(folder):
+            _remake(folder)
+            done.append("manifest written anew")
+        found: list[str] = []
+        is_same = digests(folder) == before and not is_remade
+        way = rng.random()
+        if way < 0.5:
+            self._judge(rng, folder, home, original.name, found, is_remade=is_remade)
+        elif way < 0.75:
+            outcome = self.command(["verify", str(folder), *_json(rng)], home, (0, 1, 4, 8), found)
+            if outcome.code == 0 and not is_remade and not is_same and digests(folder) != before:
+                found.append("verify says that a changed folder is unchanged")
+            if outcome.code == 0 and is_remade:
+                self._judge(rng, folder, home, original.name, found, is_remade=False, words=("--json",))
+        elif way < 0.85:
+            pair = [str(folder), str(rng.choice(self.originals))]
+            rng.shuffle(pair)
+            self.command(["diff", *pair, *_page(rng, out)], home, (0, 4), found)
+        elif way < 0.95:
+            self._trend(rng, folder, home, found)
+        else:
+            place = rng.choice(["--ckpt-target", "--ckpt-config", "--ckpt-hosts"])
+            inside = rng.choice([".", "report.json", "plan.json", "launches", "session.json"])
+            value = f"{'@' if place == '--ckpt-hosts' else ''}{folder / inside}"
+            self.command(["plan", "--cluster=64", f"{place}={value}", *_json(rng)], home, (0, 4), found)
+        return done, found
+
+    def _judge(
+        self,
+        rng: Random,
+        folder: Path,
+        home: Path,
+        name: str,
+        found: list[str],
+        *,
+        is_remade: bool,
+        words: Sequence[str] = (),
+    ) -> None:
+        """Judge a folder; unless its manifest was written anew, nothing may be better than it was."""
+        words = words or _page(rng, home / "out")
+        outcome = self.command(["judge", str(folder), *words], home, (0, 1, 4, 8), found)
+        code, before = self.before[name]
+        if outcome.code == 0 and code != 0 and not is_remade:
+            found.append(f"judge ended with 0, and with {code} before")
+        if "--json" not in words or not outcome.out or is_remade:
+            return
+        document = json.loads(outcome.out)
+        if document["grade"] == "certified":
+            found.append("it is certified")
+        if outcome.code == 0 and (better := met(document) - met(before)):
+            found.append(f"met now: {sorted(better)}")
+
+    def _trend(self, rng: Random, folder: Path, home: Path, found: list[str]) -> None:
+        history = home / "history"
+        shutil.copytree(self.history, history)
+        runs = sorted((history / "runs").iterdir())
+        place = rng.choice(runs)
+        shutil.rmtree(place)
+        folder.rename(place)
+        if rng.random() < 0.5:
+            mutate(rng, history, home / "outside")
+        words = ["trend", str(history), *_page(rng, home / "out")]
+        self.command([*words, "--fail-on-regression=10%"], home, (0, 1, 4), found)
+
+
+def _remake(folder: Path) -> None:
+    """Write the manifest as whoever changed a folder would; a signature that does not fit any more goes with it."""
+    manifest = folder / MANIFEST
+    if manifest.is_dir() and not manifest.is_symlink():
+        return
+    manifest.unlink(missing_ok=True)
+    (folder / ATTESTATION).unlink(missing_ok=True) if not (folder / ATTESTATION).is_dir() else None
+    write_manifest(folder)
+
+
+def _json(rng: Random) -> list[str]:
+    return rng.choice([[], ["--json"]])
+
+
+def _page(rng: Random, out: Path) -> list[str]:
+    return rng.choice([[], ["--json"], ["--json"], ["--json"], [f"--html={out / 'page.html'}"]])
+
+
+class PublishedTrees(Family):
+    """Results of others, given to judge."""
+
+    name = "published"
+
+    def prepare(self, originals: Path) -> None:
+        """Make results of one system and of several, some of them too slow in one operation of one rank."""
+        make_published(originals)
+        self.originals = sorted(originals.iterdir())
+        self.before = {}
+        for folder in self.originals:
+            words = ["judge", str(folder), "--cluster=16000", "--json"]
+            outcome = self.sandbox.run(lambda words=words: main(words), ())  # type: ignore[misc]
+            self.before[folder.name] = _rows(json.loads(outcome.out))
+
+    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+        original = rng.choice(self.originals)
+        folder, outside, out = home / "tree", home / "outside", home / "out"
+        shutil.copytree(original, folder)
+        outside.mkdir()
+        (outside / "file").write_text("{}")
+        out.mkdir()
+        done = [original.name, *mutate(rng, folder, outside)]
+        found: list[str] = []
+        words = ["judge", str(folder), "--cluster=16000", *_page(rng, out)]
+        outcome = self.command(words, home, (1, 4, 8), found)
+        if "--json" in words and outcome.out:
+            document = json.loads(outcome.out)
+            after, before = _rows(document), self.before[original.name]
+            # A verdict is that of a requirement, whatever the system is called now.
+            better = {name for name, of in after.items() if of - before.get(name, set()) and _is_failed(name, before)}
+            # Where neither the other ranks nor the pauses can be read, rank 0's own times are judged, and it is said.
+            of_rank_0 = {m["basis"] for m in (*document.get("measurements", ()), *document.get("results", ()))}
+            if better and not outcome.faults and "rank 0 only" not in of_rank_0:
+                found.append(f"met now: {sorted(better)}")
+            grades = {document.get("grade"), *(row["grade"] for row in document.get("results", ()))}
+            if "certified" in grades:
+                found.append("it is certified")
+        return done, found
+
+
+def _rows(document: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return, for every requirement, the systems and subjects that met it."""
+    if "results" in document:
+        rows = [(r["subject"], name, outcome) for r in document["results"] for name, outcome in r["outcomes"].items()]
+    else:
+        rows = [(v["subject"], v["id"], v["outcome"]) for v in document["requirements"]]
+    told: dict[str, set[str]] = {}
+    for subject, name, outcome in rows:
+        told.setdefault(name, set())
+        if outcome == "met":
+            told[name].add(subject)
+    return told
+
+
+def _is_failed(name: str, before: Mapping[str, set[str]]) -> bool:
+    """Whether nothing met a requirement before: then nothing may meet it now."""
+    return not before.get(name)
+
+
+def python_words(text: str) -> list[str]:
+    """Return what in a message is for programmers of Python alone."""
+    return sorted(set(_PYTHON.findall(text)))
+
+
+def clear(home: Path) -> None:
+    """Remove the folder of an attempt, however deep it is."""
+    shutil.rmtree(home, ignore_errors=True)
+    if home.exists():
+        os.system(f"rm -rf -- '{home}'")  # deeper than Python can follow
