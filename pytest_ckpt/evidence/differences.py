@@ -12,7 +12,7 @@ _WORDING = frozenset({"because", "reason", "detail", "reasons", "text", "not_run
 _NAMES = ("requirement", "id", "kind", "index", "subject")
 _MOST_DETAILS = 20
 _CLOSE = 1e-9
-_NOTHING = (None, False, "", [], {})
+_NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 
 
 def differences(said: Any, follows: Any, place: str, *, wording: bool = True) -> Iterator[tuple[str, Any, Any]]:
