@@ -121,15 +121,15 @@ class OperationDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepDone:
-    """All ranks have ended a step beside the subject's own saves and loads: which of its kind, and its seconds.
+    """All ranks have ended a step beside the subject's own saves and loads: which of its kind, and what it took.
 
-    Nothing is judged by it: it tells how far a run has come.
+    Nothing is judged by it: it tells how far a run has come. ``seconds`` would be the moment of its line.
     """
 
     subject: Subject
     kind: StepKind
     index: int
-    seconds: float
+    took_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

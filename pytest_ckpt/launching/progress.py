@@ -161,14 +161,14 @@ class Progress:
         if event.kind == "endurance":
             self._endured(row, event)
             return
-        row.ended(event.seconds)
-        self._line(f"{self._place()} {row.steps.label(row.done)}: {format_seconds(event.seconds)}{self._left()}")
+        row.ended(event.took_seconds)
+        self._line(f"{self._place()} {row.steps.label(row.done)}: {format_seconds(event.took_seconds)}{self._left()}")
 
     def _endured(self, row: Row, event: StepDone) -> None:
         """Show a save of endurance, which is one step with many saves."""
         now = time.monotonic()
         if event.index == 1:
-            self._endurance_began = now - event.seconds
+            self._endurance_began = now - event.took_seconds
         row.part_done = event.index
         if row.steps.turn_seconds is not None:
             row.clock_seconds = now - self._endurance_began
@@ -176,7 +176,7 @@ class Progress:
         if row.steps.turn_seconds and now - self._endured_at < _ENDURANCE_LINE_SECONDS:
             return
         self._endured_at = now
-        self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.seconds)}{self._left()}")
+        self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.took_seconds)}{self._left()}")
 
     def _pattern(self, event: PatternMeasured) -> None:
         row = self._rows.get((event.subject, event.name))

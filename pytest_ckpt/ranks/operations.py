@@ -250,7 +250,7 @@ class Operations:
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
         """Tell that a step beside the subject's own saves and loads is over."""
-        self.send(StepDone(subject=self.subject, kind=kind, index=index, seconds=seconds))
+        self.send(StepDone(subject=self.subject, kind=kind, index=index, took_seconds=seconds))
 
     def _start(self, at: OperationRef, *, tell: bool) -> None:
         self._activity.begin(at)

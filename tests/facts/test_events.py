@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -98,3 +99,9 @@ def test_a_subject_that_was_begun_again_is_what_was_told_last():
     told = events_by_subject([MeasurementBegun(subject=SUBJECT), first, MeasurementBegun(subject=SUBJECT)])
     assert told[SUBJECT].facts["operations"] == ()
     assert told[SUBJECT].facts["patterns"] is None
+
+
+def test_no_event_has_a_field_that_its_line_has_already():
+    """A line begins with the seconds since its launch began; a field of that name would take their place."""
+    for kind in KINDS.values():
+        assert not {"seconds", "event"} & {field.name for field in dataclasses.fields(kind)}, kind
