@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.proofs import COLD_BASES
 from pytest_ckpt.facts.subject import DEFAULT_ENGINE, Subject
 from pytest_ckpt.facts.targets import MOUNTED
 from pytest_ckpt.targets.posix.mounts import Mount
@@ -107,6 +108,8 @@ def _from_1(kind: Kind, document: Any, schema: Schema) -> Any:
             _environment_1(environment)
     for verdict in _places(document, ("requirements", "*")) if kind == "report" else ():
         verdict.setdefault("reason", _reason_1(verdict, document))
+        # Then nothing but a count of cached pages proved a load cold.
+        verdict.setdefault("basis", "seen" if (verdict["id"], verdict["outcome"]) == ("COLD", "met") else "")
     if kind == "event" and document.get("event") == "start":
         document["operation"] = _reference_1(f"{document.pop('subject')} {document['operation']}", schema)
     if kind == "event" and document.get("event") == "pattern":
@@ -115,6 +118,8 @@ def _from_1(kind: Kind, document: Any, schema: Schema) -> Any:
         for found in _places(document, place):
             if isinstance(text := found.get("subject"), str):
                 found["subject"] = _subject_1(text, schema)
+    for gates in _places(document, ("gates",)) if kind in ("report", "session") else ():
+        gates.setdefault("cold_bases", list(COLD_BASES))
     if kind == "report":
         # A field that schema 1 did not have gets its default, which is what its absence meant.
         for name, record in (("measurements", Measurement), ("observations", Observation)):
