@@ -54,6 +54,22 @@ def test_a_run_says_what_is_so(row, make_home):
             assert not results.is_shown(way, seen["shown"][way]), f"{way}: {seen['shown'][way]}"
 
 
+BLIND = [row for row in FILE_SYSTEMS if "COLD" in row.undecided]
+
+
+@pytest.mark.parametrize("row", BLIND, ids=lambda row: row.name)
+def test_where_no_pages_can_be_counted_larger_checkpoints_decide_cold(row, make_home):
+    ready(row)
+    home = make_home("file-system")
+    seen = lab.observe(row.name, home, "cold")
+    results.record_cold(seen)
+    cold = seen["cold"]
+    # Which of them follows from how fast the disk is beside its cache; never is nothing measured, and none is accused.
+    assert (cold["outcome"], cold["basis"]) in (("met", "timed canary"), ("not run", "")), cold
+    assert "10 parts of 64 MiB" in cold["because"], cold
+    assert lab.left_of(home) == []
+
+
 @pytest.mark.parametrize("row", SERVED, ids=lambda row: row.name)
 def test_a_save_whose_server_goes_away_fails_in_time(row, make_home):
     ready(row)

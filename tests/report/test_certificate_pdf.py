@@ -234,6 +234,7 @@ def outcomes(folder: Path) -> dict[str, str]:
     return {c.name: c.outcome for c in verify_folder(folder, None)}
 
 
+@pytest.mark.thorough
 def test_verify_covers_it(folder: Path) -> None:
     assert "certificate.pdf" in (folder / MANIFEST).read_text()
     assert outcomes(folder) == {

@@ -708,6 +708,24 @@ def test_what_was_written_lately_is_read_fast_and_the_rest_is_not(faulty, target
     assert target.hits(fault) == hits  # it is in the cache now
 
 
+@of("client cache survives the drop")
+@pytest.mark.parametrize("survives", [True, False])
+def test_each_client_reads_fast_what_it_wrote_or_read_until_it_drops_that(faulty, target, fault, survives):
+    write(target.path / "old", bytes(MIB))
+    faulty(fault, bytes_per_second=10e6, survives=survives)
+    assert seconds_of((target.path / "old").read_bytes) >= 0.1
+    write(target.path / "new", bytes(3 * MIB))
+    drop = subprocess.run(target.drop_command, check=False)
+    assert drop.returncode == 0
+    hits = target.hits(fault)
+    (target.path / "new").read_bytes()
+    assert (target.hits(fault) == hits) == survives
+    # Read once, it is in the cache of the client, whether or not that can be dropped.
+    hits = target.hits(fault)
+    (target.path / "new").read_bytes()
+    assert target.hits(fault) == hits
+
+
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 

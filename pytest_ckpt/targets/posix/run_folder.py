@@ -105,8 +105,8 @@ class RunFolder:
 def remove(path: Path, identity: Collection[int], names: Collection[str], *, keep_folder: bool = False) -> list[str]:
     """Remove a run's folder with what the run made in it, and return what was left, one sentence each.
 
-    ``identity`` is (device, inode) of the folder that was made; where the file system has given it another since, the
-    run's word in it counts. ``names`` are the paths below it, with ``/``, of
+    ``identity`` is (device, inode) of the folder that was made; where the file system has given it another inode
+    since, the run's word in it counts. ``names`` are the paths below it, with ``/``, of
     every file the run may have made; one that ends in ``/`` is a folder in which the run made everything. With
     ``keep_folder`` the folder itself stays, and says whose it is.
     """
@@ -121,9 +121,10 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
         return [f"{path} was not removed: {error.strerror}"]
     try:
         seen = os.fstat(top)
-        # File systems by FUSE number a folder anew once the kernel has forgotten it; the word in it stays.
-        is_known = (seen.st_dev, seen.st_ino) == tuple(identity)
-        if not is_known and not _says_it_is_of(top, path.name.removeprefix(PREFIX)):
+        # File systems by FUSE number a folder anew once the kernel has forgotten it; device and the word in it stay.
+        device, inode = identity
+        is_known = seen.st_ino == inode or _says_it_is_of(top, path.name.removeprefix(PREFIX))
+        if seen.st_dev != device or not is_known:
             return [f"{path} was not removed: it is no longer the folder that this run made"]
         left = _clear(top, "", frozenset(names) | (frozenset() if keep_folder else {_OWNER}))
     finally:

@@ -62,6 +62,8 @@ def _cell(requirement: str, found: Row) -> str:
         names = [n for n, verdict in verdicts.items() if verdict["outcome"] == outcome and n not in not_given]
         if names:
             said.append(": ".join(filter(None, (word, _subjects(names)))))
+    if requirement == "COLD" and said and (cold := found.get("cold")) and cold["outcome"] == "met":
+        said = [f"{_cold_word(cold)}, at 760 MB"]
     met = [name for name in found["met"] if name.partition(".")[0] == requirement]
     if met and not said:
         said.append("met")
@@ -93,6 +95,9 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
         for name, verdict in found["not_met"].items():
             if verdict["severity"] == "required" and not _is_not_given(verdict):
                 yield from _failure(row, name, verdict, found)
+        if cold := found.get("cold"):
+            yield f"With one checkpoint of 760 MB, COLD is {_cold_word(cold)}: {cold['because']}"
+            yield ""
         if row.leaves:
             yield row.leaves
             yield ""
@@ -104,6 +109,10 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
         if advisory:
             yield f"Advisory checks that failed: {', '.join(advisory)}."
             yield ""
+
+
+def _cold_word(cold: Row) -> str:
+    return {"met": f"met ({cold['basis']})", "not run": "not decided"}.get(cold["outcome"], cold["outcome"])
 
 
 def _is_advisory_failure(name: str, verdict: Row) -> bool:

@@ -21,6 +21,7 @@ from tests.support.file_systems.serving import ADDRESS, Mounted, made, run
 from tests.support.file_systems.table import BY_NAME
 from tests.support.front_door import SMALLEST, opened_door, processes_of, read_events, started_operation
 from tests.support.machine import patience
+from tests.support.matrix import OF_CANARIES
 
 REPRODUCE = Path(__file__).with_name("reproduce.py")
 _RUN_SECONDS = 600.0
@@ -29,7 +30,7 @@ _SHARED, _LOCAL = "posix-shared", "posix-local"
 
 
 def observe(name: str, home: Path, task: str) -> dict[str, Any]:
-    """Mount a file system below ``home``, do a task there (``run`` or ``break``), and return what was seen."""
+    """Mount a file system below ``home``, do a task there (run, break or cold), and return what was seen."""
     out = home / "seen.json"
     words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork"]
     words += ["--mount-proc", "--kill-child=KILL", sys.executable, "-m", "tests.support.file_systems.lab"]
@@ -97,10 +98,24 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
             {key: v[key] for key in ("id", "subject", "severity", "outcome", "reason", "because", "detail")}
             for v in document["requirements"]
         ],
-        "shown": {
-            way: _shown(way, place)
-            for way in (os.environ["ALL_WAYS"].split(",") if os.environ.get("ALL_WAYS") else row.ways)
-        },
+        "shown": {way: _shown(way, place) for way in row.ways},
+    }
+
+
+def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
+    """Save and load a checkpoint that is large enough for timed reads: no count of pages tells what is cached here."""
+    options = [*SMALLEST, *OF_CANARIES, "--cluster=1", "--ckpt-suite=performance", "--ckpt-gates=speed-only"]
+    if place.second:
+        options.append(f"--ckpt-second-mount={place.second / 'target'}")
+    target = made(place.first / "target")
+    with opened_door(home) as door:
+        done = door.run(*options, target=target)
+    cold = done.verdict("COLD", "llama3-8b-open-1")
+    return {
+        "exit_code": done.code,
+        "folder": str(target),
+        "cold": {key: cold[key] for key in ("outcome", "reason", "basis", "because")},
+        "text": done.text,
     }
 
 
@@ -153,7 +168,7 @@ def _command(pid: int) -> str:
         return ""
 
 
-_TASKS = {"run": _run, "break": _break}
+_TASKS = {"run": _run, "break": _break, "cold": _cold}
 
 
 def main() -> None:
@@ -173,7 +188,12 @@ def main() -> None:
     os.environ["TMPDIR"] = "/run"
     with row.start(made(asked.home / "mounts")) as place:
         seen = _TASKS[asked.task](row, place, made(asked.home / "runs"))
-    seen |= {"name": row.name, "how": row.how, "kernel": platform.release(), "versions": _versions(row)}
+    seen |= {
+        "name": row.name,
+        "how": row.how,
+        "kernel": platform.release().partition("-")[0],
+        "versions": _versions(row),
+    }
     asked.out.write_text(json.dumps(seen, indent=1) + "\n")
 
 

@@ -56,6 +56,12 @@ def record_loss(seen: Mapping[str, Any]) -> None:
     _keep(seen["name"], {"server_lost": said})
 
 
+def record_cold(seen: Mapping[str, Any]) -> None:
+    """Keep what larger checkpoints say of COLD, when the tests are asked to."""
+    said = {"date": _today(), **seen["cold"], "because": _anywhere(seen["cold"]["because"], seen)}
+    _keep(seen["name"], {"cold": said})
+
+
 def _today() -> str:
     return datetime.now(UTC).date().isoformat()
 
