@@ -39,7 +39,8 @@ class CanaryReads:
 
     ``saved_seconds``: after the save and the drop that comes before loads; ``again_seconds``: right behind that;
     ``dropped_seconds``: after another drop; ``elsewhere_seconds``: then by another client, which ``client`` names;
-    empty where there is none. ``client_own_seconds`` are that client's ``saved_seconds`` where it is another host.
+    empty where there is none. ``client_own_seconds`` show how fast that client can be: a host with what it saved
+    itself, a second mount with what it read just before.
     ``bytes`` are those of a part. ``below_bytes`` is by how much more this host's page cache held at the first read
     than before the save. ``not_made`` is why there are none.
     """

@@ -54,7 +54,8 @@ def test_a_run_says_what_is_so(row, make_home):
             assert not results.is_shown(way, seen["shown"][way]), f"{way}: {seen['shown'][way]}"
 
 
-BLIND = [row for row in FILE_SYSTEMS if "COLD" in row.undecided]
+# What gives back other bytes than it took ends the run before its reads are timed.
+BLIND = [row for row in FILE_SYSTEMS if "COLD" in row.undecided and "LOAD" not in row.fails]
 
 
 @pytest.mark.parametrize("row", BLIND, ids=lambda row: row.name)
@@ -65,8 +66,8 @@ def test_where_no_pages_can_be_counted_larger_checkpoints_decide_cold(row, make_
     results.record_cold(seen)
     cold = seen["cold"]
     # Which of them follows from how fast the disk is beside its cache; never is nothing measured, and none is accused.
-    assert (cold["outcome"], cold["basis"]) in (("met", "timed canary"), ("not run", "")), cold
-    assert "10 parts of 64 MiB" in cold["because"], cold
+    assert (cold["outcome"], cold["basis"]) in (("met", "timed canary"), ("met", "seen"), ("not run", "")), cold
+    assert cold["basis"] == "seen" or "10 parts of 64 MiB" in cold["because"], cold
     assert lab.left_of(home) == []
 
 

@@ -82,7 +82,7 @@ class Canaries:
         below = memory_of_host()["Cached"] - below
         mine = self._parts(self.group.rank, numbers) if self.group.rank in leaders else []
         with self.do.stage("canaries", self.do.all("canaries")):
-            saved, again = self._read_twice(mine)
+            saved, again = self._read_twice(self.store, mine)
             self.group.wait()
         self.drop(files)
         with self.do.stage("canaries", self.do.all("canaries")):
@@ -129,9 +129,9 @@ class Canaries:
         ]
         return found[:_MOST_CANARIES]
 
-    def _read_twice(self, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _read_twice(self, store: Store, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return the seconds of the first read of each part, and of one right behind it: no cache is too small."""
-        pairs = [self._read(self.store, [part, part]) for part in parts]
+        pairs = [self._read(store, [part, part]) for part in parts]
         return tuple(first for first, _ in pairs), tuple(second for _, second in pairs)
 
     def _elsewhere(
@@ -139,8 +139,9 @@ class Canaries:
     ) -> tuple[tuple[float, ...], str, tuple[float, ...]]:
         """Read what each host's first rank saved by the next host, or through a second mount.
 
-        Return the seconds to whom saved, with who read, and how long that host took for what it had saved itself. The
-        storage itself has read these parts three times by then: what it holds in its own memory is there.
+        Return the seconds to whom saved, with who read, and how fast that client can be: a host with what it saved, a
+        mount with what it read just before. The storage itself has read these parts three times by then: what it holds
+        in its own memory is there.
         """
         if len(leaders) > 1:
             at = leaders.index(self.group.rank) if mine else 0
@@ -150,7 +151,8 @@ class Canaries:
             elsewhere, host, own = of_all[leaders[(at + 1) % len(leaders)]]
             return (elsewhere, f"host {host}", own) if mine else ((), "", ())
         if self.second and mine:
-            return self._read(self.second, mine), "the second mount of this host", ()
+            first, again = self._read_twice(self.second, mine)
+            return first, "the second mount of this host", again
         return (), "", ()
 
     def _read(self, store: Store, parts: Sequence[_Part]) -> tuple[float, ...]:
