@@ -103,6 +103,11 @@ class Settings:
         return "" if source in ("default", "command line") else f" (in {source})"
 
     @property
+    def has_several_hosts(self) -> bool:
+        """Whether ranks run on more than one host, so that each has another client beside it."""
+        return len({host.name for host in self.hosts}) > 1
+
+    @property
     def measures(self) -> bool:
         """Whether checkpoints are saved and loaded at all; a run of behaviour alone needs no space and no ranks."""
         return self.suites != ("conformance",)

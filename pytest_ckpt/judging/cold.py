@@ -52,17 +52,15 @@ def prove_cold(cache: CacheFacts) -> Proof:
         because = "every file was loaded by a host that had neither written nor read it before"
         return Proof(found="proven", because=because, basis="other client")
     canaries = [of_canaries(reads) for reads in cache.canaries]
-    for wanted in ("cached", "unknown"):
-        first = next((each for each in canaries if each.found == wanted), None)
-        if first and wanted == "cached":
-            return first
-        if first or not canaries:
-            volume = of_volume(cache.moved, cache.client_cache_bytes)
-            if volume.found == "proven":
-                return volume
-            parts = [first.because] if first else []
-            return Proof(found="unknown", because="; ".join([*parts, volume.because]))
-    return canaries[0]
+    if cached := next((each for each in canaries if each.found == "cached"), None):
+        return cached
+    open_ = next((each for each in canaries if each.found == "unknown"), None)
+    if canaries and not open_:
+        return canaries[0]
+    volume = of_volume(cache.moved, cache.client_cache_bytes)
+    if volume.found == "proven":
+        return volume
+    return Proof(found="unknown", because="; ".join(each.because for each in (open_, volume) if each))
 
 
 def of_canaries(reads: CanaryReads) -> Proof:

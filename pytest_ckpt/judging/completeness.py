@@ -67,7 +67,7 @@ def is_given(check: Check, settings: Settings) -> bool:
     """Whether a run has what a check needs."""
     return {
         "": True,
-        "second client": bool(settings.second_mount) or len({h.name for h in settings.hosts}) > 1,
+        "second client": bool(settings.second_mount) or settings.has_several_hosts,
         "power cut": bool(settings.power_cut),
         "small folder": bool(settings.full_target),
     }[check.needs]

@@ -144,9 +144,13 @@ def obstacles(
 
 def _has_other_proof(settings: Settings) -> bool:
     """Whether a run was given what may prove loads uncached where pages cannot be counted."""
-    several = len({host.name for host in settings.hosts}) > 1
     by_command = settings.drop_caches not in ("auto", "never")
-    return several or by_command or bool(settings.second_mount) or settings.client_cache_bytes is not None
+    return (
+        settings.has_several_hosts
+        or by_command
+        or bool(settings.second_mount)
+        or settings.client_cache_bytes is not None
+    )
 
 
 def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> list[str]:

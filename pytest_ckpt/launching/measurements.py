@@ -160,7 +160,7 @@ class Measurements:
     def _second_area(self) -> AreaRef | None:
         """Return the area as another mount on this host shows it; hosts have each other instead."""
         settings, area = self._context.settings, self._context.own_area
-        if not settings.second_mount or len({host.name for host in settings.hosts}) > 1:
+        if not settings.second_mount or settings.has_several_hosts:
             return None
         return through_second_mount(settings.second_mount, area)
 

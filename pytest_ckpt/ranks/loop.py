@@ -104,7 +104,6 @@ class MeasurementLoop:
             drop=lambda files: self._drop(cache, files),
             take_in=self._take_in,
         ).measure(engine, self._own.kept, task.operations)
-        engine.release()
         facts = _joined(self._group.gather(engine.facts()))
         # What the engine holds must be free before another one takes its place.
         del engine, strategy

@@ -113,7 +113,7 @@ def check(
         )
     plan = plan_run(settings, facts, gates.table)
     waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
-    if facts.is_local and len({h.name for h in settings.hosts}) > 1:
+    if facts.is_local and settings.has_several_hosts:
         raise UsageError(
             f"--ckpt-target {facts.location} is on {facts.kind}, which only this host can see, and several hosts are "
             "named.",

@@ -199,7 +199,7 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
         return f"the target is {target.description}"
     if settings.gates != "auto" and (table or settings.gates) in SHARED_GATES:
         return f"--ckpt-gates={settings.gates} is for storage that several hosts share"
-    if len({host.name for host in settings.hosts}) > 1:
+    if settings.has_several_hosts:
         return "several hosts take part"
     return ""
 

@@ -12,6 +12,7 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.differences import differences
 from pytest_ckpt.evidence.manifest import MANIFEST, digests, write_manifest
 from tests.support import made_up_run
+from tests.support.deep_folders import make_too_deep
 from tests.support.forging import edit
 
 
@@ -48,13 +49,7 @@ def test_a_file_beyond_any_size_is_named_and_not_read(run):
 
 
 def test_folders_with_a_path_that_the_kernel_does_not_take_are_named(run, capsys):
-    at = os.open(run, os.O_RDONLY)
-    for _ in range(25):
-        os.mkdir("d" * 200, dir_fd=at)
-        below = os.open("d" * 200, os.O_RDONLY, dir_fd=at)
-        os.close(at)
-        at = below
-    os.close(at)
+    make_too_deep(run)
     assert main(["verify", str(run)]) == 1
     assert f"added: {'d' * 200}/" in capsys.readouterr().out
 

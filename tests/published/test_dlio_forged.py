@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from pytest_ckpt.cli import main as cli
+from tests.support.deep_folders import make_too_deep
 from tests.support.made_results import MadeRun, published
 
 
@@ -312,13 +313,7 @@ def test_a_file_that_is_far_too_large_is_not_read(judge, tmp_path):
 def test_a_folder_that_cannot_be_read_is_named(tmp_path, judge):
     """By any user: its path is longer than the kernel takes."""
     MadeRun().write(tmp_path / "run")
-    inside = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(20):
-        os.mkdir("d" * 250, dir_fd=inside)
-        below = os.open("d" * 250, os.O_RDONLY, dir_fd=inside)
-        os.close(inside)
-        inside = below
-    os.close(inside)
+    make_too_deep(tmp_path)
     document, messages = judge(tmp_path)
     assert document["measurements"][0]["basis"] == "all ranks"
     assert "d: it cannot be read: File name too long." in messages

@@ -85,7 +85,7 @@ class FailoverRun:
             names=tuple(file.name for file in self._shard.files),
         )
         saved = self._save()
-        loaded = self._compare()
+        loaded = self._load_whole()
         self._undisturbed = (saved.told, loaded.told)
         self._hold(saved)
         self._hold(loaded)
@@ -123,7 +123,7 @@ class FailoverRun:
                 self._after(kind)
                 continue
             told.append(tried.told)
-            pending = tried.failed or (kind == "save" and self._compare().failed)
+            pending = tried.failed or (kind == "save" and self._load_whole().failed)
             is_in_it = asked is not None and asked.heard_at is not None and asked.heard_at <= tried.ended
             if tried.failed or pending or self._group.share(is_in_it):
                 break
@@ -143,7 +143,7 @@ class FailoverRun:
         after = self._save().told
         lost = self._try.load(before, self._next("load")).told.error if pending else ""
         if not after.error and not lost:
-            lost = self._compare().told.error
+            lost = self._load_whole().told.error
         self._add(kind, moment, broke, told, mended, after=after, in_error=in_error, lost=lost)
         return not_run
 
@@ -159,16 +159,13 @@ class FailoverRun:
         return tried
 
     def _load_whole(self, later: AskLater | None = None) -> Tried:
+        """Load the newest checkpoint that was committed, and compare it."""
         return self._try.load(self._whole, self._next("load"), later)
-
-    def _compare(self) -> Tried:
-        """Load the newest checkpoint that was committed, to compare it."""
-        return self._load_whole()
 
     def _after(self, kind: BrokenKind) -> None:
         """Look at what an undisturbed save left, as at every other."""
         if kind == "save":
-            self._hold(self._compare())
+            self._hold(self._load_whole())
 
     def _next(self, action: BrokenKind) -> OperationRef:
         self._count += 1
