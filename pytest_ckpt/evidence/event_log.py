@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from pytest_ckpt.evidence.upgrade import Schema, upgraded
 from pytest_ckpt.facts.events import (
@@ -27,7 +28,7 @@ from pytest_ckpt.facts.events import (
 )
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.proofs import Integrity
-from pytest_ckpt.facts.subject import OperationRef, Subject
+from pytest_ckpt.facts.subject import OperationRef, OwnPattern, Subject
 from pytest_ckpt.support.strict_json import parse
 
 # Moments are written to the microsecond.
@@ -102,12 +103,12 @@ def _between(low: float, value: float, high: float) -> bool:
 def _launches(log: Sequence[Told]) -> Iterator[list[Told]]:
     """Yield the lines of each launch; one begins when all ranks are ready, or without them where they never were.
 
-    A launch in which something is broken tells of nothing else, so its lines are none of the launch before.
+    A launch in which commands change the storage tells of nothing else, so its lines are none of the launch before.
     """
     launch: list[Told] = []
     for told in log:
         measures = any(isinstance(t.event, MeasurementBegun) for t in launch)
-        if launch and (isinstance(told.event, Ready) or (measures and _is_of_failover(told.event))):
+        if launch and (isinstance(told.event, Ready) or (measures and _is_of_own_launch(told.event))):
             yield launch
             launch = []
         launch.append(told)
@@ -115,10 +116,10 @@ def _launches(log: Sequence[Told]) -> Iterator[list[Told]]:
         yield launch
 
 
-def _is_of_failover(event: Event) -> bool:
-    """Whether an event is told by a launch in which something is broken."""
+def _is_of_own_launch(event: Event) -> bool:
+    """Whether an event is told by a launch in which commands change the storage."""
     if isinstance(event, PatternMeasured):
-        return event.name == "failover"
+        return event.name in get_args(OwnPattern)
     return isinstance(event, CommandAsked | CommandEnded)
 
 
@@ -126,11 +127,11 @@ def _order(launch: Sequence[Told]) -> Iterator[str]:
     """Yield the lines that cannot stand where they do."""
     begins = (Ready, Imported)
     rest = [told for told in launch if not isinstance(told.event, begins)]
-    if rest and all(_is_of_failover(told.event) for told in rest):
+    if rest and all(_is_of_own_launch(told.event) for told in rest):
         subjects = {getattr(told.event, "subject", None) for told in rest}
         heads = [type(told.event) for told in launch[: len(launch) - len(rest)]]
         if len(subjects) > 1 or heads != list(begins[: len(heads)]):
-            yield f"line {launch[0].line}: a launch that breaks something is of one subject, and begins with its ranks"
+            yield f"line {launch[0].line}: a launch with commands is of one subject, and begins with its ranks"
         return
     now: Subject | None = None
     started: OperationRef | None = None

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.facts.environment import HostFacts
-from pytest_ckpt.facts.failover import Command, CommandRun, Failover
+from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Phase
+from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.measurement import (
     DataEffect,
     Endurance,
@@ -34,11 +36,11 @@ MARK = "@ckpt "
 
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
-    "near_full", "failover",
+    "near_full", "failover", "upgrade", "snapshots",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
-PatternFound = LoadPattern | NoisyNeighbour | MixedLoad | Endurance | NearFull | Failover
+PatternFound = LoadPattern | NoisyNeighbour | MixedLoad | Endurance | NearFull | Failover | Upgrade | Snapshots
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,57 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from pytest_ckpt.facts.commands import CommandRun, TriedKind, TriedOperation
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.proofs import Integrity
 
-Command = Literal["break", "mend"]
-BrokenKind = Literal["save", "load"]
-
-BREAKS: tuple[BrokenKind, ...] = ("save", "save", "save", "load", "load", "load")
+BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
 """In what something is broken, one after the other."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommandRun:
-    """One run of a command of the user's. ``exit_code`` is None where it did not end, or could not be started.
-
-    ``says`` is the end of what it wrote, its errors first, or why it did not end.
-    """
-
-    command: Command
-    seconds: float
-    exit_code: int | None
-    says: str = ""
-
-    @property
-    def is_good(self) -> bool:
-        """Whether it ended and said that it did what it is for."""
-        return self.exit_code == 0
-
-    @property
-    def sentence(self) -> str:
-        """Why it is not good, in a sentence."""
-        says = f": {self.says}" if self.says else ""
-        if self.exit_code is None:
-            return f"The {self.command} command did not end well{says.rstrip('.')}."
-        return f"The {self.command} command ended with exit code {self.exit_code}{says.rstrip('.')}."
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FailoverOperation:
-    """A save or a load, with or without something broken. Seconds on the clock of the slowest rank.
-
-    ``quiet_seconds`` is the longest time in which ``quiet_rank`` moved no byte and ended no call, while it did not wait
-    for other ranks. ``error`` says how it failed; empty: it succeeded.
-    """
-
-    kind: BrokenKind
-    seconds: float
-    quiet_seconds: float
-    quiet_rank: int
-    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,12 +21,12 @@ class FailoverTrial:
     all the same; ``lost`` why a checkpoint that had been committed could not be loaded when all was mended.
     """
 
-    kind: BrokenKind
+    kind: TriedKind
     moment_seconds: float
     broke: CommandRun
-    operations: tuple[FailoverOperation, ...]
+    operations: tuple[TriedOperation, ...]
     mended: CommandRun | None = None
-    after: FailoverOperation | None = None
+    after: TriedOperation | None = None
     committed_in_error: bool = False
     lost: str = ""
 
@@ -87,7 +43,7 @@ class Failover:
 
     break_command: str
     mend_command: str
-    undisturbed: tuple[FailoverOperation, ...] = ()
+    undisturbed: tuple[TriedOperation, ...] = ()
     trials: tuple[FailoverTrial, ...] = ()
     integrity: Integrity | None = None
     resident_fraction: float | None = None

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import Subject
 
@@ -168,8 +169,8 @@ class Patterns:
     ``storm``: all replicas read the same files at once. ``shifted``: each rank reads another's files. ``joined`` and
     ``split``: half as many readers, and twice as many for each file. ``neighbour``: a second job saves meanwhile.
     ``mixed``: samples are read meanwhile. ``endurance``: saves for long. ``near_full``: on a full volume. ``failover``:
-    something is broken in the middle. ``not_run`` holds, by the name of one of these, why something could not be
-    measured.
+    something is broken in the middle. ``upgrade``: the storage is changed while it serves. ``snapshots``: one is taken
+    in the middle of a save. ``not_run`` holds, by the name of one of these, why something could not be measured.
     """
 
     storm: LoadPattern | None = None
@@ -181,6 +182,8 @@ class Patterns:
     endurance: Endurance | None = None
     near_full: NearFull | None = None
     failover: Failover | None = None
+    upgrade: Upgrade | None = None
+    snapshots: Snapshots | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 

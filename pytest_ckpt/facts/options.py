@@ -140,8 +140,9 @@ OPTIONS: tuple[Option, ...] = (
            "(requirement NEARFULL); refused where the volume holds other data"),
     Option(key="suite", group="checks", metavar="NAMES", default="auto", parse="read_suites",
            example="performance,conformance", roles=("plan", "disclosed"), field="suites",
-           help="suites to run, separated by commas: performance, contention, conformance, endurance, failover, all; "
-           "auto: those with mandatory requirements. A mandatory requirement of another suite counts as not run"),
+           help="suites to run, separated by commas: performance, contention, conformance, endurance, failover, "
+           "maintenance, all; auto: those with mandatory requirements. A mandatory requirement of another suite counts "
+           "as not run"),
     Option(key="second_mount", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-again/ckpt",
            roles=("plan", "disclosed"),
            help="path of the target through a second mount on this host, which acts as a second client"),
@@ -165,6 +166,19 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="mend", group="checks", metavar="COMMAND", parse="read_command",
            example="ssh array-admin replace-drive 7", roles=("plan", "disclosed"), field="mend_command",
            help="command that mends what --ckpt-break broke; run after each break, also when the run ends early"),
+    Option(key="during", group="checks", metavar="COMMAND", parse="read_command",
+           example="ssh array-admin rolling-restart --wait", roles=("plan", "disclosed"), field="during_command",
+           help="command that restarts or upgrades the storage while it serves, and returns when that is done; run "
+           "once on this host without a shell, beside saves and loads of their own (requirement UPGRADE)"),
+    Option(key="snapshot", group="checks", metavar="COMMAND", parse="read_command",
+           example="/usr/local/sbin/snapshot-and-mount", roles=("plan", "disclosed"), field="snapshot_command",
+           help="command that takes a snapshot of the target and prints, as its last line, the folder in which each "
+           "host sees what --ckpt-target held; run on this host without a shell, in the middle of saves of their own "
+           "(requirement SNAPSHOT); needs --ckpt-remove-snapshot"),
+    Option(key="remove_snapshot", group="checks", metavar="COMMAND", parse="read_command",
+           example="/usr/local/sbin/unmount-and-delete", roles=("plan", "disclosed"), field="remove_snapshot_command",
+           help="command that removes a snapshot of --ckpt-snapshot, whose folder is its last argument; run after each "
+           "one, also when the run ends early"),
     Option(key="report", group="evidence", metavar="FOLDER", default="ckpt-report", parse="read_path",
            example="/srv/acceptance/ckpt-report", roles=(),
            help="folder for certificate, report and all evidence"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pytest_ckpt.facts.engines import EngineSpec
 
-SUITES = ("performance", "contention", "conformance", "endurance", "failover")
+SUITES = ("performance", "contention", "conformance", "endurance", "failover", "maintenance")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +89,9 @@ class Settings:
     power_cuts: int
     break_command: str | None
     mend_command: str | None
+    during_command: str | None
+    snapshot_command: str | None
+    remove_snapshot_command: str | None
     effort: float
     report: str
     system: str | None
@@ -126,3 +129,13 @@ class Settings:
     def asks_failover(self) -> bool:
         """Whether something can be broken in the middle of saves and loads."""
         return bool(self.break_command)
+
+    @property
+    def asks_upgrade(self) -> bool:
+        """Whether the storage can be changed while it serves."""
+        return bool(self.during_command)
+
+    @property
+    def asks_snapshots(self) -> bool:
+        """Whether snapshots can be taken of the target."""
+        return bool(self.snapshot_command)

@@ -8,12 +8,19 @@ from typing import Literal
 DEFAULT_ENGINE = "torch"
 DEFAULT_STRATEGY = "sync"
 
-Pattern = Literal["storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover"]
+Pattern = Literal[
+    "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover",
+    "upgrade", "snapshots",
+]  # fmt: skip
 """What is measured beside the subject's own saves and loads; the fields of `measurement.Patterns`."""
 
+OwnPattern = Literal["failover", "upgrade", "snapshots"]
+"""Those that a launch of their own measures, in which the controller runs commands."""
+
 Scenario = Literal[
-    "", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover"
-]
+    "", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover",
+    "upgrade", "snapshots",
+]  # fmt: skip
 """The pattern that an operation is part of; empty for the subject's own saves and loads."""
 
 Action = Literal["", "save", "load", "delete", "read"]

@@ -19,7 +19,9 @@ MOUNTED: frozenset[Capability] = frozenset(
 )
 """What a mounted file system is taken to offer; whether it keeps its promises is what the checks of it find out."""
 
-Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance", "canary", "failover"]
+Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance", "canary", "failover",
+    "upgrade", "snapshots",
+]  # fmt: skip
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
 """What scenarios and requirements need of a target beside saves and loads; where it is missing, they are left out."""

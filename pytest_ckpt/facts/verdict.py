@@ -66,7 +66,7 @@ REASONS: Mapping[Reason, str] = {
     "unproven": "nobody could see what the requirement judges",
     "perhaps late": "the time is not known exactly enough to decide",
     "not possible": "these ranks or this volume cannot show it",
-    "command failed": "a command of the run that breaks or mends the storage failed",
+    "command failed": "a command of the run that changes the storage failed",
     "not given": "the run was not given what it needs",
     "not planned": "the checkpoint does not fit the processes or the target",
     "not selected": "its suite was not selected",

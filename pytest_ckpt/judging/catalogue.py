@@ -6,20 +6,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pytest_ckpt.analysis import steadiness
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
-from pytest_ckpt.judging import (
-    endurance,
-    failover,
-    interference,
-    proof,
-    restore_patterns,
-    speed,
-    variability,
-)
+from pytest_ckpt.judging import proof, speed, variability
 from pytest_ckpt.judging.behaviour import BEHAVIOURS
+from pytest_ckpt.judging.catalogue_of_patterns import PATTERNS
 from pytest_ckpt.judging.gates import Known
 from pytest_ckpt.judging.requirement import Requirement
 
@@ -122,116 +114,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             source="IO500 rule 7; our proposal: within 5 %",
             is_asked=lambda settings: settings.data_pairs > 0,
         ),
-        Requirement(
-            id="STORM",
-            title="All replicas restore at once",
-            severity="required",
-            most=restore_patterns.MOST_STORM,
-            judge=restore_patterns.judge_storm,
-            units=("s", "slowest / median"),
-            figure="the slowest load; the ranks' times for a byte, where these were uneven",
-            limit=f"{{most:g}} x the load limit; {restore_patterns.MOST_STORM_SKEW:g} for the slowest rank",
-            source="our proposal: 1.5 x the load limit, slowest / median at most 2",
-            suite="contention",
-        ),
-        Requirement(
-            id="SHIFTED",
-            title="Any rank restores any other's files",
-            severity="required",
-            judge=restore_patterns.judge_shifted,
-            units=("s",),
-            figure="the slowest load",
-            limit="the load limit of the cluster",
-            source="as LOAD: restore budget x mean time to failure",
-            suite="contention",
-        ),
-        Requirement(
-            id="RESHAPED",
-            title="Fewer or more ranks restore the checkpoint",
-            severity="required",
-            judge=restore_patterns.judge_reshaped,
-            units=("s",),
-            figure="the slowest load",
-            limit="the load limit of the cluster",
-            source="as LOAD: restore budget x mean time to failure",
-            suite="contention",
-        ),
-        Requirement(
-            id="NEIGHBOUR",
-            title="A second job does not slow a save",
-            severity="required",
-            most=interference.MOST_NEIGHBOUR,
-            judge=interference.judge_neighbour,
-            units=("beside / alone",),
-            figure="the median time of a save",
-            limit="{most:g}",
-            source="our proposal: at most 25 % longer",
-            suite="contention",
-        ),
-        Requirement(
-            id="MIXED",
-            title="Saves and data loading coexist",
-            severity="required",
-            most=interference.MOST_READ_DELAY,
-            judge=interference.judge_mixed,
-            units=("during saves / alone", "s"),
-            figure="the 99th percentile of reading a sample; the slowest save, where that was late",
-            limit=f"{{most:g}}; {interference.MOST_MIXED_SAVE:g} x the save limit",
-            source="our proposal: the loader's p99 at most 2 x, a save at most 1.25 x the save limit",
-            suite="contention",
-        ),
-        Requirement(
-            id="ENDURE",
-            title="Saves stay fast for hours",
-            severity="required",
-            most=endurance.MOST_LOSS,
-            judge=endurance.judge_endure,
-            units=("fraction",),
-            figure="how much of the first quarter's rate the last quarter lost",
-            limit="{most:g}",
-            source="our proposal: the rate of the last quarter at least 90 % of that of the first",
-            suite="endurance",
-            is_asked=lambda settings: settings.asks_endurance,
-        ),
-        Requirement(
-            id="STEADY",
-            title="Saves reach a steady state",
-            severity="required",
-            judge=endurance.judge_steady,
-            units=("rounds",),
-            figure="the save that completed the first steady window of five",
-            limit=f"{steadiness.MOST_ROUNDS}",
-            source="SNIA Performance Test Specification: of five rounds, range at most 20 %, slope at most 10 %",
-            suite="endurance",
-            is_asked=lambda settings: settings.asks_endurance,
-        ),
-        Requirement(
-            id="NEARFULL",
-            title="A nearly full volume stays fast",
-            severity="required",
-            judge=endurance.judge_near_full,
-            units=("fraction",),
-            figure="how much of the rate was lost",
-            limit=", ".join(f"{loss:g} at {level:.0%}" for level, loss in endurance.MOST_NEAR_FULL_LOSS.items()),
-            source="our proposal: at 80 % full at least 90 %, at 90 % at least 80 % of the rate on the empty volume",
-            suite="endurance",
-            is_asked=lambda settings: settings.asks_endurance,
-            needs=frozenset(("volume",)),
-        ),
-        Requirement(
-            id="FAILOVER",
-            title="A broken component costs no byte and little time",
-            severity="required",
-            most=failover.MOST_STALL_SECONDS,
-            judge=failover.judge_failover,
-            units=("s", "faults", "bytes"),
-            figure="the longest stall of a rank; the save after it, where that was late; faults, where there are",
-            limit=f"{{most:g}}; {failover.MOST_NEXT_SAVE:g} x the save limit for the save after it; no fault",
-            source="our proposal: a stall of at most 60 s, the next save within 1.5 x the save limit; NVIDIA HSS16",
-            suite="failover",
-            is_asked=lambda settings: settings.asks_failover,
-            not_given="No command was given that breaks a component (--ckpt-break, --ckpt-mend).",
-        ),
+        *PATTERNS,
         *(
             Requirement(
                 id=b.id,

@@ -5,16 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.failover import BREAKS
-from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, measured_as, not_decided
-from pytest_ckpt.judging.proof import MOST_RESIDENT
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
-from pytest_ckpt.judging.wording import describe_failure, describe_fault
-from pytest_ckpt.support.units import format_count, format_percent, format_seconds
+from pytest_ckpt.judging.with_commands import (
+    cached,
+    describe_end,
+    describe_undisturbed,
+    ended_by,
+    lost,
+    missing_bytes,
+    wrong_bytes,
+)
+from pytest_ckpt.support.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.facts.failover import Failover, FailoverOperation, FailoverTrial
+    from pytest_ckpt.facts.commands import TriedOperation
+    from pytest_ckpt.facts.failover import Failover, FailoverTrial
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.sizing.limits import ClusterLimits
 
@@ -31,20 +39,15 @@ def judge_failover(measurement: Measurement, limits: ClusterLimits, *, most: flo
     detail = tuple(_detail(found, limit))
     if wrong := _wrong(found, detail) or _too_slow(found, limit, most, detail):
         return wrong
-    if failure := found.failure:
-        if is_decided_in(failure, "failover"):
-            failed = failed_by(failure)
-            return Decision(
-                outcome="failed", reason=failed.reason, because=failed.because, detail=(*failed.detail, *detail)
-            )
-        return ended_before(failure)
+    if decided := ended_by(found.failure, "failover", detail):
+        return decided
     if found.not_run:
         return not_decided("command failed", found.not_run, detail)
     if len(found.trials) < len(BREAKS) or not found.integrity:
         because = f"Something was broken in {len(found.trials)} of {len(BREAKS)} operations only."
         return not_decided("not measured", because, detail)
-    if cached := _cached(found, detail):
-        return cached
+    if decided := cached(found.resident_fraction, detail, is_declared_cold=found.is_declared_cold):
+        return decided
     stall, where = _longest_stall(found)
     broken = " and ".join(f"{BREAKS.count(kind)} {kind}s" for kind in dict.fromkeys(BREAKS))
     errors = sum(bool(o.error) for t in found.trials for o in t.operations)
@@ -56,7 +59,7 @@ def judge_failover(measurement: Measurement, limits: ClusterLimits, *, most: flo
     return measured_as("met", stall, most, "s", because, detail)
 
 
-def stall_seconds(found: Failover, operation: FailoverOperation) -> float:
+def stall_seconds(found: Failover, operation: TriedOperation) -> float:
     """Return for how much longer than in an undisturbed operation of its kind a rank stood still, in seconds."""
     usual = max((o.quiet_seconds for o in found.undisturbed if o.kind == operation.kind), default=0.0)
     return max(0.0, operation.quiet_seconds - usual)
@@ -77,30 +80,16 @@ def _name(trial: FailoverTrial, number: int) -> str:
 
 def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
     """Decide where bytes are wrong, missing or gone."""
-    integrity = found.integrity
-    if integrity and integrity.fault_count:
-        because = (
-            f"{format_count(integrity.fault_count)} faulty places in loaded data; "
-            f"first: {describe_fault(integrity.faults[0])}."
-        )
-        faults = tuple(describe_fault(fault) for fault in integrity.faults)
-        return measured_as("wrong bytes", float(integrity.fault_count), 0.0, "faults", because, (*faults, *detail))
+    if decided := wrong_bytes(found.integrity, detail):
+        return decided
     for number, trial in enumerate(found.trials, start=1):
         if trial.committed_in_error:
             error = next(o.error for o in trial.operations if o.error)
-            because = f"The {_name(trial, number)} failed and its checkpoint is committed: {error}."
-            return Decision(outcome="failed", reason="missing bytes", because=because, detail=detail)
+            return lost(f"The {_name(trial, number)} failed and its checkpoint is committed: {error}.", detail)
         if trial.lost:
             because = f"After break {number} was mended, a committed checkpoint could not be loaded: {trial.lost}."
-            return Decision(outcome="failed", reason="missing bytes", because=because, detail=detail)
-    if integrity and integrity.bytes_checked != integrity.bytes_expected:
-        because = (
-            f"Only {format_count(integrity.bytes_checked)} of {format_count(integrity.bytes_expected)} bytes could be "
-            "compared."
-        )
-        checked, expected = float(integrity.bytes_checked), float(integrity.bytes_expected)
-        return measured_as("missing bytes", checked, expected, "bytes", because, detail)
-    return None
+            return lost(because, detail)
+    return missing_bytes(found.integrity, detail)
 
 
 def _too_slow(found: Failover, limit: float, most: float, detail: tuple[str, ...]) -> Decision | None:
@@ -123,33 +112,12 @@ def _too_slow(found: Failover, limit: float, most: float, detail: tuple[str, ...
     return None
 
 
-def _cached(found: Failover, detail: tuple[str, ...]) -> Decision | None:
-    """Decide where the compared bytes may be those of a client's cache."""
-    if found.is_declared_cold:
-        return None
-    if found.resident_fraction is None:
-        because = "That what was compared came from the storage cannot be proven here: caches cannot be seen."
-        return not_decided("unproven", because, detail)
-    if found.resident_fraction > MOST_RESIDENT:
-        because = (
-            f"{format_percent(found.resident_fraction)} of a checkpoint that was to be compared was cached "
-            f"(limit {format_percent(MOST_RESIDENT)}), so the bytes are not the storage's."
-        )
-        return not_decided("cached", because, detail)
-    return None
-
-
 def _detail(found: Failover, limit: float) -> Iterator[str]:
-    for operation in found.undisturbed:
-        yield (
-            f"undisturbed {operation.kind}: {format_seconds(operation.seconds)}, a rank without a sign of life for "
-            f"{format_seconds(operation.quiet_seconds)} at most"
-        )
+    yield from describe_undisturbed(found.undisturbed)
     for number, trial in enumerate(found.trials, start=1):
         yield f"break {number}: {'; '.join(_told(found, trial))}"
     yield f"limit of the save after a break: {MOST_NEXT_SAVE:g} x the save limit, {format_seconds(limit)}"
-    if found.failure:
-        yield describe_failure(found.failure)
+    yield from describe_end(found.failure)
     if found.mended_after and not found.mended_after.is_good:
         yield f"{found.mended_after.sentence} The storage may still be broken: mend it by hand."
     elif found.mended_after:

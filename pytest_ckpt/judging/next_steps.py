@@ -29,6 +29,8 @@ NEXT_STEPS: dict[str, str] = {
     "STEADY": "Run for longer (--ckpt-duration), alone, and look what else used the storage.",
     "NEARFULL": "State the fill level up to which the storage keeps its speed, and keep more space free.",
     "FAILOVER": "Look at the break that the sentence names, and at what the storage's log says of that moment.",
+    "UPGRADE": "Look at what was restarted when that save or load ran, and how clients find another server.",
+    "SNAPSHOT": "Ask whether a snapshot takes all files at one moment, and what it makes the writer wait for.",
     "COMMIT": _REPRODUCE,
     "VISIBLE": _CLIENTS,
     "STALE": _CLIENTS,

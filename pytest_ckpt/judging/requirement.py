@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.subject import OwnPattern
 from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging.decision import Decision
@@ -28,8 +29,8 @@ class Requirement:
     documentation; ``{most}`` in it is the row's own. ``most`` is a limit that a gate table may set. ``is_asked`` says
     whether a run with these settings measures what it needs, ``needs`` is what a target must be able to for it; others
     are no part of the run. ``not_given`` says what is missing where it is not asked and a table of gates requires it
-    "where given": then it is "not run". ``plugin`` names the plugin that asks for it, and ``words`` is then its text;
-    ours have neither.
+    "where given": then it is "not run". ``own_launch`` is the pattern of the launch that measures it alone.
+    ``plugin`` names the plugin that asks for it, and ``words`` is then its text; ours have neither.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Requirement:
     is_asked: Callable[[Settings], bool] = lambda _settings: True
     not_given: str = ""
     needs: frozenset[Capability] = frozenset()
+    own_launch: OwnPattern | None = None
     plugin: str = ""
     words: str = ""
 

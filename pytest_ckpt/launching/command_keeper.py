@@ -1,8 +1,8 @@
-"""Runs the commands that break and mend the storage, in a process that outlives the one that asked.
+"""Runs the commands that change the storage, in a process that outlives the one that asked.
 
-``python -m pytest_ckpt.launching.command_keeper`` reads its commands and one word a line, ``break`` or ``mend``, and
-writes what came of each as a line of JSON. When nobody asks any more, also because the run was killed, it mends what is
-broken. Every line goes to a log, too, which tells what happened after the end of the run.
+``python -m pytest_ckpt.launching.command_keeper`` reads its commands and the name of one a line, and writes what came
+of each as a line of JSON. When nobody asks any more, also because the run was killed, it mends what is broken and
+removes a snapshot that is there. Every line goes to a log, too, which tells what happened after the end of the run.
 """
 
 from __future__ import annotations
@@ -13,22 +13,29 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, cast
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
-from pytest_ckpt.facts.failover import Command, CommandRun
+from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.support.processes import end_session
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
 _MOST_SAID = 500
+_OWED: Mapping[Command, Command] = {"break": "mend", "snapshot": "remove"}
+"""What must follow a command, whatever happens."""
+LONGEST_UPGRADE_SECONDS = 6 * 3600.0
+"""Changing all of a storage takes longer than any other command, and to kill it halfway would do harm."""
 
 
-def run_command(command: Command, words: str, limit_seconds: float) -> CommandRun:
-    """Run a command without a shell; one that does not end in ``limit_seconds`` is killed with all that it started.
+def run_command(command: Command, words: str, limit_seconds: float, *more: str) -> CommandRun:
+    """Run a command without a shell, with ``more`` words at its end.
 
+    One that does not end in ``limit_seconds`` is killed with all that it started; an upgrade goes on, and is given up.
     What it leaves running when it ends, such as a server that it started again, goes on.
     """
     began = time.monotonic()
@@ -36,15 +43,22 @@ def run_command(command: Command, words: str, limit_seconds: float) -> CommandRu
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(
-                shlex.split(words), stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
+                [*shlex.split(words), *more],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             says = f"it cannot be started: {error}"
             return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, says=says)
         try:
             exit_code: int | None = process.wait(limit_seconds)
-            says = _end_of(errors) or _end_of(out)
+            says = _last_line_of(out) if command == "snapshot" and exit_code == 0 else _end_of(errors) or _end_of(out)
         except subprocess.TimeoutExpired:
+            if command == "upgrade":
+                says = f"it had not ended after {format_seconds(limit_seconds)}, and goes on"
+                return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, says=says)
             end_session(process.pid)
             process.wait()
             exit_code = None
@@ -52,16 +66,24 @@ def run_command(command: Command, words: str, limit_seconds: float) -> CommandRu
         return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=exit_code, says=says)
 
 
-def _end_of(file: Any) -> str:
+def _end_of(file: IO[bytes], most: int = _MOST_SAID) -> str:
+    return " ".join(_tail(file, most).split())
+
+
+def _last_line_of(file: IO[bytes]) -> str:
+    return next((line for line in reversed(_tail(file, 1 << 16).splitlines()) if line.strip()), "").strip()
+
+
+def _tail(file: IO[bytes], most: int) -> str:
     size = file.seek(0, 2)
-    file.seek(max(0, size - _MOST_SAID))
-    return " ".join(file.read().decode(errors="replace").split())
+    file.seek(max(0, size - most))
+    return file.read().decode(errors="replace")
 
 
 class CommandKeeper:
-    """The process, as the controller has it. ``close`` returns when all is mended, or cannot be."""
+    """The process, as the controller has it. ``close`` returns when all is mended or removed, or cannot be."""
 
-    def __init__(self, break_command: str, mend_command: str, limit_seconds: float, log: Path) -> None:
+    def __init__(self, commands: Mapping[Command, str], limit_seconds: float, log: Path) -> None:
         # A session of its own, without the mark of the run: Ctrl-C and the end of the run leave it to mend.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest_ckpt.launching.command_keeper", str(log), str(limit_seconds)],
@@ -71,14 +93,12 @@ class CommandKeeper:
             start_new_session=True,
         )
         self._rest = b""
-        self._asked: list[Command] = []
-        self._say(json.dumps({"break": break_command, "mend": mend_command}))
+        self._say(json.dumps(dict(commands)))
         assert self._process.stdout
         self.descriptor = self._process.stdout.fileno()
 
     def ask(self, command: Command) -> None:
         """Have a command run; return at once."""
-        self._asked.append(command)
         self._say(command)
 
     def ended(self, data: bytes) -> list[CommandRun]:
@@ -87,7 +107,7 @@ class CommandKeeper:
         return [from_plain(CommandRun, json.loads(line)) for line in lines]
 
     def close(self) -> list[CommandRun]:
-        """Have what is broken mended, wait for it, and return what came of commands that nobody was told of yet."""
+        """Have done what must be, wait for it, and return what came of commands that nobody was told of yet."""
         with contextlib.suppress(OSError):
             assert self._process.stdin
             self._process.stdin.close()
@@ -103,26 +123,57 @@ class CommandKeeper:
         self._process.stdin.flush()
 
 
-def main() -> int:
-    """Serve until nobody asks any more, then mend what is broken."""
-    log, limit = Path(sys.argv[1]), float(sys.argv[2])
-    commands = json.loads(sys.stdin.readline() or "{}")
-    is_broken = False
+class _Served:
+    """The commands of one launch, in the process that runs them. ``owed`` is the one that must still be run."""
 
-    def do(command: Command) -> None:
-        told = json.dumps(to_plain(run_command(command, commands[command], limit)))
-        with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
+    def __init__(self, commands: Mapping[str, str], limit_seconds: float, log: Path) -> None:
+        self._commands, self._limit, self._log = commands, limit_seconds, log
+        self._clone = ""
+        self._upgrade: threading.Thread | None = None
+        self._began = 0.0
+        self.owed: Command | None = None
+
+    def run(self, command: Command) -> None:
+        """Run a command and tell what came of it; an upgrade goes on meanwhile."""
+        if command == "upgrade":
+            self._began = time.monotonic()
+            self._upgrade = threading.Thread(target=self._run, args=(command,), daemon=True)
+            self._upgrade.start()
+        else:
+            self._run(command)
+
+    def finish(self) -> None:
+        """Run what is owed; say so where an upgrade goes on."""
+        if self.owed:
+            self._run(self.owed)
+        if self._upgrade and self._upgrade.is_alive():
+            says = "the run ended before it did, and it goes on"
+            self._tell(CommandRun(command="upgrade", seconds=time.monotonic() - self._began, exit_code=None, says=says))
+
+    def _run(self, command: Command) -> None:
+        limit = max(self._limit, LONGEST_UPGRADE_SECONDS) if command == "upgrade" else self._limit
+        run = run_command(command, self._commands[command], limit, *([self._clone] if command == "remove" else []))
+        if command == "snapshot":
+            self._clone = run.says if run.is_good else ""
+        # Also a break command that fails may have broken something; a snapshot that nobody can name cannot be removed.
+        self.owed = _OWED.get(command) if command != "snapshot" or self._clone else None
+        self._tell(run)
+
+    def _tell(self, run: CommandRun) -> None:
+        told = json.dumps(to_plain(run))
+        with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as file:
             file.write(told + "\n")
         with contextlib.suppress(OSError):
             print(told, flush=True)
 
+
+def main() -> int:
+    """Serve until nobody asks any more, then run what is owed."""
+    log, limit = Path(sys.argv[1]), float(sys.argv[2])
+    served = _Served(json.loads(sys.stdin.readline() or "{}"), limit, log)
     for line in sys.stdin:
-        command: Command = "break" if line.strip() == "break" else "mend"
-        # Also a command that fails may have broken something.
-        is_broken = command == "break"
-        do(command)
-    if is_broken:
-        do("mend")
+        served.run(cast("Command", line.strip()))
+    served.finish()
     return 0
 
 

@@ -10,17 +10,18 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, Patterns
-from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.launching.failovers import FailoverLaunch
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.launching.observer import Observer
+from pytest_ckpt.launching.own_launches import OWN_LAUNCHES, Found, LaunchWithCommands, OwnLaunch
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
@@ -67,32 +68,47 @@ class Measurements:
                 self._measure(tasks, self._tidy(tasks))
         return read_measurement(self._file(subject))
 
-    def with_failover(self, subject: Subject | str) -> Measurement:
-        """Return the facts about a subject, with what was seen when something was broken.
+    def with_own_launch(self, subject: Subject | str, name: OwnPattern) -> Measurement:
+        """Return the facts about a subject, with what was seen when commands changed the storage.
 
-        That is measured after everything else: what the storage rebuilds then would slow any other measurement.
+        That is measured after everything else, what breaks something last: what the storage rebuilds then would slow
+        any other measurement.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         for planned in self._context.plan.runnable:
             if planned.subject in self._wanted or planned.subject == subject:
                 self.measurement(planned.subject)
+        for row in OWN_LAUNCHES.values():
+            if row.name == name:
+                break
+            if row.is_asked(self._context.settings):
+                self._launch_own(row, subject)
+        return self._launch_own(OWN_LAUNCHES[name], subject)
+
+    def _launch_own(self, row: OwnLaunch, subject: Subject) -> Measurement:
         with self._lock():
             measurement = read_measurement(self._file(subject))
             patterns = measurement.patterns or Patterns()
-            if measurement.failure or patterns.failover:
+            if measurement.failure or getattr(patterns, row.name):
                 return measurement
             planned = self._context.plan.of(subject)
             began = time.monotonic()
-            launch = FailoverLaunch(self._context, planned, f"launches/{self._launches() + 1}", self._observer)
+            folder = f"launches/{self._launches() + 1}"
+            launch = LaunchWithCommands(row, self._context, planned, folder, self._observer)
             try:
                 # Nothing of this subject is made anew: what is to be kept stays.
-                if obstacle := self._tidy(()):
-                    launch.found = dataclasses.replace(launch.found, failure=obstacle)
+                if broke := self._tidy(()) or self._hook(folder, lambda: self._hooks.before((str(subject),))):
+                    launch.end(broke)
                 else:
                     launch.run()
             finally:
-                stages = measurement.stages | {"failover": time.monotonic() - began}
-                added = dataclasses.replace(patterns, failover=launch.found)
+                stages = measurement.stages | {row.name: time.monotonic() - began}
+                shown = dataclasses.replace(
+                    measurement, stages=stages, patterns=_with(patterns, row.name, launch.found)
+                )
+                if broke := self._hook(folder, lambda: self._hooks.after(from_plain(Measurement, to_plain(shown)))):
+                    launch.end(broke)
+                added = _with(patterns, row.name, launch.found)
                 plain = self._redactor.plain(to_plain(dataclasses.replace(measurement, patterns=added, stages=stages)))
                 write_atomically(self._file(subject), json.dumps(plain, indent=1) + "\n")
         return read_measurement(self._file(subject))
@@ -208,6 +224,11 @@ class Measurements:
         with (self._context.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def _with(patterns: Patterns, name: OwnPattern, found: Found) -> Patterns:
+    changes: dict[str, Any] = {name: found}
+    return dataclasses.replace(patterns, **changes)
 
 
 def read_measurement(file: Path) -> Measurement:

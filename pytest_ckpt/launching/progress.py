@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pytest_ckpt.facts.events import (
     MeasurementBegun,
@@ -15,6 +15,8 @@ from pytest_ckpt.facts.events import (
     StepDone,
 )
 from pytest_ckpt.facts.failover import Failover
+from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
+from pytest_ckpt.facts.subject import OwnPattern
 from pytest_ckpt.launching.time_left import Row, seconds_left
 from pytest_ckpt.support.units import format_seconds
 
@@ -184,20 +186,25 @@ class Progress:
             return
         if event.found is None:
             row.count = row.done
-        elif isinstance(event.found, Failover):
-            self._failover(row, event.found)
+        elif isinstance(event.found, Failover | Snapshots | Upgrade):
+            self._of_own_launch(row, event.found)
         elif event.name == "endurance":
             row.done = row.count
             self._line(f"{self._place()} {row.steps.label(1)}: {row.part_done} saves{self._left()}")
 
-    def _failover(self, row: Row, found: Failover) -> None:
-        """Show another break; a launch of its own, after all others, told again with every break."""
-        if len(found.trials) > row.done:
-            row.done = len(found.trials)
-            operation = found.trials[-1].operations[-1]
-            seconds = format_seconds(operation.seconds)
-            self._line(f"{self._place()} {row.steps.label(row.done)}: {operation.kind} {seconds}{self._left()}")
-        if found.failure or found.not_run:
+    def _of_own_launch(self, row: Row, found: Failover | Snapshots | Upgrade) -> None:
+        """Show another trial; a launch of its own, after all others, told again with every one."""
+        if isinstance(found, Upgrade):
+            done = list(found.operations[-1:])
+        elif isinstance(found, Snapshots):
+            done = [trial.beside for trial in found.trials]
+        else:
+            done = [trial.operations[-1] for trial in found.trials]
+        if len(done) > row.done:
+            row.done = len(done)
+            seconds = format_seconds(done[-1].seconds)
+            self._line(f"{self._place()} {row.steps.label(row.done)}: {done[-1].kind} {seconds}{self._left()}")
+        if found.failure or (not isinstance(found, Upgrade) and found.not_run):
             row.count = row.done
 
     def _result(self, row: Row, operation: Operation) -> str:
@@ -233,7 +240,7 @@ class Progress:
     def _drop(self, subjects: Collection[Subject]) -> None:
         for subject in subjects:
             for row in self._rows_of(subject):
-                if row.steps.kind != "failover":
+                if row.steps.kind not in get_args(OwnPattern):
                     row.count = row.done
 
     def _now(self, doing: str) -> None:

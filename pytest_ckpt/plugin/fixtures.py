@@ -148,8 +148,8 @@ def _judge(
         return not_run(requirement, subject, "not planned", f"{planned.not_run}.", run.gates), None
     if requirement.not_given and not requirement.is_asked(run.settings):
         return not_run(requirement, subject, "not given", requirement.not_given, run.gates), None
-    measure = bench.with_failover if requirement.suite == "failover" else bench.measurement
-    measurement = measure(planned.subject)
+    own = requirement.own_launch
+    measurement = bench.with_own_launch(planned.subject, own) if own else bench.measurement(planned.subject)
     verdict = decide(requirement, measurement, run.plan.limits, run.gates)
     kind = _TIMED.get(requirement.id)
     if kind is None:

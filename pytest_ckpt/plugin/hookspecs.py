@@ -119,7 +119,9 @@ def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -
     """Do something with each measurement of a launch, when its ranks are gone; ``measurement`` is a copy.
 
     Also called for one that failed (``measurement.failure`` says why), so that what was done before can be undone. An
-    exception fails the measurement: what was met by it is then "not run", what failed stays failed. Example::
+    exception fails the measurement: what was met by it is then "not run", what failed stays failed. Both hooks are
+    called again around each launch in which commands change the storage (FAILOVER, UPGRADE, SNAPSHOT): then
+    ``measurement.patterns`` holds what was seen, and an exception ends that part alone. Example::
 
         import json
 

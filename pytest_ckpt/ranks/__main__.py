@@ -81,10 +81,10 @@ def _measure(group: Group, activity: Activity, job: Job) -> None:
     if group.rank == 0:
         write_event(1, Imported())
     for task in job.tasks:
-        if task.failover:
-            from pytest_ckpt.ranks.scenarios.failover import FailoverRun  # noqa: PLC0415
+        if task.beside_commands:
+            from pytest_ckpt.ranks.scenarios.with_commands import run_with_commands  # noqa: PLC0415
 
-            FailoverRun(group, activity, task, job.area, job.options).run()
+            run_with_commands(group, activity, task, job)
         else:
             MeasurementLoop(group, activity, task, job).run()
 

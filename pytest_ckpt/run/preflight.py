@@ -24,8 +24,8 @@ from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.run.commands import check_commands
 from pytest_ckpt.run.crash import CRASH_FILE
-from pytest_ckpt.run.failover import check_failover
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -120,7 +120,7 @@ def check(
             "Name a folder on shared storage, or one host.",
         )
     check_endurance(settings, plan, facts)
-    check_failover(settings)
+    check_commands(settings)
     if settings.measures and facts.capacity:
         check_space(plan, settings, facts.capacity.free_bytes)
     launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))

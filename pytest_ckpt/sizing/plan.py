@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.engines import EngineSpec
-from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, RankLayout, layout
-from pytest_ckpt.sizing.near_full import LEVELS
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.reliability import parse_failure_model
+from pytest_ckpt.sizing.steps import scenarios
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -189,7 +186,7 @@ def _plan_checkpoint(
         host_memory_bytes=_over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
-        scenarios=_scenarios(settings),
+        scenarios=scenarios(settings),
     )
 
 
@@ -204,36 +201,11 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
     return ""
 
 
-def _scenarios(settings: Settings) -> tuple[str, ...]:
-    """Say what is measured beside the saves and loads, and how long it takes or how much it writes."""
-    said = []
-    if settings.asks_contention:
-        said.append(
-            "12 loads by other ranks than those that wrote; 6 saves of half of the ranks, 3 of them beside the other "
-            "half; 6 turns of 1 to 30 s in which samples are read, 3 of them beside saves"
-        )
-    if settings.asks_endurance:
-        seconds = settings.duration_seconds
-        said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MOST_ROUNDS} saves")
-    if settings.asks_failover:
-        saves, loads = BREAKS.count("save"), BREAKS.count("load")
-        # One of each with nothing broken; a save after each break; a load of whatever was saved.
-        said.append(
-            f"at least {1 + saves + len(BREAKS)} saves and {1 + len(BREAKS) + saves + loads} loads after everything "
-            f"else, with something broken in {saves} saves and {loads} loads"
-        )
-    if settings.asks_endurance and settings.near_full:
-        said.append(
-            f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"
-        )
-    return tuple(said)
-
-
 def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
     kept = min(settings.retain or settings.operations, settings.operations)
     at_once = kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
-    if settings.asks_failover:
+    if settings.asks_failover or settings.asks_upgrade or settings.asks_snapshots:
         # One that is whole and one that is written, where the others are not to be kept in their place.
         at_once = max(at_once, 2 + (kept if settings.keep else 0))
     if not settings.asks_endurance:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.steadiness import MOST_ROUNDS
+from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.facts.events import StepKind
 from pytest_ckpt.facts.failover import BREAKS
+from pytest_ckpt.facts.maintenance import PAIRS
 from pytest_ckpt.sizing.near_full import LEVELS, Volume
 from pytest_ckpt.sizing.reading import storm
+from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +37,8 @@ _LABELS: dict[StepKind, str] = {
     "neighbour": "save of half of the ranks",
     "mixed": "turn of reading samples",
     "near_full": "save on a filled volume",
+    "snapshots": "snapshot in a save",
+    "upgrade": "change of the storage",
     "failover": "break of a component",
 }
 
@@ -105,6 +109,12 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
         if settings.near_full:
             number = SAVES_OF_A_LEVEL * (1 + len(LEVELS))
             found.append(steps("near_full", number, size + _ballast_bytes(target) // number, save))
+    if settings.asks_snapshots:
+        # A save without, a save with; a load of that one, and of both from the clone at most.
+        found.append(steps("snapshots", PAIRS, 5 * size, 2 * save + 3 * load))
+    if settings.asks_upgrade:
+        # As long as the command takes, which nobody knows before.
+        found.append(steps("upgrade", 1, 4 * size, 2 * save + 2 * load))
     if settings.asks_failover:
         # Beside the operation in which something is broken: a save after it, and a load that compares.
         found.append(steps("failover", len(BREAKS), 3 * size, 2 * save + load))
@@ -117,3 +127,34 @@ def _ballast_bytes(target: TargetFacts | None) -> int:
         return 0
     volume = Volume(used_bytes=target.capacity.used_bytes, free_bytes=target.capacity.free_bytes)
     return volume.ballast_bytes(LEVELS[-1])
+
+
+def scenarios(settings: Settings) -> tuple[str, ...]:
+    """Say what is measured beside the saves and loads, and how long it takes or how much it writes."""
+    said = []
+    if settings.asks_contention:
+        said.append(
+            "12 loads by other ranks than those that wrote; 6 saves of half of the ranks, 3 of them beside the other "
+            "half; 6 turns of 1 to 30 s in which samples are read, 3 of them beside saves"
+        )
+    if settings.asks_endurance:
+        seconds = settings.duration_seconds
+        said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MOST_ROUNDS} saves")
+    if settings.asks_failover:
+        saves, loads = BREAKS.count("save"), BREAKS.count("load")
+        # One of each with nothing broken; a save after each break; a load of whatever was saved.
+        said.append(
+            f"at least {1 + saves + len(BREAKS)} saves and {1 + len(BREAKS) + saves + loads} loads after everything "
+            f"else, with something broken in {saves} saves and {loads} loads"
+        )
+    if settings.asks_snapshots:
+        said.append(
+            f"{2 * PAIRS} saves after everything else, with a snapshot in {PAIRS} of them, and {3 * PAIRS} loads"
+        )
+    if settings.asks_upgrade:
+        said.append("saves and loads in turns after everything else, until the command of --ckpt-during has returned")
+    if settings.asks_endurance and settings.near_full:
+        said.append(
+            f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"
+        )
+    return tuple(said)

@@ -8,6 +8,7 @@ import tomllib
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.judging import with_commands
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from tests.support.docs_pages import options_page, requirements_page
 
@@ -46,6 +47,7 @@ def test_every_requirement_of_speed_has_a_figure_whose_units_its_judges_give():
     for requirement in REQUIREMENTS.values():
         if requirement.judge:
             assert requirement.figure
-            module = inspect.getsource(inspect.getmodule(requirement.judge))
+            shared = with_commands if requirement.own_launch else None
+            module = "".join(inspect.getsource(m) for m in (inspect.getmodule(requirement.judge), shared) if m)
             assert all(f'"{unit}"' in module for unit in requirement.units)
             assert ("{most" in requirement.limit) is (requirement.most is not None)

@@ -20,6 +20,16 @@ from pytest_ckpt.facts.verdict import REASONS
 from pytest_ckpt.judging.behaviour import judge_observation
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from tests.support.made_failover import MENDED, REFUSED, done, failed_over, trial
+from tests.support.made_maintenance import (
+    GOES_ON,
+    NO_SPACE,
+    REMOVED,
+    STAYS,
+    UPGRADE_REFUSED,
+    snapshot,
+    snapshotted,
+    upgraded,
+)
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement, operation
 from tests.support.made_patterns import (
     FAULT,
@@ -198,6 +208,38 @@ CASES = {
         "the command failed": failed_over(trials=(trial(broke=REFUSED),), not_run=REFUSED.sentence),
         "cached": failed_over(resident_fraction=0.5),
         "not seen to be cold": failed_over(resident_fraction=None),
+        "the run ended before": measurement(failure=ENDED),
+    },
+    "UPGRADE": {
+        "met": upgraded(),
+        "a save is late": upgraded(operations=(done("save", seconds=2 * SAVE), done("load"))),
+        "a load failed": upgraded(operations=(done("save"), done("load", error="rank 1 on n1: read of a.pt: EIO"))),
+        "wrong bytes": upgraded(fault_count=2, faults=(FAULT,)),
+        "bytes are missing": upgraded(bytes_checked=1),
+        "lost": upgraded(operations=(done("save", error="EIO"),), lost="rank 1 on n1: ENOENT"),
+        "hung": upgraded(
+            operations=(), run=None, failure=failed_in(at("save", 2, scenario="upgrade"), "hung"), ran_after=GOES_ON),
+        "the command failed": upgraded(run=UPGRADE_REFUSED),
+        "cached": upgraded(resident_fraction=0.5),
+        "not seen to be cold": upgraded(resident_fraction=None),
+        "the run ended before": measurement(failure=ENDED),
+    },
+    "SNAPSHOT": {
+        "met": snapshotted(),
+        "met with a commit": snapshotted(snapshot(is_committed=True)),
+        "too dear": snapshotted(trials=[snapshot(beside=done("save", seconds=12.0))] * 6),
+        "scatters": snapshotted(
+            trials=[snapshot(beside=done("save", seconds=s)) for s in (9.0, 12.0, 12.0, 12.0, 12.0, 12.0)]),
+        "wrong bytes": snapshotted(fault_count=2, faults=(FAULT,)),
+        "bytes are missing": snapshotted(bytes_checked=1),
+        "the save failed": snapshotted(snapshot(beside=done("save", error="rank 1 on n1: EIO"))),
+        "lost": snapshotted(snapshot(lost="the checkpoint from before the snapshot, from its clone: ENOENT")),
+        "no snapshot": snapshotted(snapshot(is_committed=True, is_before_commit=True)),
+        "not seen": snapshotted(snapshot(not_judged="What it printed, 'x', is no absolute path.")),
+        "the command failed": snapshotted(trials=[snapshot(taken=NO_SPACE, removed=None)], not_run=NO_SPACE.sentence),
+        "the snapshot stays": snapshotted(trials=[snapshot(removed=STAYS)], not_run=STAYS.sentence),
+        "hung": snapshotted(
+            trials=(), failure=failed_in(at("save", 2, scenario="snapshots"), "hung"), ran_after=REMOVED),
         "the run ended before": measurement(failure=ENDED),
     },
 }  # fmt: skip

@@ -157,29 +157,52 @@ def test_a_run_without_obstacles_can_be_certified() -> None:
     assert possible_grade(obstacles(*run_of("llama3-8b"))) == "certified"
 
 
-def test_what_is_required_where_given_is_said_before_the_run_and_gates_nothing() -> None:
+# What a command is given for: the requirement, its suite, the options, and how the missing one is named.
+GIVEN = {
+    "FAILOVER": (
+        "failover",
+        {"ckpt_break": "fail-drive 7", "ckpt_mend": "replace-drive 7"},
+        "No command was given that breaks a component (--ckpt-break",
+    ),
+    "UPGRADE": (
+        "maintenance",
+        {"ckpt_during": "rolling-restart"},
+        "No command was given that restarts or upgrades the storage (--ckpt-during",
+    ),
+    "SNAPSHOT": (
+        "maintenance",
+        {"ckpt_snapshot": "take", "ckpt_remove_snapshot": "remove"},
+        "No commands were given that take and remove a snapshot (--ckpt-snapshot",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_is_required_where_given_is_said_before_the_run_and_gates_nothing(name: str) -> None:
+    suite, _, missing = GIVEN[name]
     shared = built_in("posix-shared")
     plan, settings, gates = run_of("llama3-8b", gates=shared)
-    (sentence,) = not_given(settings, gates)
-    assert sentence.startswith("FAILOVER will not run: No command was given that breaks a component (--ckpt-break")
-    assert "failover" not in settings.suites
-    assert not [o for o in obstacles(plan, settings, gates) if "FAILOVER" in o.text or "ailover" in o.text]
+    (sentence,) = (s for s in not_given(settings, gates) if s.startswith(name))
+    assert sentence.startswith(f"{name} will not run: {missing}")
+    assert suite not in settings.suites
+    assert not [o for o in obstacles(plan, settings, gates) if name in o.text]
     judgement = all_met(plan, settings, gates)
-    (verdict,) = (v for v in judgement.verdicts if v.id == "FAILOVER")
+    (verdict,) = (v for v in judgement.verdicts if v.id == name)
     assert (verdict.severity, verdict.outcome, verdict.reason) == ("advisory", "not run", "not given")
-    assert not [reason for reason in judgement.reasons if "FAILOVER" in reason]
+    assert not [reason for reason in judgement.reasons if name in reason]
 
 
+@pytest.mark.parametrize("name", GIVEN)
 @pytest.mark.parametrize("kind", ["posix-shared", "posix-local"])
-def test_a_command_makes_it_required(kind: str) -> None:
-    both = {"ckpt_break": "fail-drive 7", "ckpt_mend": "replace-drive 7"}
-    plan, settings, gates = run_of("llama3-8b", gates=built_in(kind), **both)
-    assert not not_given(settings, gates)
-    assert "failover" in settings.suites
+def test_a_command_makes_it_required(kind: str, name: str) -> None:
+    suite, options, _ = GIVEN[name]
+    plan, settings, gates = run_of("llama3-8b", gates=built_in(kind), **options)
+    assert not [s for s in not_given(settings, gates) if s.startswith(name)]
+    assert suite in settings.suites
     judgement = all_met(plan, settings, gates)
-    (verdict,) = (v for v in judgement.verdicts if v.id == "FAILOVER")
+    (verdict,) = (v for v in judgement.verdicts if v.id == name)
     assert (verdict.severity, verdict.outcome) == ("required", "not run")
-    assert [reason for reason in judgement.reasons if "FAILOVER did not run" in reason]
+    assert [reason for reason in judgement.reasons if f"{name} did not run" in reason]
 
 
 def test_where_nothing_is_required_of_it_nothing_is_said() -> None:

@@ -224,6 +224,40 @@ def test_a_hook_that_skips_skips_nothing(run_with: Callable[..., Run]) -> None:
     assert "failed in pytest_ckpt_before_measure: Skipped: not today" in run.measurement()["failure"]["message"]
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("breaks", ["", "before", "after"])
+def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[..., Run], breaks: str) -> None:
+    """One that fails there ends UPGRADE alone."""
+    run = run_with(
+        f"""
+        seen = []
+
+        def pytest_ckpt_before_measure(subjects):
+            seen.append("before")
+            if len(seen) == 3 and {breaks!r} == "before":
+                raise RuntimeError("the array is busy")
+
+        def pytest_ckpt_after_measure(measurement):
+            seen.append("after")
+            if len(seen) == 4:
+                assert measurement.patterns.upgrade
+                if {breaks!r} == "after":
+                    raise RuntimeError("the array is busy")
+        """,
+        "--ckpt-suite=performance,maintenance",
+        "--ckpt-during=true",
+    )
+    assert run.verdict("SAVE")["outcome"] == "met"
+    verdict = run.verdict("UPGRADE")
+    if breaks:
+        assert (verdict["outcome"], verdict["reason"]) == ("not run", "run ended"), verdict
+        assert f"failed in pytest_ckpt_{breaks}_measure: RuntimeError: the array is busy" in verdict["because"]
+        assert "the array is busy" in (run.report / "launches" / "2" / "hooks.log").read_text()
+    else:
+        assert verdict["outcome"] == "met", verdict
+    assert run.left_on_target == []
+
+
 def test_what_was_begun_before_can_be_ended_after_whatever_happened(door: FrontDoor) -> None:
     """Each plugin is called afterwards, also when another one failed before and after."""
     calls = door.home / "calls"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_ckpt.facts.failover import BREAKS, CommandRun, Failover, FailoverOperation, FailoverTrial
+from pytest_ckpt.facts.commands import CommandRun, TriedOperation
+from pytest_ckpt.facts.failover import BREAKS, Failover, FailoverTrial
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
 from tests.support.made_measurement import FULL, measurement
@@ -13,7 +14,7 @@ REFUSED = CommandRun(command="break", seconds=0.5, exit_code=3, says="no such dr
 
 
 def done(kind, *, seconds=10.0, quiet=0.5, error=""):
-    return FailoverOperation(kind=kind, seconds=seconds, quiet_seconds=quiet, quiet_rank=2, error=error)
+    return TriedOperation(kind=kind, seconds=seconds, quiet_seconds=quiet, quiet_rank=2, error=error)
 
 
 def trial(kind="save", **changes):

@@ -9,12 +9,12 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.commands import CommandRun
 from pytest_ckpt.facts.events import CommandAsked
-from pytest_ckpt.facts.failover import CommandRun
 from pytest_ckpt.ranks.process.activity import write_event
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.failover import Command
+    from pytest_ckpt.facts.commands import Command
     from pytest_ckpt.facts.subject import Subject
 
 
@@ -43,15 +43,15 @@ class Asked:
 
 
 class AskLater(threading.Thread):
-    """Asks for the break command ``seconds`` from now, unless the operation is over before.
+    """Asks for a command ``seconds`` from now, unless the operation is over before.
 
     The clock runs from when it is started. ``asked`` is None where it was not asked for; ``seconds_into`` says when it
     was.
     """
 
-    def __init__(self, subject: Subject, seconds: float) -> None:
-        super().__init__(name="break", daemon=True)
-        self._subject = subject
+    def __init__(self, subject: Subject, command: Command, seconds: float) -> None:
+        super().__init__(name="ask", daemon=True)
+        self._subject, self._command = subject, command
         self._seconds = seconds
         self._over = threading.Event()
         self.asked: Asked | None = None
@@ -61,7 +61,7 @@ class AskLater(threading.Thread):
         """Wait, then ask."""
         began = time.perf_counter()
         if not self._over.wait(self._seconds):
-            self.asked = Asked(self._subject, "break")
+            self.asked = Asked(self._subject, self._command)
             self.seconds_into = self.asked.at - began
 
     def finish(self) -> Asked | None:

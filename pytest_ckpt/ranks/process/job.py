@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import shared
-from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
-# in turns, those whose reads are timed, ten at most, and two in which something is broken.
+# in turns, those whose reads are timed, ten at most, and two for a launch in which the storage is changed.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
-OF_FAILOVER = 24
+BESIDE_COMMANDS = 24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,8 @@ class Task:
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. With ``contention`` and
     ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
-    a client has on disks. With ``failover`` nothing is done but saves and loads in which something is broken.
+    a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
+    loads in which the controller runs commands.
     """
 
     subject: Subject
@@ -67,7 +68,7 @@ class Task:
     duration_seconds: float = 0.0
     near_full_bytes: int = 0
     client_cache_bytes: int | None = None
-    failover: bool = False
+    beside_commands: OwnPattern | None = None
     strategy: str = "pytest_ckpt.ranks.strategies.sync:SyncStrategy"
 
     @classmethod

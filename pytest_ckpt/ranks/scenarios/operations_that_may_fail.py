@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from pytest_ckpt.facts.failover import BrokenKind, FailoverOperation
+from pytest_ckpt.facts.commands import TriedKind, TriedOperation
 from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison
 from pytest_ckpt.ranks.process.commands import AskLater
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.proofs import Entry
     from pytest_ckpt.facts.subject import OperationRef
-    from pytest_ckpt.facts.targets import CheckpointRef
+    from pytest_ckpt.facts.targets import CheckpointRef, Role
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
@@ -38,10 +38,14 @@ _ELSEWHERE = "another rank met it"
 
 @dataclass(slots=True)
 class Tried:
-    """What came of an operation; the figures are those of all ranks, the same on each."""
+    """What came of an operation; the figures are those of all ranks, the same on each.
 
-    told: FailoverOperation
+    ``ended`` and ``written`` are of this rank's clock; the latter is when a save was about to be committed.
+    """
+
+    told: TriedOperation
     ended: float
+    written: float = 0.0
 
     @property
     def failed(self) -> bool:
@@ -85,10 +89,11 @@ class OperationsThatMayFail:
         policy: str,
         layout_bytes: int,
         names: tuple[str, ...],
+        role: Role,
     ) -> None:
         self._group, self._activity, self._do = group, activity, do
         self._engine, self._store, self._cache, self._policy = engine, store, cache, policy
-        self._layout_bytes, self._names = layout_bytes, names
+        self._layout_bytes, self._names, self._role = layout_bytes, names, role
         self._refs: dict[int, CheckpointRef] = {}
         self._contents: dict[int, int] = {}
         self._content = 0
@@ -105,10 +110,11 @@ class OperationsThatMayFail:
             return self._tried("save", error, 0.0, QuietTime(self._activity))
         with self._do.stage("content", at.at("content")):
             self._engine.fill(self._content)
-        ref = self._refs[number] = self._do.new_ref(number, "failover")
+        ref = self._refs[number] = self._do.new_ref(number, self._role)
         self._contents[number] = self._content
         clock, quiet = Clock(activity=self._activity), QuietTime(self._activity)
         saved: list[Any] = []
+        written = 0.0
         self._activity.begin(at)
         self._group.start_together()
         start = time.perf_counter()
@@ -117,18 +123,23 @@ class OperationsThatMayFail:
         with quiet:
             error = self._met(lambda: saved.append(write_files(self._engine, self._store, ref, clock)))
             failed = self._group.any_of(bool(error))
+            written = time.perf_counter()
             if not failed:
                 entries = all_have_written(self._group, self._store, saved[0].entries)
                 if self._group.rank == 0 and saved[0].commit is None:
                     error = self._met(lambda: self._commit(ref, entries, clock))
         seconds = time.perf_counter() - start
         tried = self._tried("save", error, seconds, quiet)
+        tried.written = written
         if tried.failed:
             self._engine.release()
         return tried
 
-    def load(self, number: int, at: OperationRef, later: AskLater | None = None) -> Tried:
-        """Load a checkpoint that caches do not hold, and compare every byte of it."""
+    def load(
+        self, number: int, at: OperationRef, later: AskLater | None = None, *, clone: Store | None = None
+    ) -> Tried:
+        """Load a checkpoint that caches do not hold, and compare every byte of it; of the target or a clone of it."""
+        store = clone or self._store
         ref, content = self._refs[number], self._contents[number]
         quiet, seconds = QuietTime(self._activity), 0.0
         resident: tuple[int, int] | None = None
@@ -139,7 +150,8 @@ class OperationsThatMayFail:
                 nonlocal resident
                 if self._policy != "never":
                     self._cache.drop(self._policy, [files])
-                resident = self._cache.resident([files])
+                # What a cache holds of a clone is not counted: it has files of its own.
+                resident = (0, 0) if clone else self._cache.resident([files])
 
             # A cache is dropped with a step that all ranks take together, so an error shows only after it.
             error = self._met(empty_caches)
@@ -157,7 +169,7 @@ class OperationsThatMayFail:
 
             def read(step: int = step) -> None:
                 if not committed:
-                    committed.append(self._store.open(ref, clock))
+                    committed.append(store.open(ref, clock))
                 self._engine.load(committed[0], step, clock)
 
             with quiet:
@@ -188,10 +200,10 @@ class OperationsThatMayFail:
             del self._refs[number]
         return error or (_ELSEWHERE if failed else "")
 
-    def is_committed(self, number: int) -> bool:
-        """Return on all ranks whether a checkpoint is there under its final name."""
+    def is_committed(self, number: int, clone: Store | None = None) -> bool:
+        """Return on all ranks whether a checkpoint is there under its final name, there or in a clone."""
         ref = self._refs.get(number)
-        is_there = ref is not None and self._group.rank == 0 and self._store.is_committed(ref)
+        is_there = ref is not None and self._group.rank == 0 and (clone or self._store).is_committed(ref)
         return bool(self._group.share(is_there))
 
     def _commit(self, ref: CheckpointRef, entries: list[Entry], clock: Clock) -> None:
@@ -219,20 +231,20 @@ class OperationsThatMayFail:
             return f"rank {self._group.rank} on {self._group.host}: {where}{what}"
         return ""
 
-    def _tried(self, kind: BrokenKind, error: str, seconds: float, quiet: QuietTime) -> Tried:
+    def _tried(self, kind: TriedKind, error: str, seconds: float, quiet: QuietTime) -> Tried:
         """Agree on what came of an operation; times of hosts are not compared, but each rank's own are."""
         gathered = self._group.gather((error, seconds, quiet.longest))
         told = None
         if self._group.rank == 0:
             quietest = max(range(len(gathered)), key=lambda rank: gathered[rank][2])
-            told = FailoverOperation(
+            told = TriedOperation(
                 kind=kind,
                 seconds=max(of_rank[1] for of_rank in gathered),
                 quiet_seconds=gathered[quietest][2],
                 quiet_rank=quietest,
                 error=next((e for e, _, _ in gathered if e and e != _ELSEWHERE), ""),
             )
-        return Tried(told=cast("FailoverOperation", self._group.share(told)), ended=time.perf_counter())
+        return Tried(told=cast("TriedOperation", self._group.share(told)), ended=time.perf_counter())
 
     def _take_in(
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_whole: bool

@@ -18,6 +18,7 @@ from pytest_ckpt.facts.proofs import CommitProof, Entry
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.targets.posix.ballast import PosixBallast
+from pytest_ckpt.targets.posix.clones import clone_of
 from pytest_ckpt.targets.posix.direct_io import DirectWay
 from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, sync_folder, unlink
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
@@ -102,6 +103,11 @@ class PosixStore:
     def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
         """Return the folder under its final name; whether it is there shows when a file of it is opened."""
         return PosixCommitted(self._final(ref), self._way, phases)
+
+    def clone(self, said: str) -> tuple[PosixStore, str]:
+        """Return the run's folder as a snapshot in the folder ``said`` shows it, and why this host sees none."""
+        folder, why = clone_of(said, self._folder)
+        return PosixStore(folder), why
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
         """Remove this rank's files, through no symbolic link."""

@@ -39,6 +39,11 @@ SUITES = {
         "Part of a run that is given a command that breaks something and one that mends it. "
         "[patterns.md](patterns.md#failover) says how it is measured.",
     ),
+    "maintenance": (
+        "The storage is maintained",
+        "Part of a run that is given a command that restarts or upgrades the storage, or commands that take and remove "
+        "a snapshot. [patterns.md](patterns.md#maintenance) says how each is measured.",
+    ),
     "conformance": (
         "Behaviour of the target",
         "Part of a run where the gates require one of them. Each is judged by checks; "

@@ -1,0 +1,85 @@
+"""What judges of saves and loads beside commands of the user's share: bytes, caches, how ranks ended. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, measured_as, not_decided
+from pytest_ckpt.judging.proof import MOST_RESIDENT
+from pytest_ckpt.judging.wording import describe_failure, describe_fault
+from pytest_ckpt.support.units import format_count, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ckpt.facts.commands import TriedOperation
+    from pytest_ckpt.facts.failure import Failure
+    from pytest_ckpt.facts.proofs import Integrity
+    from pytest_ckpt.facts.subject import Pattern
+
+
+def wrong_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
+    """Decide where bytes that were loaded are wrong."""
+    if not integrity or not integrity.fault_count:
+        return None
+    because = (
+        f"{format_count(integrity.fault_count)} faulty places in loaded data; "
+        f"first: {describe_fault(integrity.faults[0])}."
+    )
+    faults = tuple(describe_fault(fault) for fault in integrity.faults)
+    return measured_as("wrong bytes", float(integrity.fault_count), 0.0, "faults", because, (*faults, *detail))
+
+
+def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
+    """Decide where not all bytes could be compared."""
+    if not integrity or integrity.bytes_checked == integrity.bytes_expected:
+        return None
+    checked, expected = integrity.bytes_checked, integrity.bytes_expected
+    because = f"Only {format_count(checked)} of {format_count(expected)} bytes could be compared."
+    return measured_as("missing bytes", float(checked), float(expected), "bytes", because, detail)
+
+
+def lost(because: str, detail: Sequence[str]) -> Decision:
+    """Fail a checkpoint that is not what it says that it is."""
+    return Decision(outcome="failed", reason="missing bytes", because=because, detail=tuple(detail))
+
+
+def cached(resident: float | None, detail: Sequence[str], *, is_declared_cold: bool) -> Decision | None:
+    """Decide where the compared bytes may be those of a client's cache."""
+    if is_declared_cold:
+        return None
+    if resident is None:
+        because = "That what was compared came from the storage cannot be proven here: caches cannot be seen."
+        return not_decided("unproven", because, detail)
+    if resident > MOST_RESIDENT:
+        because = (
+            f"{format_percent(resident)} of a checkpoint that was to be compared was cached "
+            f"(limit {format_percent(MOST_RESIDENT)}), so the bytes are not the storage's."
+        )
+        return not_decided("cached", because, detail)
+    return None
+
+
+def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -> Decision | None:
+    """Decide where the ranks did not come to the end."""
+    if failure is None:
+        return None
+    if not is_decided_in(failure, pattern):
+        return ended_before(failure)
+    failed = failed_by(failure)
+    return Decision(outcome="failed", reason=failed.reason, because=failed.because, detail=(*failed.detail, *detail))
+
+
+def describe_undisturbed(operations: Sequence[TriedOperation]) -> Iterator[str]:
+    """Yield what was measured before anything was changed."""
+    for operation in operations:
+        yield (
+            f"undisturbed {operation.kind}: {format_seconds(operation.seconds)}, a rank without a sign of life for "
+            f"{format_seconds(operation.quiet_seconds)} at most"
+        )
+
+
+def describe_end(failure: Failure | None) -> Iterator[str]:
+    """Yield how the ranks ended where they did not come to the end."""
+    if failure:
+        yield describe_failure(failure)

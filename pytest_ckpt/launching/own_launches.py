@@ -1,0 +1,191 @@
+"""A launch of ranks in which the controller runs commands that change the storage, and what they owe whatever happens.
+
+Each measures one pattern of one subject, after all that is measured with nothing changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.commands import Command, CommandRun
+from pytest_ckpt.facts.events import CommandAsked, CommandEnded, Event, PatternMeasured, event_to_plain
+from pytest_ckpt.facts.failover import Failover
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
+from pytest_ckpt.facts.subject import OwnPattern
+from pytest_ckpt.launching.command_keeper import CommandKeeper
+from pytest_ckpt.launching.launch import Launch
+from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
+from pytest_ckpt.support.units import format_seconds
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.launching.launch_context import LaunchContext
+    from pytest_ckpt.launching.observer import Observer
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
+
+COMMAND_LOG = "commands.jsonl"
+"""In the folder of a launch: every run of the commands, as it ended."""
+
+Found = Failover | Upgrade | Snapshots
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class OwnLaunch:
+    """One row: a pattern that a launch of its own measures. ``fields`` of what is found hold the commands' words.
+
+    ``after`` is the field for the command that ran, or ended, when the ranks were gone.
+    """
+
+    name: OwnPattern
+    empty: Callable[[Mapping[str, str]], Found]
+    fields: Mapping[str, Command]
+    after: str
+    is_asked: Callable[[Settings], bool]
+    words: Callable[[Settings], Mapping[Command, str | None]]
+
+    def commands(self, settings: Settings) -> dict[Command, str]:
+        """Return the commands that it runs."""
+        return {command: words or "" for command, words in self.words(settings).items()}
+
+
+OWN_LAUNCHES: Mapping[OwnPattern, OwnLaunch] = {
+    row.name: row
+    for row in (
+        OwnLaunch(
+            name="snapshots",
+            empty=lambda words: Snapshots(command=words["command"], remove_command=words["remove_command"]),
+            fields={"command": "snapshot", "remove_command": "remove"},
+            after="ran_after",
+            is_asked=lambda settings: settings.asks_snapshots,
+            words=lambda s: {"snapshot": s.snapshot_command, "remove": s.remove_snapshot_command},
+        ),
+        OwnLaunch(
+            name="upgrade",
+            empty=lambda words: Upgrade(command=words["command"]),
+            fields={"command": "upgrade"},
+            after="ran_after",
+            is_asked=lambda settings: settings.asks_upgrade,
+            words=lambda s: {"upgrade": s.during_command},
+        ),
+        # Last: the storage may rebuild for long.
+        OwnLaunch(
+            name="failover",
+            empty=lambda words: Failover(break_command=words["break_command"], mend_command=words["mend_command"]),
+            fields={"break_command": "break", "mend_command": "mend"},
+            after="mended_after",
+            is_asked=lambda settings: settings.asks_failover,
+            words=lambda s: {"break": s.break_command, "mend": s.mend_command},
+        ),
+    )
+}
+"""In the order in which they are made."""
+
+
+class LaunchWithCommands:
+    """One subject: its ranks, and whoever runs the commands for them; ``found`` is what was seen so far."""
+
+    def __init__(
+        self,
+        row: OwnLaunch,
+        context: LaunchContext,
+        planned: PlannedCheckpoint,
+        launch_name: str,
+        observer: Observer,
+    ) -> None:
+        self._row, self._context, self._planned, self._observer = row, context, planned, observer
+        self._subject = planned.subject
+        self._folder = context.folder / launch_name
+        self._commands = row.commands(context.settings)
+        self._words = {field: self._commands[command] for field, command in row.fields.items()}
+        self.found = row.empty(self._words)
+        self._began = time.monotonic()
+
+    def run(self) -> None:
+        """Fill ``found``, which the run's events tell too. A KeyboardInterrupt comes when all is done that must be."""
+        context, settings = self._context, self._context.settings
+        self._began = time.monotonic()
+        task = dataclasses.replace(
+            Task.of(self._planned, settings, context.seed),
+            beside_commands=self._row.name,
+            contention=False,
+            endurance=False,
+        )
+        job = Job(
+            options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth),
+            processes=self._planned.layout.processes,
+            area=context.own_area,
+            deadline_seconds=settings.deadline_seconds,
+            tasks=(task,),
+        )
+        self._launch = Launch(context.launcher, context.run_id, self._folder, context.redactor)
+        self._folder.parent.mkdir(exist_ok=True)
+        log = context.folder / f"{self._folder.name}-{COMMAND_LOG}"
+        self._keeper = CommandKeeper(self._commands, settings.deadline_seconds, log)
+        os.set_blocking(self._keeper.descriptor, False)
+        self._observer.begin([self._planned])
+        failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
+        try:
+            failure = self._launch.run(job, self._take, self._tick, self._observer.said, answers=True)
+        finally:
+            os.set_blocking(self._keeper.descriptor, True)
+            left = self._keeper.close()
+            for run in left:
+                self._tell(run)
+            owed = next((run for run in reversed(left) if run.command in ("mend", "remove", "upgrade")), None)
+            if owed:
+                self._end({self._row.after: owed, "failure": failure})
+            elif failure:
+                self.end(failure)
+            self._observer.end()
+            if log.exists():
+                log.rename(self._folder / COMMAND_LOG)
+
+    def end(self, failure: Failure) -> None:
+        """Say that something ended the launch, or kept it from being made; what ended it first counts."""
+        self._end({"failure": self.found.failure or failure})
+
+    def _end(self, changes: Mapping[str, Failure | CommandRun | None]) -> None:
+        self.found = dataclasses.replace(self.found, **changes)  # type: ignore[arg-type]
+        self._keep(PatternMeasured(subject=self._subject, name=self._row.name, found=self.found))
+
+    def _take(self, event: Event) -> None:
+        """Take in an event of rank 0."""
+        if isinstance(event, CommandAsked):
+            self._keep(event)
+            self._keeper.ask(event.command)
+            return
+        if isinstance(event, PatternMeasured) and isinstance(event.found, Found):
+            # Ranks are told of no command: what they would print could hold a secret.
+            self.found = dataclasses.replace(event.found, **self._words)  # type: ignore[arg-type]
+            event = dataclasses.replace(event, found=self.found)
+        self._keep(event)
+
+    def _tick(self) -> None:
+        """Hand on what came of commands."""
+        self._observer.tick()
+        try:
+            data = os.read(self._keeper.descriptor, 1 << 16)
+        except BlockingIOError:
+            return
+        for run in self._keeper.ended(data):
+            self._tell(run)
+            self._launch.answer(json.dumps(to_plain(run)))
+
+    def _tell(self, run: CommandRun) -> None:
+        self._keep(CommandEnded(subject=self._subject, run=run))
+        text = f"the {run.command} command ended after {format_seconds(run.seconds)}" if run.is_good else run.sentence
+        self._observer.said(self._context.redactor.text(f"{self._subject} {self._row.name}: {text}"))
+
+    def _keep(self, event: Event) -> None:
+        timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
+        with (self._context.folder / "events.jsonl").open("a") as events:
+            events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")
+        if isinstance(event, PatternMeasured):
+            self._observer.take(event)

@@ -1,0 +1,267 @@
+"""Storage that is restarted, upgraded or snapshotted in the middle of saves and loads, on targets that lose by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.support import resources
+from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, processes_of
+from tests.support.machine import eventually, need
+from tests.support.targets.loop_devices import loop_mount
+from tests.support.targets.misbehaving import Target, misbehaving
+
+OPTIONS = (*TINY, "--ckpt-suite=performance,maintenance", "--ckpt-seed=7")
+UNTOUCHED = dict.fromkeys(("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS"), "met")
+
+
+@pytest.fixture
+def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    with misbehaving(make_home("maintained"), second=True, keep_cache=True) as mounted:
+        yield mounted
+
+
+def options(door: FrontDoor, requirement: str, limit: str = "") -> tuple[str, ...]:
+    """Return options of a run that asks for speed and one requirement of maintenance."""
+    table = door.home / "gates.toml"
+    more = f", limit = {limit}" if limit else ""
+    row = f'{requirement} = {{ gate = "required"{more} }}'
+    table.write_text(f'name = "maintenance"\nextends = "speed-only"\n[requirements]\n{row}\n')
+    return (*OPTIONS, f"--ckpt-gates={table}")
+
+
+def during(door: FrontDoor, command: list[str]) -> tuple[str, ...]:
+    return (*options(door, "UPGRADE"), f"--ckpt-during={shlex.join(command)}")
+
+
+def snapshots(door: FrontDoor, take: list[str], remove: list[str], limit: str = "100.0") -> tuple[str, ...]:
+    """``limit`` is generous: what a snapshot costs on a busy machine is tried where that is asked."""
+    commands = (f"--ckpt-snapshot={shlex.join(take)}", f"--ckpt-remove-snapshot={shlex.join(remove)}")
+    return (*options(door, "SNAPSHOT", limit), *commands)
+
+
+def untouched(run: Run) -> dict[str, str]:
+    return {name: run.verdict(name)["outcome"] for name in UNTOUCHED}
+
+
+def holds_what_it_says(run: Run) -> None:
+    """Hold the report against its schema, and its folder against itself."""
+    schema = json.loads((resources.folder("templates") / "report.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(run.document)
+    assert {c.name: c.outcome for c in verify_folder(run.report, None) if c.outcome != "not checked"} == dict.fromkeys(
+        ("digests", "schema", "verdicts", "pages"), "holds"
+    )
+
+
+@pytest.mark.covers(requirements=("UPGRADE",))
+@pytest.mark.parametrize("engine", [STREAM, pytest.param(TORCH, marks=pytest.mark.thorough)])
+def test_storage_that_serves_while_a_command_runs_is_met(door: FrontDoor, engine: str) -> None:
+    run = door.run(*during(door, ["sh", "-c", "sleep 0.5"]), engine)
+    verdict, found = run.verdict("UPGRADE"), run.measurement()["patterns"]["upgrade"]
+    assert (verdict["outcome"], verdict["unit"], verdict["severity"], run.code) == ("met", "s", "required", 0), verdict
+    kinds = [operation["kind"] for operation in found["operations"]]
+    assert kinds == ["save", "load"] * (len(kinds) // 2)
+    assert found["run"]["exit_code"] == 0
+    assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
+    # None of it is the subject's own.
+    assert [len(run.operations(kind)) for kind in ("save", "load")] == [2, 2]
+    assert run.left_on_target == []
+    assert "Maintenance" in (run.report / "certificate.html").read_text()
+    holds_what_it_says(run)
+
+
+FAULTS = {
+    "EIO in write": ("error", "A save failed while the command ran: rank"),
+    "EIO in read": ("missing bytes", "When the command had returned, a committed checkpoint could not be loaded: rank"),
+    "flipped bit at rest": ("wrong bytes", "first: "),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("fault", FAULTS)
+def test_storage_that_fails_while_a_command_runs_fails(door: FrontDoor, target: Target, fault: str) -> None:
+    # It goes on for some more saves and loads.
+    broken = f"{shlex.join(target.fault_command(fault))}; sleep 3"
+    run = door.run(*during(door, ["sh", "-c", broken]), target=target.path)
+    verdict, (reason, says) = run.verdict("UPGRADE"), FAULTS[fault]
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", reason), verdict
+    assert says in verdict["because"]
+    assert run.code == 1
+    assert untouched(run) == UNTOUCHED
+
+
+@pytest.mark.thorough
+def test_a_save_that_is_late_while_a_command_runs_fails(door: FrontDoor, target: Target) -> None:
+    slow = f"{shlex.join(target.fault_command('slow file', seconds=3))}; sleep 3"
+    run = door.run(*during(door, ["sh", "-c", slow]), target=target.path, cluster=64)
+    verdict = run.verdict("UPGRADE")
+    assert (verdict["outcome"], verdict["reason"], verdict["unit"]) == ("failed", "over limit", "s"), verdict
+    assert "1.5 x the save limit" in verdict["because"]
+
+
+@pytest.mark.thorough
+def test_a_command_that_fails_upgrades_nothing_that_counts(door: FrontDoor) -> None:
+    run = door.run(*during(door, ["sh", "-c", "echo a node is down >&2; exit 3"]))
+    verdict = run.verdict("UPGRADE")
+    assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
+    assert verdict["because"] == "The upgrade command ended with exit code 3: a node is down."
+    assert run.code == 8
+
+
+@pytest.mark.thorough
+def test_a_run_that_is_interrupted_leaves_the_command_to_its_work(door: FrontDoor) -> None:
+    """To kill a rolling restart halfway would do harm."""
+    began, go_on, ended = (door.home / name for name in ("began", "go-on", "ended"))
+    os.mkfifo(go_on)
+    words = during(door, ["sh", "-c", f"touch {began}; read line < {go_on}; touch {ended}"])
+    started = door.start(*words)
+    started.until(began.exists, "the command runs")
+    os.kill(started.process.pid, signal.SIGINT)
+    started.process.wait()
+    eventually(lambda: not processes_of(started.run_id), "no rank is left")
+    assert not ended.exists()
+    go_on.write_text("on\n")
+    eventually(ended.exists, "the command has come to its end")
+
+
+def script(home: Path, name: str, text: str) -> list[str]:
+    """Return the command of a script of a shell."""
+    file = home / name
+    file.write_text(f"set -eu\n{text}\n")
+    return ["sh", str(file)]
+
+
+@pytest.fixture
+def subvolume(make_home: Callable[[str], Path]) -> Iterator[Path]:
+    """A volume of btrfs below which snapshots can be taken of ``target``."""
+    need(os.geteuid() == 0 and shutil.which("mkfs.btrfs"), "a volume of btrfs needs root and mkfs.btrfs")
+    with loop_mount(make_home("snapshots"), "btrfs") as mount:
+        yield mount.path
+
+
+def real(door: FrontDoor, volume: Path, more: str = "") -> tuple[list[str], list[str]]:
+    """Return commands that take and remove a snapshot of btrfs; ``more`` is done to it before it is named."""
+    clone = volume / "clone"
+    take = f"btrfs subvolume snapshot {volume}/target {clone} >&2\n{more}\necho {clone}"
+    return script(door.home, "take", take), script(door.home, "remove", 'btrfs subvolume delete "$1" >&2')
+
+
+@pytest.mark.covers(requirements=("SNAPSHOT",))
+def test_real_snapshots_hold_no_commit_or_a_whole_one(door: FrontDoor, subvolume: Path) -> None:
+    btrfs("subvolume", "create", str(subvolume / "target"))
+    run = door.run(*snapshots(door, *real(door, subvolume)), target=subvolume / "target")
+    verdict, found = run.verdict("SNAPSHOT"), run.measurement()["patterns"]["snapshots"]
+    assert (verdict["outcome"], verdict["unit"], verdict["severity"]) == ("met", "fraction", "required"), verdict
+    assert [t["removed"]["exit_code"] for t in found["trials"]] == [0] * 6
+    assert all(Path(t["taken"]["says"]) == subvolume / "clone" for t in found["trials"])
+    assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
+    assert sorted(p.name for p in subvolume.iterdir()) == ["target"]
+    assert run.left_on_target == []
+    assert "Snapshots" in (run.report / "certificate.html").read_text()
+    holds_what_it_says(run)
+
+
+def btrfs(*words: str) -> None:
+    subprocess.run(["btrfs", *words], check=True, capture_output=True)
+
+
+WRONG_CLONES = {
+    "a committed checkpoint is gone": ("rm -r {latest}", ("missing bytes",)),
+    "its files are cut": ("truncate -s 5000 {latest}/*", ("missing bytes", "wrong bytes")),
+    "a page of each file is zero": (
+        "for file in {latest}/*; do dd if=/dev/zero of=$file bs=4096 seek=3 count=1 conv=notrunc; done",
+        ("wrong bytes",),
+    ),
+    "what is not committed shows as if it were": (
+        "for partial in {clone}/*/*/*.partial; do mv $partial ${{partial%.partial}}; done",
+        ("missing bytes", "wrong bytes"),
+    ),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", WRONG_CLONES)
+def test_a_clone_that_is_wrong_fails(door: FrontDoor, subvolume: Path, name: str) -> None:
+    btrfs("subvolume", "create", str(subvolume / "target"))
+    text, reasons = WRONG_CLONES[name]
+    clone = subvolume / "clone"
+    more = text.format(clone=clone, latest=f"$(ls -d {clone}/*/*/checkpoint-???? | head -1)")
+    run = door.run(*snapshots(door, *real(door, subvolume, f"{{ {more}; }} >&2")), target=subvolume / "target")
+    verdict = run.verdict("SNAPSHOT")
+    assert verdict["outcome"] == "failed", verdict
+    assert verdict["reason"] in reasons
+    assert run.code == 1
+    assert untouched(run) == UNTOUCHED
+
+
+@pytest.mark.thorough
+def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -> None:
+    """Until the snapshot is removed the storage is slower than before, and slow enough before to be caught at it."""
+    clone = door.home / "clone"
+    usual, slower = (shlex.join(target.fault_command("slow file", seconds=s)) for s in (0.05, 0.5))
+    clear = shlex.join(target.clear_command)
+    take = script(door.home, "take", f"{slower}\ncp -a {target.backing} {clone}\necho {clone}")
+    remove = script(door.home, "remove", f'{clear}\n{usual}\nrm -r "$1"')
+    target.fault("slow file", seconds=0.05)
+    # Many writes a save, so that some of them come after the moment.
+    run = door.run(*snapshots(door, take, remove, "0.10"), "--ckpt-request=64KiB", target=target.path)
+    verdict = run.verdict("SNAPSHOT")
+    assert (verdict["outcome"], verdict["reason"], verdict["limit"]) == ("failed", "over limit", 0.10), verdict
+    assert verdict["measured"] > 0.10
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "what", ["the target itself", "another view of it", "a word", "a folder without it", "nothing"]
+)
+def test_what_is_no_snapshot_is_not_judged_as_one(door: FrontDoor, target: Target, what: str) -> None:
+    assert target.second
+    said = {
+        "the target itself": str(target.path), "another view of it": str(target.second), "a word": "done",
+        "a folder without it": str(door.home), "nothing": "",
+    }[what]  # fmt: skip
+    run = door.run(*snapshots(door, ["echo", said], ["true"]), target=target.path)
+    verdict = run.verdict("SNAPSHOT")
+    assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
+    assert ("no snapshot" in verdict["because"]) == (what in ("the target itself", "another view of it"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("which", ["take", "remove"])
+def test_a_snapshot_command_that_fails_is_told(door: FrontDoor, which: str) -> None:
+    clone = door.home / "clone"
+    commands = {
+        "take": script(door.home, "take", f"cp -a {door.target} {clone}\necho {clone}"),
+        "remove": script(door.home, "remove", 'rm -r "$1"'),
+    } | {which: ["sh", "-c", "echo it is busy >&2; exit 4"]}
+    run = door.run(*snapshots(door, commands["take"], commands["remove"]))
+    verdict = run.verdict("SNAPSHOT")
+    word = "snapshot" if which == "take" else "remove"
+    assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
+    assert f"The {word} command ended with exit code 4: it is busy." in verdict["because"]
+    assert ("remove it by hand" in str(verdict["detail"])) == (which == "remove")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_snapshot_is_removed_when_the_run_ends(door: FrontDoor, number: signal.Signals) -> None:
+    taken, removed = door.home / "taken", door.home / "removed"
+    take = ["sh", "-c", f"touch {taken}; sleep 2; echo /the/clone"]
+    started = door.start(*snapshots(door, take, ["sh", "-c", f'echo "$1" > {removed}', "remove"]))
+    started.until(taken.exists, "a snapshot is being taken")
+    assert not removed.exists()
+    os.kill(started.process.pid, number)
+    started.process.wait()
+    eventually(lambda: removed.exists() and removed.read_text() == "/the/clone\n", "it is removed")
+    eventually(lambda: not processes_of(started.run_id), "no rank is left")
