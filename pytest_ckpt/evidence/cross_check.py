@@ -14,9 +14,11 @@ from typing import Any
 
 from pytest_ckpt.evidence.event_log import log_faults, more_than_told, plain_events, read_log, stage_faults
 from pytest_ckpt.evidence.upgrade import Schema, upgraded
+from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.subject_events import events_by_subject
+from pytest_ckpt.judging.catalogue import CatalogueRow
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import SCHEMA as PLAN_SCHEMA
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, rank_to_plain
@@ -152,7 +154,8 @@ def against_session(
             said |= {name: (report[name], session[name]) for name in ("settings", "system")}
             # Gates may have switched off what a plugin brought.
             brought = [r for r in report["catalogue"] if r["plugin"]]
-            said["catalogue"] = (brought, [r for r in session["extras"] if r in brought])
+            asked = [to_plain(from_plain(CatalogueRow, row)) for row in session["extras"]]
+            said["catalogue"] = (brought, [row for row in asked if row in brought])
             # Only a plan that the report repeats is laid out: any other could be of any size.
             if beside["checkpoints"][0] == planned:
                 found = [*_files(plan["checkpoints"])]

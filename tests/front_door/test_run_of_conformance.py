@@ -176,7 +176,7 @@ def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(
         assert set(found) == {check.name for check in CHECKS}
         assert "2, " in run.verdict("DURABLE", "power-cut")["detail"]
         assert run.document["environment"]["second_client"].startswith(str(target.second))
-        assert run.left_on_target == []
+        assert run.left_on_target == [], run.text
     assert list(small.iterdir()) == []
 
 
@@ -187,6 +187,6 @@ def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, door: F
     command = shlex.join([sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", str(place)])
     run = door.run(*LOCAL, f"--ckpt-power-cut={command}", "-k", "survive", target=place)
     verdict = run.verdict("DURABLE", "power-cut")
-    assert (verdict["outcome"], verdict["severity"]) == ("met", "required"), verdict
+    assert (verdict["outcome"], verdict["severity"]) == ("met", "required"), (verdict["because"], verdict["detail"])
     assert "3/k" in verdict["detail"]
     assert [name for name in run.left_on_target if name != "lost+found"] == []

@@ -114,7 +114,7 @@ def test_on_several_hosts_each_loads_what_another_wrote(target: Target, door: Fr
     run = door.run(
         *TINY,
         "--ckpt-hosts=left:1,right:1",
-        f"--ckpt-launcher={sys.executable} {hosts} start {{nodes}} {{processes}}",
+        f"--ckpt-launcher={shlex.quote(sys.executable)} {hosts} start {{nodes}} {{processes}}",
         target=target.path,
     )
     assert run.code == 0, run.text
