@@ -8,10 +8,10 @@ from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.with_commands import (
-    cached,
     describe_end,
     describe_undisturbed,
     ended_by,
+    if_cold,
     lost,
     missing_bytes,
     wrong_bytes,
@@ -46,8 +46,6 @@ def judge_failover(measurement: Measurement, limits: ClusterLimits, *, most: flo
     if len(found.trials) < len(BREAKS) or not found.integrity:
         because = f"Something was broken in {len(found.trials)} of {len(BREAKS)} operations only."
         return not_decided("not measured", because, detail)
-    if decided := cached(found.resident_fraction, detail, is_declared_cold=found.is_declared_cold):
-        return decided
     stall, where = _longest_stall(found)
     broken = " and ".join(f"{BREAKS.count(kind)} {kind}s" for kind in dict.fromkeys(BREAKS))
     errors = sum(bool(o.error) for t in found.trials for o in t.operations)
@@ -56,7 +54,7 @@ def judge_failover(measurement: Measurement, limits: ClusterLimits, *, most: flo
         f"A component was broken in {broken}: {ended}; {format_count(found.integrity.bytes_checked)} bytes compared, "
         f"none wrong. Longest stall: {format_seconds(stall)} in {where} (limit {format_seconds(most)})."
     )
-    return measured_as("met", stall, most, "s", because, detail)
+    return if_cold(measured_as("met", stall, most, "s", because, detail), found, measurement.cache)
 
 
 def stall_seconds(found: Failover, operation: TriedOperation) -> float:

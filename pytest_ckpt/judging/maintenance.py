@@ -9,10 +9,10 @@ from pytest_ckpt.facts.maintenance import PAIRS
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.with_commands import (
-    cached,
     describe_end,
     describe_undisturbed,
     ended_by,
+    if_cold,
     lost,
     missing_bytes,
     wrong_bytes,
@@ -51,9 +51,7 @@ def judge_upgrade(measurement: Measurement, limits: ClusterLimits) -> Decision:
         return not_decided("not measured", "Nothing was measured beside the command.", detail)
     if not found.run.is_good:
         return not_decided("command failed", found.run.sentence, detail)
-    if decided := missing_bytes(found.integrity, detail) or cached(
-        found.resident_fraction, detail, is_declared_cold=found.is_declared_cold
-    ):
+    if decided := missing_bytes(found.integrity, detail):
         return decided
     loads = len(found.operations) - len(saves)
     because = (
@@ -61,7 +59,7 @@ def judge_upgrade(measurement: Measurement, limits: ClusterLimits) -> Decision:
         f"{format_count(loads)} loads succeeded; {format_count(found.integrity.bytes_checked)} bytes compared, none "
         f"wrong. {figures}."
     )
-    return measured_as("met", slowest, limit, "s", because, detail)
+    return if_cold(measured_as("met", slowest, limit, "s", because, detail), found, measurement.cache)
 
 
 def _failed(found: Upgrade, detail: Sequence[str]) -> Decision | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.judging.cold import prove_cold
 from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, measured_as, not_decided
 from pytest_ckpt.judging.proof import MOST_RESIDENT
 from pytest_ckpt.judging.wording import describe_failure, describe_fault
@@ -13,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.commands import TriedOperation
+    from pytest_ckpt.facts.failover import Failover
     from pytest_ckpt.facts.failure import Failure
-    from pytest_ckpt.facts.proofs import Integrity
+    from pytest_ckpt.facts.maintenance import Upgrade
+    from pytest_ckpt.facts.proofs import CacheFacts, Integrity
     from pytest_ckpt.facts.subject import Pattern
 
 
@@ -44,20 +48,27 @@ def lost(because: str, detail: Sequence[str]) -> Decision:
     return Decision(outcome="failed", reason="missing bytes", because=because, detail=tuple(detail))
 
 
-def cached(resident: float | None, detail: Sequence[str], *, is_declared_cold: bool) -> Decision | None:
-    """Decide where the compared bytes may be those of a client's cache."""
-    if is_declared_cold:
-        return None
+def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) -> Decision:
+    """Return a decision that rests on bytes of the storage, or that those of a client's cache may have been compared.
+
+    Where the kernel shows no cache, timed reads have shown for the subject's own loads what the drop is worth: here the
+    same drop came before every load.
+    """
+    if found.is_declared_cold:
+        return replace(met, basis="declared")
+    resident = found.resident_fraction
+    if resident is None and cache and prove_cold(cache).basis == "timed canary":
+        return replace(met, basis="timed canary")
     if resident is None:
         because = "That what was compared came from the storage cannot be proven here: caches cannot be seen."
-        return not_decided("unproven", because, detail)
+        return not_decided("unproven", because, met.detail)
     if resident > MOST_RESIDENT:
         because = (
             f"{format_percent(resident)} of a checkpoint that was to be compared was cached "
             f"(limit {format_percent(MOST_RESIDENT)}), so the bytes are not the storage's."
         )
-        return not_decided("cached", because, detail)
-    return None
+        return not_decided("cached", because, met.detail)
+    return replace(met, basis="seen")
 
 
 def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -> Decision | None:

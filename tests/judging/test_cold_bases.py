@@ -14,6 +14,8 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cold import BASIS_WORDS, of_canaries, of_volume, prove_cold
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.sizing.caches import least_moved
+from tests.support.made_failover import failed_over
+from tests.support.made_maintenance import upgraded
 from tests.support.made_measurement import LIMITS, judged, measurement
 
 GIB = 1 << 30
@@ -167,3 +169,23 @@ def test_every_basis_has_its_words():
 )
 def test_what_moves_between_a_save_and_its_load_is_counted_from_the_last_time_that_it_was_touched(saves, loads, least):
     assert least_moved(saves, loads) == least
+
+
+@pytest.mark.parametrize(("name", "made"), [("FAILOVER", failed_over), ("UPGRADE", upgraded)])
+def test_timed_reads_show_that_the_drop_works_beside_commands_too(name, made):
+    """Where the kernel shows no cache, and the gates take that proof."""
+    blind = made(resident_fraction=None)
+
+    def verdict(reads, gates=None):
+        cache = dataclasses.replace(BLIND, canaries=reads)
+        of = dataclasses.replace(blind, cache=cache)
+        return decide(REQUIREMENTS[name], of, LIMITS, gates or built_in("posix-shared"))
+
+    works, unknown = canaries(SLOW, FAST, SLOW), canaries(FAST, FAST, FAST)
+    assert (verdict((works,)).outcome, verdict((works,)).basis) == ("met", "timed canary")
+    for reads in ((), (unknown,), (works, unknown)):
+        assert (verdict(reads).outcome, verdict(reads).reason) == ("not run", "unproven")
+    strict = dataclasses.replace(
+        built_in("posix-shared"), cold_bases=tuple(b for b in COLD_BASES if b != "timed canary")
+    )
+    assert (verdict((works,), strict).outcome, verdict((works,), strict).reason) == ("not run", "unproven")
