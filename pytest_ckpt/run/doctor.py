@@ -14,7 +14,7 @@ from pytest_ckpt.config.gate_files import load_gates, settle
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
-from pytest_ckpt.judging.obstacles import obstacles
+from pytest_ckpt.judging.obstacles import not_given, obstacles
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher
@@ -99,6 +99,9 @@ def _obstacles(settings: Settings, target: TargetFacts, plan: Plan, sight: Cache
         yield Finding(name="certificate", can=False, needed=False, description=obstacle.text, remedy=obstacle.remedy)
     if not found:
         yield Finding(name="certificate", can=True, needed=False, description=f"possible by the gates '{gates.name}'")
+    for sentence in not_given(settled, gates, catalogue):
+        remedy = "give it where that may be done to this storage; no verdict waits for it"
+        yield Finding(name="not given", can=False, needed=False, description=sentence, remedy=remedy)
 
 
 def _caches(

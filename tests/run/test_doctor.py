@@ -44,6 +44,15 @@ def test_a_machine_that_can_run_is_told_so(capsys, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir()), "the target is left as it was"
 
 
+def test_what_will_not_run_for_want_of_a_command_is_said_before_the_run(capsys, tmp_path):
+    words = [f"--ckpt-target={tmp_path}", *TWO, "--ckpt-gates=posix-shared", "--json"]
+    main(["doctor", *words])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    told = [f for f in findings if f["name"] == "not given"]
+    assert [f["description"].partition(" ")[0] for f in told] == ["FAILOVER", "UPGRADE", "SNAPSHOT"]
+    assert all(f["remedy"] and not f["needed"] for f in told)
+
+
 def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_at(capsys, tmp_path):
     code, found = doctor(capsys, f"--ckpt-target={tmp_path / 'none'}", "--ckpt-launcher=no-such-launcher")
     assert code == 4
