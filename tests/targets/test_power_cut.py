@@ -27,8 +27,8 @@ def command(point: Path) -> list[str]:
     return [sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", str(point)]
 
 
-def cut(point: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(point), capture_output=True, text=True, check=False)
+def cut(point: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command(point), *more], capture_output=True, text=True, check=False)
 
 
 def write(path: Path, data: bytes, *, durable: bool) -> None:
@@ -94,7 +94,7 @@ def test_who_keeps_it_from_being_unmounted_is_named(mount: Mounts) -> None:
     point = mount("ext4", 64)
     holder = subprocess.Popen(["sleep", "1000"], cwd=point)
     try:
-        done = cut(point)
+        done = cut(point, "--patience=1")
     finally:
         holder.kill()
         holder.wait()
@@ -152,7 +152,7 @@ def test_it_is_over_when_the_file_system_is_back_though_another_namespace_held_i
 def test_one_that_stays_shut_down_since_another_namespace_holds_it_is_told(mount: Mounts) -> None:
     point = mount("ext4", 64)
     with another_namespace():
-        done = cut(point)
+        done = cut(point, "--patience=1")
         assert is_shut_down(point)
     assert done.returncode == 4
     assert "still shut down: a process in another mount namespace holds it" in done.stderr

@@ -28,11 +28,13 @@ _BLKFLSBUF = 0x1261
 _LOOP_DEVICE = re.compile(r"/dev/loop\d+")
 # Shown in the table of mounts, refused by mount(8).
 _ONLY_SHOWN = frozenset(["seclabel", "shutdown"])
-_PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
+"""How long others may hold what is to be unmounted: on a busy machine a process that was killed lets go late."""
+
 _POLL_SECONDS = 0.05
 
 
-def cut_power(point: Path) -> None:
+def cut_power(point: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
     """Cut the power of the file system that is mounted here, and bring it back.
 
     Raises UsageError, with nothing done, when it is not alone on a loop device, and when it could not be brought back.
@@ -41,9 +43,9 @@ def cut_power(point: Path) -> None:
     # Held open, so that a loop device that was made by "mount -o loop" outlives the unmounting.
     with Path(mount.source).open("rb") as device:
         _shut_down(point)
-        end = time.monotonic() + _PATIENCE_SECONDS
+        end = time.monotonic() + patience_seconds
         while True:
-            _unmount(point)
+            _unmount(point, patience_seconds)
             # Nothing may be read from the cache of the device that the device itself does not have.
             fcntl.ioctl(device, _BLKFLSBUF)
             options = ",".join(o for o in mount.options.split(",") if o not in _ONLY_SHOWN)
@@ -114,8 +116,8 @@ def _is_shut_down(point: Path) -> bool:
     return False
 
 
-def _unmount(point: Path) -> None:
-    end = time.monotonic() + _PATIENCE_SECONDS
+def _unmount(point: Path, patience_seconds: float) -> None:
+    end = time.monotonic() + patience_seconds
     while (done := _run("umount", str(point))).returncode:
         # What was killed just now lets go of its files a little later.
         if time.monotonic() > end:
@@ -154,9 +156,13 @@ def main() -> int:
     """Cut the power; exit 0 when the file system is back, 4 when it was refused or is not."""
     parser = argparse.ArgumentParser(prog="python -m pytest_ckpt.targets.posix.power_cut", description=__doc__)
     parser.add_argument("mountpoint", type=Path, help="where a loop device is mounted")
-    point = parser.parse_args().mountpoint.resolve()
+    parser.add_argument(
+        "--patience", metavar="SECONDS", type=float, default=PATIENCE_SECONDS,
+        help="how long others may go on using it before that is an error (default: %(default)g)",
+    )  # fmt: skip
+    asked = parser.parse_args()
     try:
-        cut_power(point)
+        cut_power(asked.mountpoint.resolve(), asked.patience)
     except (UsageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 4
