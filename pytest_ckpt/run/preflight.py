@@ -149,6 +149,7 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
         ("--ckpt-second-mount", settings.second_mount, "second mount"),
         ("--ckpt-power-cut", settings.power_cut, "paths"),
         ("--ckpt-full-target", settings.full_target, "paths"),
+        ("--ckpt-snapshot", settings.snapshot_command, "paths"),
         ("--ckpt-near-full", settings.near_full, "volume"),
     )
     for option, said, capability in needs:

@@ -122,6 +122,17 @@ def test_a_break_command_without_its_suite_is_refused(refused):
     )
 
 
+def test_a_snapshot_that_nothing_removes_is_not_taken(refused):
+    refused("--ckpt-snapshot=true", says=["--ckpt-snapshot is given and --ckpt-remove-snapshot is not"])
+    refused("--ckpt-remove-snapshot=true", says=["--ckpt-remove-snapshot is given and --ckpt-snapshot is not"])
+
+
+@pytest.mark.parametrize("given", [["--ckpt-during=true"], ["--ckpt-snapshot=true", "--ckpt-remove-snapshot=true"]])
+def test_a_command_of_maintenance_without_its_suite_is_refused(refused, given):
+    says = ["belongs to the suite maintenance", "--ckpt-suite=performance,maintenance"]
+    refused(*given, "--ckpt-suite=performance", says=says)
+
+
 def test_a_target_that_is_missing_is_refused(refused, pytester):
     missing = pytester.path / "no such place"
     refused(f"--ckpt-target={missing}", says=["--ckpt-target", str(missing), "does not exist", "Mount the storage"])
