@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts, TargetSpec
+from pytest_ckpt.launching.other_hosts import end_on_other_hosts, ended_badly
+from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.schemes import make_target
 
@@ -49,6 +51,16 @@ class LaunchContext:
         """The run's area; only a run that is opened has one."""
         assert self.area is not None
         return self.area
+
+    def end_left_over(self) -> str:
+        """End what is left of the run, on all its hosts; return why something of it may still write, empty: nothing."""
+        if stuck := end_marked(self.run_id):
+            pids = ", ".join(map(str, stuck))
+            return f"processes {pids} are blocked in the kernel and may still write"
+        if self.settings.has_several_hosts and ended_badly(self.folder):
+            others = [h.name for h in self.settings.hosts]
+            return end_on_other_hosts(self.launcher, list(dict.fromkeys(others)), self.run_id)
+        return ""
 
     def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove from the target what the run made; return what was left, one sentence each."""

@@ -26,7 +26,6 @@ from pytest_ckpt.launching.recorder import Recorder, write_atomically
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
-from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
 from pytest_ckpt.targets.protocol import Names
 
@@ -123,12 +122,8 @@ class Measurements:
         """
         if not self._launches():
             return None
-        if stuck := end_marked(self._context.run_id):
-            pids = ", ".join(map(str, stuck))
-            return Failure(
-                kind="launch",
-                message=f"processes {pids} of the launch before are blocked in the kernel and may still write",
-            )
+        if why := self._context.end_left_over():
+            return Failure(kind="launch", message=f"after the launch before {why}")
         stale = planned if self._context.settings.keep else self._context.plan.runnable
         self._context.clean(made_names(stale), self._context.settings.deadline_seconds, keep_area=True)
         return None

@@ -22,7 +22,6 @@ from pytest_ckpt.launching.measurements import made_names, read_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.protocol import Names
 
@@ -159,9 +158,8 @@ def _keep(context: RunContext, document: dict[str, Any]) -> str:
 def _clean(context: RunContext) -> list[str]:
     """End the processes of the run and remove its folders on the target; return what was left, a sentence each."""
     area = context.own_area
-    if stuck := end_marked(context.run_id):
-        pids = ", ".join(map(str, stuck))
-        return [f"{area.location} stays: processes {pids} are blocked in the kernel and may still write to it"]
+    if why := context.end_left_over():
+        return [f"{area.location} stays: {why}"]
     if context.settings.keep:
         return [f"{area.location} stays, as --ckpt-keep asked for"]
     names = dataclasses.replace(made_names(context.plan.runnable), folders=frozenset((CHECKS_FOLDER,)))

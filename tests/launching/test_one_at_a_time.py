@@ -13,7 +13,7 @@ from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TARGETS
-from pytest_ckpt.launching import measurements, observations
+from pytest_ckpt.launching import launch_context, measurements, observations
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.launch_hooks import LaunchHooks
 from pytest_ckpt.launching.launcher import Launcher
@@ -91,7 +91,7 @@ def test_no_launch_is_made_beside_ranks_that_cannot_be_ended(
     context: LaunchContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (context.folder / "launches" / "1").mkdir(parents=True)
-    monkeypatch.setattr(measurements, "end_marked", lambda _run_id: [4711])
+    monkeypatch.setattr(launch_context, "end_marked", lambda _run_id: [4711])
     monkeypatch.setattr(measurements, "Launch", None)
     (planned,) = context.plan.runnable
     found = measurements.Measurements(context, Observer(), LaunchHooks()).measurement(planned.subject)

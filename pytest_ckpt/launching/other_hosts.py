@@ -1,0 +1,64 @@
+"""Ends what is left of a run on its other hosts: nothing may be removed, or measured, while ranks there may write."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.launching.host_sweep import SWEEP
+from pytest_ckpt.support.processes import end_launch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_ckpt.launching.launcher import Launcher
+
+SWEEP_SECONDS = 90.0
+
+
+def ended_badly(run_folder: Path) -> bool:
+    """Whether a launch of the run did not end by itself: then ranks of it may go on where nobody sees them."""
+    for launch in (run_folder / "launches").glob("[0-9]*"):
+        try:
+            if json.loads((launch / "exit.json").read_text())["exit_code"] != 0:
+                return True
+        except (OSError, ValueError, KeyError):
+            return True
+    return False
+
+
+def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, seconds: float = SWEEP_SECONDS) -> str:
+    """End the run's processes on these hosts; return why some may go on, empty where every host says that none does."""
+    processes = {}
+    for host in hosts:
+        there = dataclasses.replace(launcher, hosts=(HostSlots(name=host, slots=1),))
+        processes[host] = subprocess.Popen(
+            there.command(1, "pytest_ckpt.launching.host_sweep"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=there.environment(run_id + SWEEP, scratch=""),
+            start_new_session=True,
+        )
+    end = time.monotonic() + seconds
+    whys = [_answer(host, process, max(0.0, end - time.monotonic())) for host, process in processes.items()]
+    for process in processes.values():
+        end_launch(process, run_id + SWEEP)
+    return "; ".join(filter(None, whys))
+
+
+def _answer(host: str, process: subprocess.Popen[bytes], seconds: float) -> str:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        said, _ = process.communicate(timeout=seconds)
+        for line in said.splitlines():
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                stuck = json.loads(line)["stuck"]
+                pids = ", ".join(map(str, stuck))
+                return f"processes {pids} on {host} are blocked in the kernel and may still write" if stuck else ""
+    return f"{host} does not say that no process of the run is left there, so it may still write"

@@ -1,0 +1,83 @@
+"""Ranks on hosts that the controller cannot see: what goes on there is ended before anything is removed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.front_door import TINY, FrontDoor, Run, Sabotage, Started, processes_of
+from tests.support.hidden_hosts import HIDDEN, Hosts, hidden_hosts
+from tests.support.machine import eventually, need
+from tests.support.targets.misbehaving import Target, misbehaving
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    need(os.geteuid() == 0, "only root makes namespaces of processes")
+    with hidden_hosts() as made:
+        yield made
+
+
+def held(door: FrontDoor, hosts: Hosts, target: Path) -> Started:
+    """Start a run whose controller sees none of its ranks, and return when one stands still in its second save."""
+    program = door.home / "hosts.py"
+    program.write_text(hosts.program)
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    launcher = f"{shlex.quote(sys.executable)} {program} {{nodes}} {{processes}}"
+    started = door.start(
+        *TINY, "--ckpt-hosts=a:1,b:1", f"--ckpt-launcher={launcher}", "--ckpt-drop-caches=true",
+        target=target, environment=sabotage.environment, around=HIDDEN,
+    )  # fmt: skip
+    sabotage.wait_until_held(started)
+    return started
+
+
+def interrupted(started: Started) -> Run:
+    """Press Ctrl-C in front of the controller, and wait for the end."""
+    pid = started.process.pid
+    (controller,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    os.kill(int(controller), signal.SIGINT)
+    return started.finish()
+
+
+@pytest.fixture
+def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
+    """Shared by hosts, as far as anybody can tell."""
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    with misbehaving(make_home("shared")) as mounted:
+        yield mounted
+
+
+@pytest.mark.thorough
+def test_ranks_elsewhere_are_ended_before_their_folder_is_removed(
+    door: FrontDoor, hosts: Hosts, target: Target
+) -> None:
+    started = held(door, hosts, target.path)
+    assert processes_of(started.run_id)
+    run = interrupted(started)
+    assert run.code == 2, run.text
+    eventually(lambda: not processes_of(started.run_id), "no rank is left on any host")
+    assert run.left_on_target == []
+    assert run.document["left_behind"] == []
+    assert [command[-1] for command in hosts.asked if "host_sweep" in command[-1]]
+
+
+@pytest.mark.thorough
+def test_where_a_host_does_not_answer_the_folder_stays_and_that_is_said(
+    door: FrontDoor, hosts: Hosts, target: Target
+) -> None:
+    hosts.sweeps = False
+    started = held(door, hosts, target.path)
+    run = interrupted(started)
+    assert run.code == 2, run.text
+    (left,) = run.document["left_behind"]
+    assert "a does not say that no process of the run is left there, so it may still write" in left
+    assert "; b does not say" in left
+    assert [path.name for path in run.target.iterdir()] == [started.run_folder.name]
+    assert processes_of(started.run_id), "they went on"

@@ -1,0 +1,129 @@
+"""Hosts whose processes a controller cannot see: ranks start outside of its namespace of processes, and stay there.
+
+The launcher of a run, ``PROGRAM``, only asks `Hosts`, in the process of the test, to start them; when it is killed they
+go on, as on a host whose daemon did not notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+# Starts every rank under the name of a host, with a boot of its own: one machine that two hosts could be.
+AS_HOST = """
+import os, sys, tempfile
+
+nodes, processes, *command = sys.argv[1:]
+names = nodes.split(",")
+name = names[int(os.environ["OMPI_COMM_WORLD_RANK"]) * len(names) // int(processes)]
+with tempfile.NamedTemporaryFile("w", delete=False) as boot:
+    boot.write(f"boot of {name}")
+words = f'hostname {name}; mount --bind {boot.name} /proc/sys/kernel/random/boot_id; rm {boot.name}; exec "$@"'
+os.execvp("unshare", ["unshare", "--uts", "--mount", "sh", "-c", words, "sh", *command])
+"""
+PROGRAM = """
+import json, os, socket, sys
+
+if sys.argv[1] == "--version":
+    print("hidden hosts 1")
+    sys.exit()
+there = socket.socket(socket.AF_UNIX)
+there.connect("\\0" + {name!r})
+asked = json.dumps({{"words": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}}).encode()
+socket.send_fds(there, [len(asked).to_bytes(4, "big")], [0, 1, 2])
+there.sendall(asked)
+sys.exit(int(there.makefile().readline() or 1))
+"""
+HIDDEN = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+"""Before the command of a controller."""
+
+
+class Hosts:
+    """Starts what launchers ask for. ``sweeps`` says whether it starts what ends the processes of a run."""
+
+    def __init__(self) -> None:
+        self.name = f"ckpt-hidden-{uuid.uuid4()}"
+        self.sweeps = True
+        self.asked: list[list[str]] = []
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind("\0" + self.name)
+        self._socket.listen()
+        self._started: list[subprocess.Popen[bytes]] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def program(self) -> str:
+        """The launcher."""
+        return PROGRAM.format(name=self.name)
+
+    def close(self) -> None:
+        """End all that was started."""
+        self._socket.close()
+        for process in self._started:
+            process.kill()
+            process.wait()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._start, args=(self._socket.accept()[0],), daemon=True).start()
+
+    def _start(self, client: socket.socket) -> None:
+        length, (given, out, errors), _, _ = socket.recv_fds(client, 4, 3)
+        text = client.makefile("rb").read(int.from_bytes(length, "big"))
+        asked = json.loads(text)
+        nodes, processes, *command = asked["words"]
+        self.asked.append(command)
+        if "host_sweep" in command[-1] and not self.sweeps:
+            client.sendall(b"1\n")
+            client.close()
+            for descriptor in (given, out, errors):
+                os.close(descriptor)
+            return
+        environment = asked["environment"] | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        mpiexec = Path(sys.executable).parent / "mpiexec"
+        local = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
+        process = subprocess.Popen(
+            [str(mpiexec), "-n", processes, *local, sys.executable, "-c", AS_HOST, nodes, processes, *command],
+            stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=asked["folder"], env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+        self._started.append(process)
+        os.close(given)
+        pumps = [
+            threading.Thread(target=_pump, args=(source, descriptor), daemon=True)
+            for source, descriptor in ((process.stdout, out), (process.stderr, errors))
+        ]
+        for pump in pumps:
+            pump.start()
+        for pump in pumps:
+            pump.join()
+        with contextlib.suppress(OSError):
+            client.sendall(f"{process.wait()}\n".encode())
+        client.close()
+
+
+def _pump(source, descriptor: int) -> None:  # type: ignore[no-untyped-def]
+    """Copy until the end; where nobody reads any more, read on all the same."""
+    while data := os.read(source.fileno(), 1 << 16):
+        with contextlib.suppress(OSError):
+            os.write(descriptor, data)
+    os.close(descriptor)
+
+
+@contextlib.contextmanager
+def hidden_hosts() -> Iterator[Hosts]:
+    """Have hosts for as long as they are needed."""
+    hosts = Hosts()
+    try:
+        yield hosts
+    finally:
+        hosts.close()
