@@ -41,7 +41,7 @@ def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list
         "bytes": shards.bytes,
         "full_bytes": shards.full_bytes,
         "operations_planned": planned.operations,
-        "rank_bytes": tuple(rank.bytes for rank in shards.ranks()),
+        "rank_bytes": shards.rank_bytes,
         "basis": "all ranks",
     }
     found = [
