@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # A name that the terminal's encoding lacks must not end a command.
             stream.reconfigure(errors="backslashreplace")
-    parser, words = _parsers()
+    parser, words = _parsers(sys.argv[1:] if arguments is None else arguments)
     asked, unknown = parser.parse_known_args(arguments)
     if unknown:
         words[asked.command].refuse(unknown)
@@ -75,15 +75,16 @@ class _Parser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(unknown)}{nearest(typo, known)}")
 
 
-def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
-    """Return the parser of the command, and that of each word."""
+def _parsers(arguments: Sequence[str]) -> tuple[_Parser, dict[str, _Parser]]:
+    """Return the parser of the command, and that of each word; those that are not said need no options."""
     parser = _Parser(prog="pytest-ckpt", description="Acceptance of storage for AI checkpoints.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"pytest-ckpt {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
     words = {}
     for name, command in COMMANDS.items():
         words[name] = commands.add_parser(name, help=command.HELP, allow_abbrev=False, description=command.DESCRIPTION)
-        command.add_arguments(words[name])
+        if name in arguments:
+            command.add_arguments(words[name])
     return parser, words
 
 

@@ -22,7 +22,7 @@ from pytest_ckpt.judging.catalogue import CatalogueRow
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import SCHEMA as PLAN_SCHEMA
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, rank_to_plain
-from pytest_ckpt.support.strict_json import parse, read
+from pytest_ckpt.support.strict_json import parse, read, read_lines
 
 EVENTS, SESSION, PLAN = "events.jsonl", "session.json", "plan.json"
 _KINDS = ("save", "load")
@@ -43,7 +43,7 @@ def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list
         "bytes": shards.bytes,
         "full_bytes": shards.full_bytes,
         "operations_planned": planned.operations,
-        "rank_bytes": tuple(rank.bytes for rank in shards.ranks()),
+        "rank_bytes": shards.rank_bytes,
         "basis": "all ranks",
     }
     found = [
@@ -100,7 +100,7 @@ def against_events(
     """
     by_subject = {m.subject: m for m in measurements}
     try:
-        log = list(read_log(read(folder / EVENTS), schema))
+        log = list(read_log(read_lines(folder / EVENTS), schema))
         told = events_by_subject(plain_events(log))
         found = [*log_faults(log, by_subject, run_seconds)]
         if is_same_version:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import stat
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ MANIFEST = "manifest.sha256"
 ATTESTATION = "attestation.dsse.json"
 # The manifest cannot hold its own digest, and the attestation holds the manifest's.
 _NOT_LISTED = frozenset({MANIFEST, ATTESTATION})
-# No run writes such a file; who puts one there, a hole of a terabyte, cannot have it read for hours.
-_MOST_BYTES = 1 << 32
+# No run writes such a file, or so much; who puts it there, holes of a terabyte, cannot have them read for hours.
+_MOST_BYTES, _MOST_BYTES_IN_ALL = 256 << 20, 2 << 30
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 
 
@@ -61,9 +62,11 @@ def digests(folder: Path) -> dict[str, str]:
     """Return {path below the folder: SHA-256} of every file that a manifest lists.
 
     What has no digest is listed with an empty one: what is neither a file nor a folder (a link, a pipe), what cannot be
-    read, what has more than 4 GiB, and, with a slash at its end, a folder in which there is nothing.
+    read, what has more than 256 MiB, and, with a slash at its end, a folder in which there is nothing. Of more than
+    2 GiB the largest files have none.
     """
     found: dict[str, str] = {}
+    sizes: list[tuple[float, str, Path]] = []
 
     def closed(error: OSError) -> None:
         found[f"{Path(error.filename).relative_to(folder).as_posix()}/"] = ""
@@ -75,7 +78,16 @@ def digests(folder: Path) -> dict[str, str]:
             path = Path(place, name)
             below = path.relative_to(folder).as_posix()
             if below not in _NOT_LISTED:
-                found[below] = _digest_or_none(path)
+                found[below] = ""
+                if (size := _size(path)) <= _MOST_BYTES:
+                    sizes.append((size, below, path))
+    left: float = _MOST_BYTES_IN_ALL
+    for size, below, path in sorted(sizes):
+        left -= size
+        if left < 0:
+            break
+        with contextlib.suppress(OSError):
+            found[below] = file_digest(path)
     return found
 
 
@@ -148,12 +160,13 @@ def _read_line(line: str) -> tuple[str, str]:
     return name, digest
 
 
-def _digest_or_none(path: Path) -> str:
+def _size(path: Path) -> float:
+    """Return the bytes of a file, endlessly many for what is none or cannot be looked at."""
     try:
         found = path.lstat()
-        return file_digest(path) if stat.S_ISREG(found.st_mode) and found.st_size <= _MOST_BYTES else ""
     except OSError:
-        return ""
+        return math.inf
+    return found.st_size if stat.S_ISREG(found.st_mode) else math.inf
 
 
 def file_digest(path: Path) -> str:

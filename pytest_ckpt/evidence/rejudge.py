@@ -59,17 +59,23 @@ class _Facts:
     observations: Mapping[tuple[str, str], Observation]
 
 
-def judge_folder(folder: Path, command_line: Mapping[str, str | None], *, as_recorded: bool = False) -> dict[str, Any]:
+def judge_folder(
+    folder: Path,
+    command_line: Mapping[str, str | None],
+    *,
+    as_recorded: bool = False,
+    run: tuple[dict[str, Any], upgrade.Schema] | None = None,
+) -> dict[str, Any]:
     """Return the report of a run folder, judged again; ``command_line`` holds the limits that were given.
 
     With the limits of the run the verdicts are those of the run. Plugins are not there to judge again: with the limits
     of the run their verdicts are kept and said to be, with others they are "not run", and neither certifies.
-    ``as_recorded`` keeps them word for word, for whoever compares. A run whose controller was killed is judged from
-    what there is, and is "incomplete". Raises UsageError when the folder holds no run, and
-    when a file in it is none that a run leaves.
+    ``as_recorded`` keeps them word for word, for whoever compares. ``run`` is what `read_run` returns, where the report
+    was read already. A run whose controller was killed is judged from what there is, and is "incomplete". Raises
+    UsageError when the folder holds no run, and when a file in it is none that a run leaves.
     """
     unfinished = is_unfinished(folder)
-    found, schema = (read_file(folder / SESSION), upgrade.NOW) if unfinished else read_run(folder)
+    found, schema = (read_file(folder / SESSION), upgrade.NOW) if unfinished else run or read_run(folder)
     try:
         report = begun_report(found, read_file(folder / PLAN)) if unfinished else found
         document = _judge(folder, report, schema, command_line, as_recorded=as_recorded)

@@ -163,7 +163,7 @@ def _check_verdicts(folder: Path, checked: _Report) -> Examination:
     """Judge the measurements again, by the limits of the run, and compare all that follows from them."""
     report = checked.today
     try:
-        again = judge_folder(folder, {}, as_recorded=True)
+        again = judge_folder(folder, {}, as_recorded=True, run=(report, checked.schema))
     except Exception as error:  # whatever a changed file leads to, it cannot be judged
         description = "the measurements cannot be judged again"
         return Examination(

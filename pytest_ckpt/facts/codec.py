@@ -11,12 +11,21 @@ from typing import Any, Literal, TypeVar
 
 Record = TypeVar("Record")
 
+# What is plain already, by its very type; a long run has lists of hundreds of thousands of such values.
+_PLAIN = frozenset({str, int, float, bool, types.NoneType})
+# The types that fit a field of numbers or texts.
+_FITTING: dict[Any, frozenset[type]] = {
+    float: frozenset({int, float}), int: frozenset({int}), str: frozenset({str}), bool: frozenset({bool}),
+}  # fmt: skip
+
 
 def to_plain(record: Any) -> Any:
     """Turn records, tuples, sets and mappings into plain JSON types (subclasses of str, int, float become these).
 
     A record whose class has ``from_text`` becomes its text.
     """
+    if type(record) in _PLAIN:
+        return record
     if hasattr(record, "from_text"):
         return str(record)
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
@@ -27,8 +36,6 @@ def to_plain(record: Any) -> Any:
         return [to_plain(value) for value in record]
     if isinstance(record, frozenset):
         return sorted(to_plain(value) for value in record)
-    if record is None or isinstance(record, bool):
-        return record
     if isinstance(record, int):
         return int(record)
     if isinstance(record, float):
@@ -57,6 +64,8 @@ def _value(hint: Any, value: Any) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _value(next(a for a in args if a is not types.NoneType), value)
+    if origin is tuple and args[0] in _FITTING:
+        return tuple(value)
     if origin is tuple:
         return tuple(_value(args[0], item) for item in value)
     if origin is frozenset:
@@ -90,6 +99,8 @@ def _misfits(hint: Any, value: Any, place: str) -> Iterator[str]:
         if value is not None or types.NoneType not in args:
             yield from _misfits(next(a for a in args if a is not types.NoneType), value, place)
     elif origin is tuple and isinstance(value, tuple):
+        if args[0] in _FITTING and _FITTING[args[0]].issuperset(map(type, value)):
+            return
         for number, item in enumerate(value):
             yield from _misfits(args[0], item, f"{place}[{number}]")
     elif origin is frozenset and isinstance(value, frozenset):

@@ -16,6 +16,7 @@ from pytest_ckpt.facts.events import (
 )
 from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
+from pytest_ckpt.facts.measurement import Endurance
 from pytest_ckpt.facts.subject import OwnPattern
 from pytest_ckpt.launching.time_left import Row, seconds_left
 from pytest_ckpt.support.units import format_seconds
@@ -188,9 +189,10 @@ class Progress:
             row.count = row.done
         elif isinstance(event.found, Failover | Snapshots | Upgrade):
             self._of_own_launch(row, event.found)
-        elif event.name == "endurance":
+        elif isinstance(event.found, Endurance):
             row.done = row.count
-            self._line(f"{self._place()} {row.steps.label(1)}: {row.part_done} saves{self._left()}")
+            saves = len(event.found.save_seconds)
+            self._line(f"{self._place()} {row.steps.label(1)}: {saves} saves{self._left()}")
 
     def _of_own_launch(self, row: Row, found: Failover | Snapshots | Upgrade) -> None:
         """Show another trial; a launch of its own, after all others, told again with every one."""

@@ -96,7 +96,7 @@ class Recorder:
         facts = told.facts
         own = {
             "hosts": tuple(dict.fromkeys(r.host for r in facts["ranks"])),
-            "rank_bytes": tuple(rank.bytes for rank in shards.ranks()),
+            "rank_bytes": shards.rank_bytes,
             "basis": "all ranks",
             "operations_planned": task.operations,
             "launch": self._launch_name,

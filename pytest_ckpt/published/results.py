@@ -117,7 +117,7 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
         seed=0,
         bytes=shards.bytes,
         full_bytes=shards.full_bytes,
-        rank_bytes=tuple(rank.bytes for rank in shards.ranks()),
+        rank_bytes=shards.rank_bytes,
         basis=_weakest(operations),
         operations_planned=max(planned.values()) if cut_off else min(whole),
         operations=tuple(operations),

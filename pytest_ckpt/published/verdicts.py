@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
 from pytest_ckpt.facts.proofs import CacheReading
-from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.facts.verdict import Reason, Verdict
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, not_run
 from pytest_ckpt.published.results import Result, comparable
 from pytest_ckpt.published.runs import KINDS
-from pytest_ckpt.published.slowest import ALL_RANKS
+from pytest_ckpt.published.slowest import ALL_RANKS, RANK_0
 from pytest_ckpt.sizing.caches import cache_readings
 from pytest_ckpt.sizing.limits import ClusterLimits
 from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_seconds
@@ -56,9 +56,9 @@ def _time(
     verdict = decide(requirement, measurement, limits, gates)
     bounded = [o for o in measurement.of_kind(kind) if o.at_least_seconds is not None]
     if verdict.limit is not None and (between := _only_perhaps_late(measurement, kind, verdict.limit)):
-        verdict = replace(
-            verdict, outcome="not run", reason="perhaps late", measured=None, margin=None, because=between
-        )
+        verdict = _undecided(verdict, "perhaps late", between)
+    elif verdict.outcome == "met" and (unseen := _perhaps_late_unseen(measurement, kind, verdict.limit or 0.0)):
+        verdict = _undecided(verdict, "perhaps late", unseen)
     elif verdict.outcome == "failed":
         # The count holds those that are late at most.
         perhaps = [_perhaps(o) for o in bounded if (o.at_least_seconds or 0.0) <= (verdict.limit or 0.0) < o.seconds]
@@ -81,6 +81,28 @@ def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: flo
     if not late or any(o.at_least_seconds is None or o.at_least_seconds > limit for o in late):
         return ""
     return f"All others met {format_seconds(limit)}. {' '.join(map(_perhaps, late))}"
+
+
+def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: float) -> str:
+    """Say which operations may have missed the limit unseen; empty where the slowest process of each is known.
+
+    The longest time that is recorded bounds them from below alone: it can show that a limit was missed, and never that
+    it was met. So whoever loses the file of a slow rank, or takes it away, gains nothing.
+    """
+    operations = measurement.of_kind(kind)
+    unseen = [o for o in operations if o.basis == RANK_0]
+    if not unseen:
+        return ""
+    if len(unseen) == 1:
+        which = f"{kind.capitalize()} {unseen[0].index} may have missed it: its"
+    else:
+        which = f"{len(unseen)} of {len(operations)} {kind}s may have missed it: their"
+    return f"What is recorded met {format_seconds(limit)}. {which} slowest process is not known."
+
+
+def _undecided(verdict: Verdict, reason: Reason, because: str) -> Verdict:
+    """Return what a verdict becomes where the files show too little for it."""
+    return replace(verdict, outcome="not run", reason=reason, measured=None, margin=None, because=because)
 
 
 def _perhaps(operation: Operation) -> str:
@@ -116,16 +138,23 @@ def _straggler(result: Result, requirement: Requirement, limits: ClusterLimits, 
     if not left_out:
         return verdict
     because = f"{verdict.because} Of {left_out} other operations not every rank is recorded."
-    return replace(verdict, because=because)
+    # The straggler may be in just these.
+    return (
+        _undecided(verdict, "not recorded", because) if verdict.outcome == "met" else replace(verdict, because=because)
+    )
 
 
 def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
     measurement = result.measurement
     kept = tuple(o for kind in KINDS for o in comparable(measurement.of_kind(kind)))
     verdict = decide(requirement, replace(measurement, operations=kept), limits, gates)
-    if left_out := len(measurement.operations) - len(kept):
-        because = f"{verdict.because} {left_out} operations were left out: their slowest process is not known."
-        verdict = replace(verdict, because=because)
+    unknown = sum(o.basis == RANK_0 or o.at_least_seconds is not None for o in measurement.operations)
+    if unknown:
+        because = f"{verdict.because} The slowest process of {unknown} of {len(measurement.operations)} operations "
+        because += "is not known."
+        # Any of them may have taken another time.
+        is_met = verdict.outcome == "met"
+        verdict = _undecided(verdict, "perhaps late", because) if is_met else replace(verdict, because=because)
     if not result.signs:
         return verdict
     return replace(verdict, outcome="failed", because=" ".join([*result.signs, _MAY_BE_CACHED, verdict.because]))

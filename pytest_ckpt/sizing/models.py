@@ -79,7 +79,8 @@ class RankLayout:
 class _Totals(NamedTuple):
     bytes: int
     files: int
-    largest_rank_bytes: int
+    tensors: int
+    rank_bytes: tuple[int, ...]
     largest_file_bytes: int
 
 
@@ -126,9 +127,19 @@ class Layout:
         return _totals(self).files
 
     @property
+    def tensors(self) -> int:
+        """Tensors of one checkpoint of these processes."""
+        return _totals(self).tensors
+
+    @property
+    def rank_bytes(self) -> tuple[int, ...]:
+        """Bytes of every rank, in rank order, at this scale."""
+        return _totals(self).rank_bytes
+
+    @property
     def largest_rank_bytes(self) -> int:
         """Bytes of the rank that writes most, at this scale."""
-        return _totals(self).largest_rank_bytes
+        return max(self.rank_bytes)
 
     @property
     def largest_file_bytes(self) -> int:
@@ -212,7 +223,8 @@ def _totals(of: Layout) -> _Totals:
     return _Totals(
         bytes=sum(map(sum, files)),
         files=sum(map(len, files)),
-        largest_rank_bytes=max(map(sum, files)),
+        tensors=sum(len(file.tensors) for rank in _ranks(of) for file in rank.files),
+        rank_bytes=tuple(map(sum, files)),
         largest_file_bytes=max(map(max, files)),
     )
 

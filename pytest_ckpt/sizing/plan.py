@@ -162,13 +162,11 @@ def _plan_checkpoint(
         rehearsal = f"The target is brought by {target.plugin}: nothing is certified on it"
     processes = settings.processes if mode == "open" else None
     shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
-    ranks = shards.ranks()
-    tensors = sum(len(f.tensors) for r in ranks for f in r.files)
-    one = shards.bytes + shards.files * _FILE_OVERHEAD_BYTES + tensors * _TENSOR_OVERHEAD_BYTES
+    one = shards.bytes + shards.files * _FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
     (engine,) = settings.engines
     # Where ranks load each other's files, each may hold the largest.
     most = shards.largest_rank_bytes if settings.asks_contention else 0
-    state = [engine.memory.state_bytes(max(rank.bytes, most)) for rank in ranks]
+    state = [engine.memory.state_bytes(max(own, most)) for own in shards.rank_bytes]
     beside = engine.memory.process_bytes
     if settings.asks_contention:
         beside += _SAMPLES_BYTES

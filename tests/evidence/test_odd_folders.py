@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence import manifest
 from pytest_ckpt.evidence.differences import differences
 from pytest_ckpt.evidence.manifest import MANIFEST, digests, write_manifest
 from tests.support import made_up_run
@@ -46,6 +47,21 @@ def test_a_file_beyond_any_size_is_named_and_not_read(run):
         file.truncate(1 << 40)
     assert digests(run)["launches/1/rank-0.log"] == ""
     assert main(["verify", str(run)]) == 1
+
+
+def test_of_more_bytes_than_any_run_has_the_largest_files_are_not_read(run, capsys, monkeypatch):
+    """Ten thousand files, each no larger than is allowed, would be read for hours."""
+    monkeypatch.setattr(manifest, "_MOST_BYTES_IN_ALL", 1 << 20)
+    for number in range(10):
+        (run / "launches" / "1" / f"added-{number}.log").write_bytes(bytes((110 << 10) + number))
+    unread = sorted(name for name, digest in digests(run).items() if not digest)
+    assert unread
+    assert unread == [f"launches/1/added-{number}.log" for number in range(10 - len(unread), 10)]
+    (run / "launches" / "1" / "command").write_text("changed")
+    assert main(["verify", str(run)]) == 1
+    said = capsys.readouterr().out
+    assert "changed: launches/1/command" in said
+    assert "added: launches/1/added-9.log" in said
 
 
 def test_folders_with_a_path_that_the_kernel_does_not_take_are_named(run, capsys):

@@ -58,6 +58,10 @@ def outcome(document, requirement="SAVE"):
     return next(v["outcome"] for v in document["requirements"] if v["id"] == requirement)
 
 
+def because(document, requirement):
+    return next(v["because"] for v in document["requirements"] if v["id"] == requirement)
+
+
 def judged(document, kind="save"):
     return next(f["judged_seconds"] for f in document["published"]["figures"] if f["kind"] == kind)
 
@@ -139,6 +143,39 @@ def test_a_longer_pause_is_written_into_the_configuration(judge, folder):
     assert outcome(document) == "failed"
     assert judged(document) == pytest.approx(TRUE_SECONDS, abs=0.1)
     assert "38 s between checkpoints is what the configuration says" in messages
+
+
+@pytest.mark.parametrize("ranks", [[0], [0, 1, 2, 4, 5, 6, 7]])
+@pytest.mark.parametrize("pause", ["5.0", "{type: normal, mean: 5, stdev: 1}"])
+def test_what_is_not_recorded_of_a_slow_last_load_meets_no_limit(judge, tmp_path, ranks, pause):
+    """No start follows it, and where pauses were drawn at random, none says anything of the others."""
+    run = MadeRun(seconds=lambda kind, n, rank: 400.0 if (kind, n, rank) == ("load", 10, 3) else 5.0 + 0.01 * n)
+    assert outcome(judge(run.write(tmp_path / "whole"))[0], "LOAD") == "failed"
+    folder = run.write(tmp_path / "run", ranks=ranks)
+    file = folder / "dlio_config" / "config.yaml"
+    file.write_text(file.read_text().replace("time_between_checkpoints: 5.0", f"time_between_checkpoints: {pause}"))
+    document, _ = judge(folder)
+    assert {outcome(document, name) for name in ("LOAD", "REPEAT", "STRAGGLER")} == {"not run"}
+    assert outcome(document, "SAVE") == ("met" if pause == "5.0" else "not run")
+    assert "may have missed it" in because(document, "LOAD")
+
+
+def one_late(kind, number, rank):
+    return 400.0 if (number, rank) == (4, 3) else 5.0 + 0.01 * rank
+
+
+def test_a_straggler_in_what_not_every_rank_recorded_is_not_met(judge, tmp_path):
+    folder = MadeRun(seconds=one_late).write(tmp_path / "run")
+    assert outcome(judge(folder)[0], "STRAGGLER") == "failed"
+    for kind in ("save", "load"):
+        edit(folder / "5_per_epoch_stats.json", lambda epoch, name=f"{kind}_ckpt4": epoch.pop(name))
+    document, _ = judge(folder)
+    assert outcome(document, "STRAGGLER") == "not run"
+    assert "Of 2 other operations not every rank is recorded." in because(document, "STRAGGLER")
+    one_more = MadeRun(seconds=lambda *at: 90.0 if at[1:] == (2, 6) else one_late(*at)).write(tmp_path / "more")
+    edit(one_more / "5_per_epoch_stats.json", lambda epoch: epoch.pop("save_ckpt4"))
+    document, _ = judge(one_more)
+    assert outcome(document, "STRAGGLER") == "failed"
 
 
 def test_files_that_disagree_on_the_pause_are_named(judge, folder):

@@ -61,7 +61,7 @@ class CountedLoads:
         """Return the shard of another host that this rank loads; None where not every rank can load one."""
         hosts: list[str] = self.group.share(self.group.gather(self.group.host))
         reading = shifted(self.layout, hosts)
-        fits = self.lends_memory or len({rank.bytes for rank in self.layout.ranks()}) == 1
+        fits = self.lends_memory or len(set(self.layout.rank_bytes)) == 1
         if reading.not_run or not fits:
             return None
         shards = [pieces[0].shard for pieces in reading.pieces]

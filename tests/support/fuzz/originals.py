@@ -78,12 +78,16 @@ def _one_late(found: Measurement) -> Measurement:
 def make_published(home: Path) -> None:
     """Write results below ``home``: a folder with one, and a tree of several systems."""
 
-    def one_late(kind: str, number: int, rank: int) -> float:
-        return 400.0 if (number, rank) == (4, 3) else (5.0 if kind == "save" else 4.0) + 0.01 * rank + 0.003 * number
+    def one_late(kind: str, number: int, rank: int, late: int = 4) -> float:
+        return 400.0 if (number, rank) == (late, 3) else (5.0 if kind == "save" else 4.0) + 0.01 * rank + 0.003 * number
+
+    def last_late(kind: str, number: int, rank: int) -> float:
+        return one_late(kind, number, rank, 10)
 
     parts = ("summary", "config", "metadata")
     MadeRun(seconds=lambda *_: 400.0).write(home / "late" / "20260301_120000", parts=parts)
     MadeRun(seconds=one_late).write(home / "one-late" / "20260301_120000", parts=parts)
+    MadeRun(seconds=last_late).write(home / "last-late" / "20260301_120000", parts=parts)
     MadeRun(seconds=one_late).write(home / "rank-0" / "20260301_120000", ranks=[0], parts=(*parts, "log"))
     tree, start = home / "tree", MadeRun().started
     run = MadeRun(seconds=one_late, saves=10, loads=0)

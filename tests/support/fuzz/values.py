@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -87,7 +88,9 @@ def near(rng: Random, old: Any) -> Any:
     if old is None:
         return value(rng)
     if isinstance(old, list):
-        return rng.choice([old[:-1], old + old[-1:], old[::-1], [*old, value(rng)]])
+        # A copy: what stands in two places of a document must not change with the other.
+        again = json.loads(json.dumps(old[-1:]))
+        return rng.choice([old[:-1], old + again, old[::-1], [*old, value(rng)]])
     return {**old, "added": value(rng)}
 
 
