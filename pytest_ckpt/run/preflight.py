@@ -113,7 +113,6 @@ def check(
             "Choose another suite: --ckpt-suite=performance, for example.",
         )
     plan = plan_run(settings, facts, gates.table)
-    check_record(plan, settings)
     waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
     if facts.is_local and settings.has_several_hosts:
         raise UsageError(
@@ -125,6 +124,7 @@ def check(
     check_commands(settings)
     if settings.measures and facts.capacity:
         check_space(plan, settings, facts.capacity.free_bytes)
+    check_record(plan, settings)
     launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     hosts: tuple[HostFacts, ...] = ()
     if probe and plan.runnable and settings.measures:

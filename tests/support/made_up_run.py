@@ -84,7 +84,7 @@ def make_run(
         for number, c in enumerate(planned)
     ]
     gates = load_gates(settings.gates, MADE_UP.gate_kind)
-    asked = [r for r in asked_requirements(settings, gates) if r.judge]
+    asked = [r for r in asked_requirements(settings, gates) if r.judge and r.suite in {"performance", *settings.suites}]
     book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
     judgement = judge_run(plan, settings, gates, book, measurements)
     document = make_document(
