@@ -19,6 +19,7 @@ from pytest_ckpt.support.units import format_count, parse_duration, parse_fracti
 from pytest_ckpt.support.user_files import read_user_text
 
 _REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
+_MOST_SECONDS = 30 * 86_400.0
 _MOST_NAME, _MOST_PATH = 255, 4095
 # As many as there can be processes, and no other script's digits.
 _SLOTS = re.compile(r"0*[1-9][0-9]{0,4}", re.ASCII)
@@ -113,6 +114,14 @@ def read_seconds(value: str) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
         raise ValueError("a duration above 0 is expected, such as 300s")
+    return seconds
+
+
+def read_days(value: str) -> float:
+    """Return a duration above 0 and up to 30 days in seconds."""
+    seconds = read_seconds(value)
+    if seconds > _MOST_SECONDS:
+        raise ValueError("up to 30 days are expected, such as 24h")
     return seconds
 
 

@@ -20,7 +20,7 @@ from pytest_ckpt.facts.subject_events import events_by_subject
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import SCHEMA as PLAN_SCHEMA
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, rank_to_plain
-from pytest_ckpt.support.strict_json import parse, read
+from pytest_ckpt.support.strict_json import parse, read, read_lines
 
 EVENTS, SESSION, PLAN = "events.jsonl", "session.json", "plan.json"
 _KINDS = ("save", "load")
@@ -98,7 +98,7 @@ def against_events(
     """
     by_subject = {m.subject: m for m in measurements}
     try:
-        log = list(read_log(read(folder / EVENTS), schema))
+        log = list(read_log(read_lines(folder / EVENTS), schema))
         told = events_by_subject(plain_events(log))
         found = [*log_faults(log, by_subject, run_seconds)]
         if is_same_version:

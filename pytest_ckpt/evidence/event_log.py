@@ -44,9 +44,9 @@ class Told:
     extra: bool
 
 
-def read_log(data: bytes, schema: Schema) -> Iterator[Told]:
+def read_log(lines: Iterable[bytes], schema: Schema) -> Iterator[Told]:
     """Yield the lines of an ``events.jsonl`` of a schema. Raises ValueError for a line that holds no event."""
-    for number, text in enumerate(filter(bytes.strip, data.split(b"\n")), 1):
+    for number, text in enumerate(lines, 1):
         plain = parse(text)
         event = event_from_plain(upgraded("event", plain, schema))
         seconds = plain.get("seconds")

@@ -107,6 +107,12 @@ class QuickChecks:
         return lambda value: not isinstance(value, dict) or all(check(v) for k, v in value.items() if k not in named)
 
     def _items(self, said: Any) -> Check | None:
+        if isinstance(said, dict) and said.keys() == {"type", "minimum"} and said["type"] in ("number", "integer"):
+            kinds, least = frozenset(_EXACT[said["type"]]), said["minimum"]
+            return lambda value: (
+                not isinstance(value, list)
+                or (kinds.issuperset(map(type, value)) and min(value, default=least) >= least)
+            )
         check = self.of(said)
         return None if check is None else lambda value: not isinstance(value, list) or all(map(check, value))
 

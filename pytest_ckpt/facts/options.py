@@ -131,9 +131,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="data_pairs", group="workload", metavar="N", parse="read_operations", example="3",
            roles=("plan", "disclosed"), unset=0,
            help="compare N saves and loads of constant data with N of unique data (requirement DATA)"),
-    Option(key="duration", group="workload", metavar="DURATION", parse="read_seconds", example="4h",
+    Option(key="duration", group="workload", metavar="DURATION", parse="read_days", example="4h",
            roles=("plan", "disclosed"), field="duration_seconds", unset=0.0,
-           help="how long the endurance suite saves in a cycle, such as 4h (requirement ENDURE)"),
+           help="how long the endurance suite saves in a cycle, such as 4h and up to 30d (requirement ENDURE)"),
     Option(key="near_full", group="workload", default="off", parse="read_switch", example="on",
            roles=("plan", "disclosed"), is_flag=True,
            help="let the endurance suite fill the target's volume to 80 and 90 % with ballast, which is removed "

@@ -109,7 +109,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Integrity:
-    """How much was compared. ``faults`` names the first ones of each rank, ``fault_count`` counts all."""
+    """How much was compared. ``faults`` names the first ones, ``fault_count`` counts all."""
 
     bytes_expected: int
     bytes_checked: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -18,6 +19,7 @@ from typing import IO, TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, event_to_plain, from_line
+from pytest_ckpt.launching.kept_log import KeptLog, bytes_of_log
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.processes import end_launch
@@ -36,6 +38,8 @@ _TICK_SECONDS = 0.25
 _READ_BYTES = 1 << 16
 # A launcher may fail to start anything: its daemons miss each other, a socket is taken. Nothing was measured by then.
 _TRIES = 3
+# More than any launcher says of how it ended.
+_MOST_SAID = 10_000
 
 
 class Launch:
@@ -47,7 +51,9 @@ class Launch:
         self._folder = folder
         self._redactor = redactor
         self._lines: dict[int, bytes] = {}
-        self._launcher_says: list[str] = []
+        self._logs: dict[str, KeptLog] = {}
+        self._log_bytes = 0
+        self._launcher_says: collections.deque[str] = collections.deque(maxlen=_MOST_SAID)
         self._to_rank_0: IO[bytes] | None = None
 
     def run(
@@ -67,7 +73,8 @@ class Launch:
         rank is left.
         """
         self._folder.mkdir(parents=True)
-        (self._folder / "launcher.log").touch()
+        self._log_bytes = bytes_of_log(job.processes)
+        self._logs = {"launcher": KeptLog(self._folder / "launcher.log", self._log_bytes)}
         tries = 0
         while True:
             tries += 1
@@ -78,7 +85,7 @@ class Launch:
             if tries == _TRIES:
                 return dataclasses.replace(failure, message=f"{failure.message} (tried {tries} times)")
             text = f"The launcher ended before any rank started ({failure.message}); trying again."
-            self._log(text)
+            self._log("launcher", self._redactor.text(text))
             say(self._redactor.text(text))
 
     def answer(self, line: str) -> None:
@@ -98,7 +105,8 @@ class Launch:
         *,
         answers: bool,
     ) -> Failure | None:
-        self._lines, self._launcher_says = {}, []
+        self._lines = {}
+        self._launcher_says.clear()
         scratch = _make_scratch()
         began = time.monotonic()
         exit_code: int | None = None
@@ -166,11 +174,11 @@ class Launch:
                         _, event = from_line(line)
                         if event is None:
                             self._launcher_says.append(line)
-                            self._log(line)
+                            self._log("launcher", self._redactor.text(line))
                         elif isinstance(event, Hello | Beat | Failed):
                             watch.take(event)
-                            with (self._folder / f"rank-{event.rank}.log").open("a") as rank_log:
-                                rank_log.write(json.dumps(self._redactor.plain(event_to_plain(event))) + "\n")
+                            told = json.dumps(self._redactor.plain(event_to_plain(event)))
+                            self._log(f"rank-{event.rank}", told)
                         else:
                             listener(event)
                 tick()
@@ -178,9 +186,10 @@ class Launch:
                     return hung
         return watch.ended(process.wait(), "\n".join(self._launcher_says))
 
-    def _log(self, line: str) -> None:
-        with (self._folder / "launcher.log").open("a") as log:
-            log.write(self._redactor.text(line) + "\n")
+    def _log(self, name: str, line: str) -> None:
+        if name not in self._logs:
+            self._logs[name] = KeptLog(self._folder / f"{name}.log", self._log_bytes)
+        self._logs[name].write(line)
 
     def _read(self, descriptor: int) -> list[str] | None:
         """Return the whole lines that have arrived, or None at the end."""

@@ -15,6 +15,7 @@ from pytest_ckpt.facts.events import (
     StepDone,
 )
 from pytest_ckpt.facts.failover import Failover
+from pytest_ckpt.facts.measurement import Endurance
 from pytest_ckpt.launching.time_left import Row, seconds_left
 from pytest_ckpt.support.units import format_seconds
 
@@ -186,9 +187,10 @@ class Progress:
             row.count = row.done
         elif isinstance(event.found, Failover):
             self._failover(row, event.found)
-        elif event.name == "endurance":
+        elif isinstance(event.found, Endurance):
             row.done = row.count
-            self._line(f"{self._place()} {row.steps.label(1)}: {row.part_done} saves{self._left()}")
+            saves = len(event.found.save_seconds)
+            self._line(f"{self._place()} {row.steps.label(1)}: {saves} saves{self._left()}")
 
     def _failover(self, row: Row, found: Failover) -> None:
         """Show another break; a launch of its own, after all others, told again with every break."""

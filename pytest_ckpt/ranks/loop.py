@@ -31,6 +31,7 @@ from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
 from pytest_ckpt.ranks.scenarios.retention import SavesRetained
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
 from pytest_ckpt.sizing.models import RankLayout, layout
+from pytest_ckpt.sizing.record import MOST_FAULTS
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class MeasurementLoop:
             found.worst_resident = max(found.worst_resident or 0.0, resident)
         found.bytes_checked += loaded.bytes_checked
         found.fault_count += loaded.fault_count
-        found.faults.extend(loaded.faults)
+        found.faults = (found.faults + loaded.faults)[:MOST_FAULTS]
         integrity = Integrity(
             bytes_expected=self._layout.bytes * self._task.operations,
             bytes_checked=found.bytes_checked,

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, get_args
 
 from pytest_ckpt.facts.events import OperationDone, OperationStarted, StepDone
@@ -88,12 +89,13 @@ class Operations:
         content: int = 0,
         takes_part: bool = True,
         stage: str = "probes",
+        tell: bool = False,
     ) -> Operation | None:
         """Save a checkpoint: every rank that takes part its files, as the strategy wants it; return when it is over.
 
         ``at`` names the save where it is none of the subject's own. ``meanwhile`` runs beside it on this rank;
         its event is set when the save is over. ``content`` is the number of the content where it is not the
-        checkpoint's. The time of a save that is not counted belongs to ``stage``.
+        checkpoint's. The time of a save that is not counted belongs to ``stage``; ``tell``: rank 0 says that it begins.
         """
         at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
         with self.stage("content", at.at("content")):
@@ -101,7 +103,7 @@ class Operations:
                 strategy.engine.fill(content or checkpoint)
         ref = self.new_ref(checkpoint, role)
         beside = Beside(meanwhile) if meanwhile else None
-        self._start(at, tell=counted or stage == "endurance")
+        self._start(at, tell=counted or tell)
         start = time.perf_counter()
         if beside:
             beside.start()
@@ -168,7 +170,8 @@ class Operations:
             operation=operation,
             bytes_checked=sum(g[0] for g in gathered),
             fault_count=sum(g[1] for g in gathered),
-            faults=[fault for g in gathered for fault in g[2]],
+            # The first of each rank first: where only some are named, one rank's do not hide the others'.
+            faults=[f for turn in zip_longest(*(g[2] for g in gathered)) for f in turn if f],
             rank_bytes=tuple(g[3] for g in gathered),
         )
 

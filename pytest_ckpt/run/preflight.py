@@ -28,6 +28,7 @@ from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.failover import check_failover
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
+from pytest_ckpt.sizing.record import check_record
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import format_bytes
@@ -112,6 +113,7 @@ def check(
             "Choose another suite: --ckpt-suite=performance, for example.",
         )
     plan = plan_run(settings, facts, gates.table)
+    check_record(plan, settings)
     waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
     if facts.is_local and settings.has_several_hosts:
         raise UsageError(

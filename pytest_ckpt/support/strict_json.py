@@ -12,13 +12,17 @@ import json
 import math
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# Twenty times what a run of 1,024 ranks writes. Whatever lies in so much, it can be read in a gigabyte of memory.
+MOST_VALUES = 2_000_000
+"""Values of one document: whatever they are, a gigabyte of memory holds them. No run plans more (`sizing.record`)."""
+
+# A value of ours has 32 bytes at most, on average and with the space before it.
 _MOST_BYTES = 64 << 20
-_MOST_VALUES = 2_000_000
+# Of a file of lines: what the longest run tells of its operations, one or two lines each.
+_MOST_BYTES_OF_LINES, _MOST_LINES = 256 << 20, 250_000
 # Those of 2^64: inodes have as many, nothing else in a run has more.
 _MOST_DIGITS = 20
 # Far more than our documents have, and far less than what recursive code can follow.
@@ -29,12 +33,31 @@ _NO_BRACKET = re.compile(rb"[^\[\]{}]+")
 
 def read(path: Path) -> bytes:
     """Return what a file holds. Raises OSError, also for what is no file: a pipe would keep its reader for ever."""
+    _check(path, _MOST_BYTES)
+    return path.read_bytes()
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file that hold anything. Raises OSError as `read` does, and ValueError for too many."""
+    _check(path, _MOST_BYTES_OF_LINES)
+    count = 0
+    with path.open("rb") as file:
+        for line in file:
+            if not line.strip():
+                continue
+            count += 1
+            if count > _MOST_LINES or len(line) > _MOST_BYTES:
+                what = f"it has more than {_MOST_LINES:,} lines" if count > _MOST_LINES else f"line {count} is too long"
+                raise ValueError(what)
+            yield line
+
+
+def _check(path: Path, most_bytes: int) -> None:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is no file", str(path))
-    if found.st_size > _MOST_BYTES:
+    if found.st_size > most_bytes:
         raise OSError(errno.EFBIG, "it is far too large for what it should be", str(path))
-    return path.read_bytes()
 
 
 def parse(data: bytes) -> Any:
@@ -52,8 +75,8 @@ def parse(data: bytes) -> Any:
 
 def too_many_values(data: bytes) -> str:
     """Return a sentence where JSON has more values than any of our documents: each takes far more memory than text."""
-    is_crowded = data.count(b",") + data.count(b"[") + data.count(b"{") > _MOST_VALUES
-    return f"it has more than {_MOST_VALUES:,} values" if is_crowded else ""
+    is_crowded = data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_VALUES
+    return f"it has more than {MOST_VALUES:,} values" if is_crowded else ""
 
 
 def _depth(data: bytes) -> int:

@@ -222,6 +222,12 @@ def test_a_toml_file_that_is_not_utf_8_is_named(tmp_path):
         settings_of({"config": str(file)})
 
 
+def test_an_endurance_lasts_no_longer_than_it_can_be_recorded():
+    assert settings_of({"duration": "30d"}).duration_seconds == 30 * 86_400
+    with pytest.raises(UsageError, match="up to 30 days are expected"):
+        settings_of({"duration": "721h"})
+
+
 def test_a_wrong_value_says_where_it_was_written(tmp_path):
     file = tmp_path / "array.toml"
     file.write_text('ckpt_overhead = "101%"')

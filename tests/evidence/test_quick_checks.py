@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from random import Random
 
@@ -22,33 +23,37 @@ DOCUMENTS = [
 ]
 
 
-def by_the_library(document, part=""):
-    """Return what is wrong with a document, as the library alone says it."""
+@functools.cache
+def the_library(part):
+    """Return what checks documents with nothing of ours but the schema."""
     schema = json.loads((resources.folder("templates") / "report.schema.json").read_text(encoding="utf-8"))
     if part:
         schema = {"$defs": schema["$defs"], "$ref": f"#/$defs/{part}"}
     plain = jsonschema.Draft202012Validator
     types = plain.TYPE_CHECKER.redefine("integer", lambda _checker, value: type(value) is int)
-    validator = jsonschema.validators.extend(plain, type_checker=types)(schema)
-    return [(error.json_path, error.message) for error in validator.iter_errors(document)]
+    return jsonschema.validators.extend(plain, type_checker=types)(schema)
+
+
+def by_the_library(document, part=""):
+    return [(error.json_path, error.message) for error in the_library(part).iter_errors(document)]
 
 
 def said(document, part=""):
     return [(e.json_path, e.message) for e in schemas._validator("report", part).iter_errors(document)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_document_that_was_changed_has_the_faults_that_the_library_finds(seed):
     rng = Random(f"quick {seed}")
     broken = 0
-    for _ in range(60):
+    for _ in range(25):
         document = copy.deepcopy(rng.choice(DOCUMENTS))
         for _ in range(rng.choice([1, 1, 3])):
             document, _ = changed(rng, document)
         expected = by_the_library(document)
         assert said(document) == expected
         broken += bool(expected)
-    assert 10 < broken < 60
+    assert 5 < broken < 25
 
 
 ODD = [1, 1.0, 0, -1, -0.5, True, False, None, "", "x", float("nan"), float("inf"), 10**30, [], {}, [1], {"a": 1}]

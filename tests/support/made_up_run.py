@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pytest_ckpt import __version__
 from pytest_ckpt.config.gate_files import load_gates
@@ -21,18 +22,21 @@ from pytest_ckpt.facts.events import (
     MeasurementDone,
     OperationDone,
     OperationStarted,
+    PatternMeasured,
     Ready,
+    StepDone,
     event_to_plain,
 )
-from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
+from pytest_ckpt.facts.measurement import Endurance, Measurement, Operation, Patterns, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
-from pytest_ckpt.facts.subject import OperationRef
+from pytest_ckpt.facts.subject import OperationRef, Pattern
 from pytest_ckpt.judging.completeness import asked_requirements
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
+from pytest_ckpt.sizing.record import TOLD_OF_ENDURANCE
 from tests.support.made_target import mounted
 
 SUBJECT = "llama3-8b-open-2"
@@ -80,7 +84,8 @@ def make_run(
         for number, c in enumerate(planned)
     ]
     gates = load_gates(settings.gates, MADE_UP.gate_kind)
-    asked = [r for r in asked_requirements(settings, gates) if r.suite == "performance"]
+    suites = {"performance", *settings.suites}
+    asked = [r for r in asked_requirements(settings, gates) if r.judge and r.suite in suites]
     book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
     judgement = judge_run(plan, settings, gates, book, measurements)
     document = make_document(
@@ -170,6 +175,7 @@ def _events(measurements: list[Measurement]) -> Iterator[Event]:
                 )
                 integrity = done if operation.index == loads else so_far
                 yield IntegrityCompared(subject=subject, integrity=integrity)
+        yield from _patterns(measurement)
         assert measurement.cache
         yield MeasurementDone(
             subject=subject,
@@ -182,10 +188,28 @@ def _events(measurements: list[Measurement]) -> Iterator[Event]:
         )
 
 
+def _patterns(measurement: Measurement) -> Iterator[Event]:
+    """Yield what is told of patterns; of the saves of endurance as many as a run tells of."""
+    subject = measurement.subject
+    for field in dataclasses.fields(Patterns):
+        found = getattr(measurement.patterns, field.name, None)
+        if isinstance(found, Endurance):
+            for index in range(1, min(TOLD_OF_ENDURANCE, len(found.save_seconds)) + 1):
+                yield OperationStarted(
+                    operation=OperationRef(subject=subject, scenario="endurance", action="save", index=index)
+                )
+                seconds = found.save_seconds[index - 1]
+                yield StepDone(subject=subject, kind="endurance", index=index, took_seconds=seconds)
+        if field.name != "not_run" and found is not None:
+            yield PatternMeasured(subject=subject, name=cast("Pattern", field.name), found=found)
+
+
 def _lines(measurements: list[Measurement]) -> Iterator[dict[str, Any]]:
     """Yield the lines of ``events.jsonl``; the ranks are ready after a second and have imported after another."""
-    for number, event in enumerate(_events(measurements)):
-        yield {"seconds": round(min(number + 1, 2) + 0.001 * number, 6), **event_to_plain(event)}
+    events = list(_events(measurements))
+    apart = min(0.001, (_RUN_SECONDS - 3) / len(events))
+    for number, event in enumerate(events):
+        yield {"seconds": round(min(number + 1, 2) + apart * number, 6), **event_to_plain(event)}
 
 
 def _stages(measurements: list[Measurement]) -> dict[str, float]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.support.strict_json import parse, read
+from pytest_ckpt.support import strict_json
+from pytest_ckpt.support.strict_json import parse, read, read_lines
 
 NUMBERS = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
 DOCUMENTS = st.recursive(
@@ -59,3 +60,20 @@ def test_what_is_far_too_large_is_not_read(tmp_path):
         file.truncate((64 << 20) + 1)
     with pytest.raises(OSError, match="far too large"):
         read(tmp_path / "file")
+
+
+def test_lines_are_read_one_by_one_and_not_without_end(tmp_path, monkeypatch):
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(b'{"a": 1}\n\n \n{"b": 2}')
+    assert list(read_lines(file)) == [b'{"a": 1}\n', b'{"b": 2}']
+    file.write_bytes(b"{}\n" * 250_001)
+    with pytest.raises(ValueError, match="it has more than 250,000 lines"):
+        list(read_lines(file))
+    monkeypatch.setattr(strict_json, "_MOST_BYTES", 10)
+    file.write_bytes(b"{}\n" + b"1" * 11)
+    with pytest.raises(ValueError, match="line 2 is too long"):
+        list(read_lines(file))
+    with file.open("wb") as hole:
+        hole.truncate((256 << 20) + 1)
+    with pytest.raises(OSError, match="far too large"):
+        list(read_lines(file))

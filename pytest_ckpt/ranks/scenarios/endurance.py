@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import time
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +16,7 @@ from pytest_ckpt.facts.targets import NEEDS
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
 from pytest_ckpt.ranks.process.job import OF_ENDURANCE
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
+from pytest_ckpt.sizing.record import MOST_ENDURANCE_SAVES, TOLD_OF_ENDURANCE
 from pytest_ckpt.sizing.steps import SAVES_OF_A_LEVEL
 
 if TYPE_CHECKING:
@@ -59,17 +61,26 @@ class LongRun:
         self._content = 0
 
     def endure(self, requested_seconds: float) -> None:
-        """Save in a cycle for so long, and keep the newest two; for 0 s until they are steady, or never will be."""
+        """Save in a cycle for so long, and keep the newest two; for 0 s until they are steady, or never will be.
+
+        Saves that are so fast that their times would be too many to be read again wait for their turn.
+        """
         began = time.perf_counter()
+        every, told_every = requested_seconds / MOST_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
+        told = -math.inf
         at: list[float] = []
         seconds: list[float] = []
         kept: list[int] = []
         goes_on = True
         while goes_on:
             number = self._numbers[len(at) % len(self._numbers)]
+            self._wait_until(began + at[-1] + every if at else began)
             at.append(time.perf_counter() - began)
-            seconds.append(self._save(self._do.one("endurance", "save", len(at)), number))
-            self._do.step("endurance", len(at), seconds[-1])
+            tell = at[-1] - told >= told_every
+            seconds.append(self._save(self._do.one("endurance", "save", len(at)), number, tell=tell))
+            if tell:
+                told = at[-1]
+                self._do.step("endurance", len(at), seconds[-1])
             kept.append(number)
             if len(kept) > _KEPT:
                 self._delete(kept.pop(0))
@@ -121,7 +132,8 @@ class LongRun:
         used = self._group.share(store.volume(self._subject)).used
         seconds = []
         for number in range(1, SAVES_OF_A_LEVEL + 1):
-            seconds.append(self._save(self._do.one("near_full", "save", number, level), self._numbers[0]))
+            at = self._do.one("near_full", "save", number, level)
+            seconds.append(self._save(at, self._numbers[0], tell=True))
             self._do.step("near_full", number, seconds[-1])
             self._delete(self._numbers[0])
         return FillLevel(requested=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
@@ -162,10 +174,16 @@ class LongRun:
             ballast.close()
         return True
 
-    def _save(self, at: OperationRef, number: int) -> float:
+    def _wait_until(self, moment: float) -> None:
+        """Return at a moment of this rank's clock; where the save before took longer, at once."""
+        if (left := moment - time.perf_counter()) > 0:
+            with self._activity.wait():
+                time.sleep(left)
+
+    def _save(self, at: OperationRef, number: int, *, tell: bool) -> float:
         self._content = self._content % _CONTENTS + 1
         operation = self._do.save(
-            self._strategy, number, role="endurance", at=at, content=self._content, stage="endurance"
+            self._strategy, number, role="endurance", at=at, content=self._content, stage="endurance", tell=tell
         )
         return operation.seconds if operation else 0.0
 

@@ -1,0 +1,58 @@
+"""A log that cannot grow with the hours: it keeps its beginning and its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.launching.recorder import write_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ALL_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 20, 16 << 10, 4 << 20
+
+
+def bytes_of_log(processes: int) -> int:
+    """Return how many bytes the log of one of so many processes may have: 64 MiB all together where they are few."""
+    return max(_LEAST_BYTES, min(_MOST_BYTES, _ALL_BYTES // (processes + 1)))
+
+
+class KeptLog:
+    """Appends lines to a file of at most so many bytes; beyond them lines in the middle are left out, and counted."""
+
+    def __init__(self, file: Path, most_bytes: int) -> None:
+        self._file = file
+        self._most = most_bytes
+        self._left_out = 0
+        file.touch()
+
+    def write(self, line: str) -> None:
+        """Append a line, which has no end yet."""
+        with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(line + "\n")
+            is_full = log.tell() > self._most
+        if is_full:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Keep a quarter of the bytes from either end, so that it is long until the next time."""
+        lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
+        if self._left_out:
+            # The sentence of the last time stands behind the beginning, which is the same again.
+            lines.pop(len(_first(lines, self._most // 4)))
+        head = _first(lines, self._most // 4)
+        tail = _first(lines[:0:-1], self._most // 4)[::-1]
+        self._left_out += len(lines) - len(head) - len(tail)
+        said = f"… {self._left_out:,} lines were left out here …\n"
+        write_atomically(self._file, "".join([*head, said, *tail]))
+
+
+def _first(lines: list[str], most_bytes: int) -> list[str]:
+    """Return the first lines that have so many bytes together at most, and always one."""
+    size, count = 0, 0
+    for line in lines:
+        size += len(line.encode())
+        if size > most_bytes and count:
+            break
+        count += 1
+    return lines[:count]

@@ -1,0 +1,53 @@
+"""How large the files of a run become, before it writes them: what nobody can read again proves nothing. Pure.
+
+The bounds here, and those with which `support.strict_json` reads, fit each other: the longest run that is allowed can
+be judged and verified. A value is a number, a text, a list or a table in JSON.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.sizing.steps import LOADS_OF_A_PATTERN
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.strict_json import MOST_VALUES
+from pytest_ckpt.support.units import format_count
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
+
+MOST_ENDURANCE_SAVES = 100_000
+"""Saves of one endurance: where they are faster, the next one waits for its turn."""
+
+TOLD_OF_ENDURANCE = 10_000
+"""Saves of one endurance that rank 0 tells of while it goes on; the measurement holds the times of all."""
+
+MOST_FAULTS = 100
+"""Faulty places that a measurement names; it counts all."""
+
+# Of an operation beside its ranks' times, of one rank in all, of a faulty place, and of everything that is there once.
+_OF_OPERATION, _OF_RANK, _OF_FAULT, _OF_RUN = 40, 30, 10, 20_000
+_PATTERNS = 4
+
+
+def check_record(plan: Plan, settings: Settings) -> None:
+    """Refuse a run whose report could not be read again. Raises UsageError."""
+    values = _OF_RUN + sum(values_of(planned, settings) for planned in plan.runnable)
+    if values > MOST_VALUES:
+        raise UsageError(
+            f"The report of this run would hold {format_count(values)} values, such as the time of each rank in each "
+            f"operation; up to {format_count(MOST_VALUES)} can be read again.",
+            "Choose fewer --ckpt-operations or --ckpt-processes, or measure the models one after the other, each in a "
+            "run of its own (--ckpt-model).",
+        )
+
+
+def values_of(planned: PlannedCheckpoint, settings: Settings) -> int:
+    """Return how many values the report of a run holds of one checkpoint at most."""
+    ranks = planned.layout.processes
+    patterns = _PATTERNS if settings.asks_contention else 0
+    operations = 2 * planned.operations + patterns * LOADS_OF_A_PATTERN
+    faults = (1 + patterns) * MOST_FAULTS
+    saves = MOST_ENDURANCE_SAVES if settings.asks_endurance and settings.duration_seconds else 0
+    return operations * (ranks + _OF_OPERATION) + ranks * _OF_RANK + faults * _OF_FAULT + 2 * saves

@@ -1,0 +1,153 @@
+"""The longest run that the options allow leaves a record that can be read, judged and verified; a longer is refused.
+
+Days of saves are made up from what a run records of them: sizes are what counts here, not times.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.measurement import Endurance, Patterns
+from pytest_ckpt.facts.proofs import Fault
+from pytest_ckpt.launching.kept_log import KeptLog, bytes_of_log
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.sizing.record import MOST_ENDURANCE_SAVES, MOST_FAULTS, TOLD_OF_ENDURANCE, check_record, values_of
+from pytest_ckpt.support import strict_json
+from pytest_ckpt.support.errors import UsageError
+from tests.support import made_up_run
+
+MOST_OPERATIONS = 4_093
+DAYS = 30
+
+
+def settings_of(processes, operations, **more):
+    return resolve(
+        made_up_run.OPTIONS_OF_A_SMALL_RUN
+        | {"ckpt_processes": str(processes), "ckpt_operations": str(operations), "ckpt_suite": "performance,endurance",
+           "ckpt_duration": f"{DAYS}d"}
+        | more,
+        {},
+    )  # fmt: skip
+
+
+def is_refused(settings):
+    try:
+        check_record(plan_run(settings, made_up_run.MADE_UP), settings)
+    except UsageError:
+        return True
+    return False
+
+
+def most_processes():
+    """Return the most ranks with which as many operations as there can be are not refused."""
+    fits, too_many = 1, 16_384
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        fits, too_many = (fits, middle) if is_refused(settings_of(middle, MOST_OPERATIONS)) else (middle, too_many)
+    return fits
+
+
+def with_days_of_saves(found, saves, *, faults=0):
+    """Return a measurement with so many saves of endurance, in numbers of as many digits as clocks give."""
+    each = DAYS * 86_400 / saves
+    at = tuple(each * n + 0.123456789012 for n in range(saves))
+    endurance = Endurance(requested_seconds=DAYS * 86_400.0, seconds=DAYS * 86_400.0 + 1 / 3, kept=2, start_seconds=at,
+                          save_seconds=tuple(each / 3 + n * 1e-7 for n in range(saves)))  # fmt: skip
+    assert found.integrity
+    wrong = Fault(kind="flipped", rank=0, host="node-with-a-long-name-17.example.org", checkpoint=1, file="f" * 50,
+                  tensor="layer_17/3", offset=1 << 40, bytes=4096, detail="")  # fmt: skip
+    integrity = dataclasses.replace(found.integrity, fault_count=7 * faults, faults=(wrong,) * faults)
+    return dataclasses.replace(found, integrity=integrity, patterns=Patterns(endurance=endurance))
+
+
+def made(folder, processes, operations, saves, *, faults=0):
+    gates = folder.with_name("gates.toml")
+    gates.write_text('name = "lasting"\nextends = "speed-only"\n[requirements]\nENDURE = { gate = "required" }\n')
+    said = {"ckpt_processes": str(processes), "ckpt_operations": str(operations), "ckpt_duration": f"{DAYS}d",
+            "ckpt_suite": "performance,endurance", "ckpt_gates": str(gates)}  # fmt: skip
+    return made_up_run.make_run(folder, options=said, change=lambda m: with_days_of_saves(m, saves, faults=faults))
+
+
+def count_values(file):
+    data = file.read_bytes()
+    return sum(data.count(mark) for mark in (b",", b"[", b"{"))
+
+
+@pytest.mark.parametrize(
+    ("operations", "saves", "faults"),
+    [
+        pytest.param(20, 2_000, 0, id="some hours"),
+        pytest.param(MOST_OPERATIONS, MOST_ENDURANCE_SAVES, MOST_FAULTS, id="the longest", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, saves, faults):
+    processes = most_processes() if operations == MOST_OPERATIONS else 2
+    settings = settings_of(processes, operations)
+    (planned,) = plan_run(settings, made_up_run.MADE_UP).checkpoints
+    folder = tmp_path / "run"
+    made(folder, processes, operations, saves, faults=faults)
+    report, events = folder / "report.json", folder / "events.jsonl"
+    assert count_values(report) < values_of(planned, settings) + 20_000 <= strict_json.MOST_VALUES
+    assert report.stat().st_size < strict_json._MOST_BYTES
+    assert events.stat().st_size < strict_json._MOST_BYTES_OF_LINES
+    assert len(list(strict_json.read_lines(events))) < strict_json._MOST_LINES / 4
+    assert main(["verify", str(folder), "--json"]) == 0
+    checks = {c["name"]: c["outcome"] for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert {checks[name] for name in ("digests", "schema", "verdicts", "pages")} == {"holds"}
+    assert main(["judge", str(folder), "--json"]) == (1 if faults else 0)
+    outcomes = {v["id"]: v["outcome"] for v in json.loads(capsys.readouterr().out)["requirements"]}
+    assert (outcomes["SAVE"], outcomes["ENDURE"]) == ("met", "met")
+    assert outcomes["INTEGRITY"] == ("failed" if faults else "met")
+
+
+def test_the_bounds_of_what_is_told_are_those_of_what_is_read():
+    """Of four subjects in one run, each with as many operations as there can be and an endurance of its own."""
+    lines = 4 * (5 * MOST_OPERATIONS + 2 * TOLD_OF_ENDURANCE + 100)
+    assert lines < strict_json._MOST_LINES
+    assert 28 * strict_json.MOST_VALUES < strict_json._MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("processes", "more"),
+    [(1024, {"ckpt_operations": "1000"}), (16_384, {"ckpt_operations": "70"})],
+)
+def test_a_record_that_nobody_could_read_is_refused_before_the_run(processes, more):
+    settings = settings_of(processes, 10, **more)
+    with pytest.raises(UsageError, match=r"The report of this run would hold .* values") as refused:
+        check_record(plan_run(settings, made_up_run.MADE_UP), settings)
+    assert "--ckpt-operations" in refused.value.remedy
+
+
+@pytest.mark.parametrize("models", ["llama3-8b", "all"])
+def test_what_people_run_is_not_refused(models):
+    """Ten and ten of all four models, with all scenarios and a week of saves, on as many ranks as the largest has."""
+    said = {"ckpt_model": models, "ckpt_mode": "auto", "ckpt_suite": "performance,contention,endurance",
+            "ckpt_duration": "7d", "ckpt_profile": "acceptance"}  # fmt: skip
+    assert not is_refused(settings_of(1024, 10, **said))
+
+
+def test_a_log_keeps_its_beginning_and_its_end(tmp_path):
+    log = KeptLog(tmp_path / "rank-0.log", 10_000)
+    for number in range(20_000):
+        log.write(f'{{"event": "beat", "number": {number}}}')
+        assert log._file.stat().st_size <= 10_050
+    lines = log._file.read_text().splitlines()
+    said = [n for n, line in enumerate(lines) if not line.startswith("{")]
+    assert len(said) == 1
+    before, after = lines[: said[0]], lines[said[0] + 1 :]
+    numbers = [json.loads(line)["number"] for line in (*before, *after)]
+    assert numbers[: len(before)] == list(range(len(before)))
+    assert numbers[len(before) :] == list(range(20_000 - len(after), 20_000))
+    left_out = int(lines[said[0]].replace(",", "").split()[1])
+    assert left_out == 20_000 - len(before) - len(after)
+    assert [p.name for p in tmp_path.iterdir()] == ["rank-0.log"]
+
+
+def test_the_logs_of_all_ranks_stay_far_below_what_a_folder_may_hold():
+    for processes in (1, 8, 1024, 16_384):
+        assert (processes + 1) * bytes_of_log(processes) <= 300 << 20
