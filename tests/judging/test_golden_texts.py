@@ -63,7 +63,7 @@ def timed(kind, limit):
             f"a rank ended: {how}": measurement(
                 **done | {f"{kind}s": (1.0,)}, failure=failed_in(at(kind, 2), how, stack="state D\nin nfs_wait")
             )
-            for how in ("error", "killed", "hung")
+            for how in ("error", "killed", "hung", "too slow")
         },
         "the run ended elsewhere": measurement(saves=(), loads=(), failure=failed_in(at(kind, 1, "content"), "killed")),
         "the launch failed": measurement(saves=(), loads=(), failure=failed_in(kind="launch")),

@@ -112,7 +112,7 @@ class TestTime:
         assert verdict.outcome == "failed"
         assert verdict.reason == "missing bytes"
 
-    @pytest.mark.parametrize("how", ["error", "killed", "hung"])
+    @pytest.mark.parametrize("how", ["error", "killed", "hung", "too slow"])
     def test_a_failure_in_it_fails_it_and_says_who_where_and_what(self, requirement, kind, limit, how):
         failure = failed_in(at(kind[:-1], 2), how, stack="state D\nin nfs_wait")
         verdict = judged(requirement, measurement(**{kind: (1.0,)}, failure=failure))
@@ -130,7 +130,7 @@ class TestTime:
 BEFORE_ALL = {"integrity": None, "durability": None, "cache": None}
 
 
-@pytest.mark.parametrize("how", ["error", "killed", "hung"])
+@pytest.mark.parametrize("how", ["error", "killed", "hung", "too slow"])
 def test_a_failure_in_the_saves_fails_save_and_leaves_the_others_undecided(how):
     of = measurement(saves=(1.0,), loads=(), failure=failed_in(at("save", 2), how), **BEFORE_ALL)
     outcomes = {r: outcome(r, of) for r in ALL}
@@ -335,7 +335,7 @@ some_seconds = st.floats(min_value=1e-3, max_value=1e4)
 failures = st.none() | st.builds(
     failed_in,
     st.sampled_from([None, at("save", 1), at("load", 2), at(stage="drop caches")]),
-    st.sampled_from(["error", "killed", "hung", "launch", "interrupted"]),
+    st.sampled_from(["error", "killed", "hung", "too slow", "launch", "interrupted"]),
 )
 
 

@@ -45,7 +45,8 @@ class Task:
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. With ``contention`` and
     ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
-    a client has on disks. With ``failover`` nothing is done but saves and loads in which something is broken.
+    a client has on disks. With ``failover`` nothing is done but saves and loads in which something is broken. The
+    limits are those of one operation: what would take many times as long is ended.
     """
 
     subject: Subject
@@ -68,6 +69,8 @@ class Task:
     near_full_bytes: int = 0
     client_cache_bytes: int | None = None
     failover: bool = False
+    save_limit_seconds: float = 0.0
+    load_limit_seconds: float = 0.0
     strategy: str = "pytest_ckpt.ranks.strategies.sync:SyncStrategy"
 
     @classmethod
@@ -82,7 +85,7 @@ class Task:
             "endurance": settings.asks_endurance,
             "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
         }
-        return cls(**shared(cls, planned, planned.layout, settings) | own)
+        return cls(**shared(cls, planned, planned.layout, settings, planned.demand) | own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
