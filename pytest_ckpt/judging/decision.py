@@ -11,6 +11,7 @@ from pytest_ckpt.facts.proofs import ColdBasis
 from pytest_ckpt.facts.subject import Pattern, Stage
 from pytest_ckpt.facts.verdict import Outcome, Reason
 from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.support.units import counted
 
 # Units of which all or none is demanded, so that no share of a limit can be left.
 _COUNTED = ("faults", "bytes", "files", "folders", "commits")
@@ -77,7 +78,10 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
     if measurement.failure:
         return ended_before(measurement.failure)
     done = len(measurement.of_kind(kind))
-    return not_decided("not measured", f"Only {done} of {measurement.operations_planned} {kind}s were measured.")
+    return not_decided(
+        "not measured",
+        f"Only {done} of {counted(measurement.operations_planned, f'{kind} was', f'{kind}s were')} measured.",
+    )
 
 
 def ended_before(failure: Failure) -> Decision:

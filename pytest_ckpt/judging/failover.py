@@ -9,7 +9,7 @@ from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_d
 from pytest_ckpt.judging.proof import MOST_RESIDENT
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.wording import describe_failure, describe_fault
-from pytest_ckpt.support.units import format_count, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,11 +46,11 @@ def judge_failover(measurement: Measurement, limits: ClusterLimits, *, most: flo
     if cached := _cached(found, detail):
         return cached
     stall, where = _longest_stall(found)
-    broken = " and ".join(f"{BREAKS.count(kind)} {kind}s" for kind in dict.fromkeys(BREAKS))
+    broken = " and ".join(counted(BREAKS.count(kind), kind) for kind in dict.fromkeys(BREAKS))
     errors = sum(bool(o.error) for t in found.trials for o in t.operations)
     ended = f"{errors} ended with an error and left nothing behind" if errors else "all succeeded"
     because = (
-        f"A component was broken in {broken}: {ended}; {format_count(found.integrity.bytes_checked)} bytes compared, "
+        f"A component was broken in {broken}: {ended}; {counted(found.integrity.bytes_checked, 'byte')} compared, "
         f"none wrong. Longest stall: {format_seconds(stall)} in {where} (limit {format_seconds(most)})."
     )
     return measured_as("met", stall, most, "s", because, detail)
@@ -80,7 +80,7 @@ def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
     integrity = found.integrity
     if integrity and integrity.fault_count:
         because = (
-            f"{format_count(integrity.fault_count)} faulty places in loaded data; "
+            f"{counted(integrity.fault_count, 'faulty place')} in loaded data; "
             f"first: {describe_fault(integrity.faults[0])}."
         )
         faults = tuple(describe_fault(fault) for fault in integrity.faults)
@@ -95,7 +95,7 @@ def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
             return Decision(outcome="failed", reason="missing bytes", because=because, detail=detail)
     if integrity and integrity.bytes_checked != integrity.bytes_expected:
         because = (
-            f"Only {format_count(integrity.bytes_checked)} of {format_count(integrity.bytes_expected)} bytes could be "
+            f"Only {format_count(integrity.bytes_checked)} of {counted(integrity.bytes_expected, 'byte')} could be "
             "compared."
         )
         checked, expected = float(integrity.bytes_checked), float(integrity.bytes_expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.support.units import format_count
+from pytest_ckpt.support.units import counted, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,5 +47,5 @@ def describe_fault(fault: Fault) -> str:
     tensor = f", tensor {fault.tensor}, offset {format_count(fault.offset)}" if fault.tensor else ""
     return (
         f"{fault.kind}: checkpoint {fault.checkpoint}, rank {fault.rank} on {fault.host}, {fault.file}{tensor}, "
-        f"{format_count(fault.bytes)} bytes: {fault.detail}"
+        f"{counted(fault.bytes, 'byte')}: {fault.detail}"
     )

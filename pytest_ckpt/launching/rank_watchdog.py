@@ -11,7 +11,7 @@ from pytest_ckpt.facts.events import Beat, Failed, Hello
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.launching.pace import Allowances, Pace
 from pytest_ckpt.support.kernel_state import blocked_in
-from pytest_ckpt.support.units import format_seconds
+from pytest_ckpt.support.units import counted, format_seconds
 
 # What the launchers print when a rank is killed: Open MPI, MPICH, Slurm.
 _KILLED = (
@@ -111,7 +111,8 @@ class RankWatchdog:
             missing = sorted(set(range(self._processes)) - set(self._ranks))
             return Failure(
                 kind="launch",
-                message=f"{len(missing)} of {self._processes} ranks had not started after {format_seconds(allowed)}",
+                message=f"{len(missing)} of {counted(self._processes, 'rank')} had not started after "
+                f"{format_seconds(allowed)}",
                 rank=missing[0],
             )
         late = [
@@ -123,7 +124,7 @@ class RankWatchdog:
             return self._too_slow()
         since, number = min(late)
         state = self._ranks[number]
-        others = f", and {len(late) - 1} other ranks" if len(late) > 1 else ""
+        others = f", and {counted(len(late) - 1, 'other rank')}" if len(late) > 1 else ""
         message = f"no progress for {format_seconds(now - since)} (--ckpt-deadline {format_seconds(self._deadline)})"
         stack = blocked_in(state.pid) if state.host == self._local_host else ""
         failure = Failure(kind="hung", message=message + others, rank=number, host=state.host, stack=stack)
@@ -146,7 +147,7 @@ class RankWatchdog:
         if self._failures:
             first = self._failures[0]
             others = len({f.rank for f in self._failures}) - 1
-            message = f"{first.message} (and {others} other ranks)" if others else first.message
+            message = f"{first.message} (and {counted(others, 'other rank')})" if others else first.message
             return dataclasses.replace(first, message=message)
         if exit_code == 0:
             return None

@@ -23,6 +23,7 @@ from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import end_marked
+from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.protocol import Names
 
@@ -153,7 +154,7 @@ def _keep(context: RunContext, document: dict[str, Any]) -> str:
         count = append_run(Path(history), document, context.folder)
     except (OSError, shutil.Error) as error:
         return f"THE RUN IS NOT IN THE HISTORY: {history}: {error}"
-    return f"history: {history} holds {count} run{'' if count == 1 else 's'}"
+    return f"history: {history} holds {counted(count, 'run')}"
 
 
 def _clean(context: RunContext) -> list[str]:

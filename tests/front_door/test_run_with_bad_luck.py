@@ -114,7 +114,7 @@ def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
         run = door.run(*options, target=target.path, cluster=16_000)
         assert run.left_on_target == []
     assert run.code == 1, run.text
-    assert run.verdict("SAVE")["because"].startswith("1 of 1 saves exceeded the limit")
+    assert run.verdict("SAVE")["because"].startswith("1 of 1 save exceeded the limit")
     assert run.measurement()["failure"] is None
     (save,) = run.operations("save")
     assert save["seconds"] >= 10 * deadline

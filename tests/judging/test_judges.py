@@ -168,7 +168,7 @@ def test_a_launch_that_did_not_start_decides_nothing():
 # --- INTEGRITY -------------------------------------------------------------------------------------------------------
 
 FAULT = Fault(kind="flipped", rank=2, host="n1", checkpoint=3, file="a.pt", tensor="layer_1/0", offset=8192, bytes=4096,
-              detail="1 bits differ in 1 bytes, the first at byte 9000")  # fmt: skip
+              detail="1 bit differs in 1 byte, the first at byte 9000")  # fmt: skip
 
 
 def test_one_fault_fails_integrity_and_is_named():
