@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.units import parse_fraction
+from pytest_ckpt.support.units import counted, parse_fraction
 
 if TYPE_CHECKING:
     import argparse
@@ -46,7 +46,7 @@ def run(asked: argparse.Namespace) -> int:
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 
-        lead = [f"{document['runs']} runs below {asked.folder}", *document["notices"]]
+        lead = [f"{counted(document['runs'], 'run')} below {asked.folder}", *document["notices"]]
         write_page(Path(asked.html), "Checkpoint storage, run after run", lead, trend_sections(document))
     if asked.json:
         print(json.dumps(document, indent=1))

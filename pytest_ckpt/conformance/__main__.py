@@ -22,6 +22,7 @@ from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import Call, to_line
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,8 +142,8 @@ def _tell(call: str, path: str) -> None:
 
 
 def _lines(check: Check, seen: Observation) -> list[str]:
-    verdict = f"not run: {seen.not_run}" if seen.not_run else f"{seen.anomaly_count} anomalies"
-    lines = [f"{check.name}: {verdict} in {seen.trials} trials, {seen.seconds:.1f} s", f"  {check.how}"]
+    verdict = f"not run: {seen.not_run}" if seen.not_run else counted(seen.anomaly_count, "anomaly", "anomalies")
+    lines = [f"{check.name}: {verdict} in {counted(seen.trials, 'trial')}, {seen.seconds:.1f} s", f"  {check.how}"]
     if seen.measured is not None:
         lines.append(f"  measured {seen.measured:.4g} {seen.unit}")
     lines += [f"  {name}: {value}" for name, value in seen.facts.items()]

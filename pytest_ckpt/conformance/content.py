@@ -9,6 +9,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.support.units import counted
+
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Book
 
@@ -116,12 +118,12 @@ def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, off
     here, there = seen[at:stop], expected[at:stop]
     wrong = sum(a != b for a, b in zip(here, there, strict=True))
     if not any(there):
-        kind, what = "bytes in a hole", f"{wrong} bytes that are not zero"
+        kind, what = "bytes in a hole", counted(wrong, "byte that is not zero", "bytes that are not zero")
     elif not any(here) and wrong > 1:
         return "zeros instead of data", "zeros"
     elif wrong < len(here) and wrong <= _FLIPPED_BYTES:
         bits = sum((a ^ b).bit_count() for a, b in zip(here, there, strict=True))
-        return "flipped bits", f"{bits} bits differ in {wrong} bytes"
+        return "flipped bits", f"{counted(bits, 'bit differs', 'bits differ')} in {counted(wrong, 'byte')}"
     elif here == older[at:stop]:
         return "bytes of an older version", "what stood there before"
     else:

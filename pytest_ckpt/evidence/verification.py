@@ -26,6 +26,7 @@ from pytest_ckpt.report.html import write_certificate
 from pytest_ckpt.report.junit import write_junit
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from pytest_ckpt.evidence.signing import PublicKey
@@ -102,9 +103,8 @@ def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Examination, ..
             description = "measurements, plan and session are not of one run"
             verdicts = Examination(name="verdicts", outcome="broken", description=description, details=some(found))
         else:
-            description = (
-                f"{len(measurements)} measurements fit plan, session and events; no report says what follows from them"
-            )
+            fit = counted(len(measurements), "measurement fits", "measurements fit")
+            description = f"{fit} plan, session and events; no report says what follows"
             verdicts = Examination(
                 name="verdicts",
                 outcome="not checked",
@@ -125,7 +125,9 @@ def check_digests(folder: Path) -> Examination:
     )
     if found.is_same:
         return Examination(
-            name="digests", outcome="holds", description=f"{found.listed} files are as {MANIFEST} lists them"
+            name="digests",
+            outcome="holds",
+            description=f"{counted(found.listed, 'file is', 'files are')} as {MANIFEST} lists them",
         )
     return Examination(
         name="digests", outcome="broken", description=f"the folder is not as {MANIFEST} lists it", details=details
@@ -212,7 +214,9 @@ def _check_verdicts(folder: Path, checked: _Report) -> Examination:
         "" if is_same_version else f" (of version {report['run']['version']}; the wording of sentences is not compared)"
     )
     return Examination(
-        name="verdicts", outcome="holds", description=f"{count} verdicts follow from the measurements{beside}"
+        name="verdicts",
+        outcome="holds",
+        description=f"{counted(count, 'verdict follows', 'verdicts follow')} from the measurements{beside}",
     )
 
 

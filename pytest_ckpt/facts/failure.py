@@ -7,7 +7,7 @@ from typing import Literal
 
 from pytest_ckpt.facts.subject import OperationRef
 
-FailureKind = Literal["error", "killed", "hung", "launch", "interrupted", "hook"]
+FailureKind = Literal["error", "killed", "hung", "too slow", "launch", "interrupted", "hook"]
 
 Phase = Literal[
     "",
@@ -35,7 +35,8 @@ class Failure:
     """Why a measurement ended early: which rank on which host, in which operation, phase and file.
 
     ``operation`` is None where ranks were in none. ``lane`` is the piece of work of the rank where it does several at
-    once; empty for its operations themselves. ``hook``: a plugin's hook failed, which ``message`` names.
+    once; empty for its operations themselves. ``too slow``: it moved bytes, and would have gone on for many times its
+    limit. ``hook``: a plugin's hook failed, which ``message`` names.
     """
 
     kind: FailureKind

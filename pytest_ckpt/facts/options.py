@@ -198,7 +198,8 @@ OPTIONS: tuple[Option, ...] = (
            help="auto, never, or a command that drops the page cache; run on every host without a shell"),
     Option(key="deadline", group="advanced", metavar="DURATION", default="300s", parse="read_seconds",
            example="10min", field="deadline_seconds",
-           help="how long a rank may be silent or make no progress before it counts as hung"),
+           help="how long a rank may be silent or make no progress before it counts as hung; a save or load of a rank "
+           "that would take 50 times as long, and 10 times its limit, is ended too"),
     Option(key="request", group="advanced", metavar="SIZE", default="4MiB", parse="read_request", example="8MiB",
            roles=("condition", "disclosed"), field="request_bytes",
            help="request size of engine stream"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.wording import describe_blocked
-from pytest_ckpt.support.units import format_count, format_seconds
+from pytest_ckpt.support.units import counted, format_count, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.checks import Check
@@ -163,7 +163,7 @@ def judge_observation(observation: Observation, limit: float | None) -> Decision
         return Decision(
             outcome="failed", reason="anomaly", because=because, measured=measured, unit=unit, detail=detail
         )
-    tried = f"{format_count(observation.trials)} trial{'' if observation.trials == 1 else 's'}"
+    tried = counted(observation.trials, "trial")
     if measured is None:
         if not observation.trials:
             return not_decided("too few", "The check ended before its first trial.")

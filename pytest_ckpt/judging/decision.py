@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.failure import Failure, FailureKind
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.proofs import ColdBasis
 from pytest_ckpt.facts.subject import Pattern, Stage
 from pytest_ckpt.facts.verdict import Outcome, Reason
 from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.support.units import counted
 
 # Units of which all or none is demanded, so that no share of a limit can be left.
 _COUNTED = ("faults", "bytes", "files", "folders", "commits")
@@ -66,7 +67,8 @@ def not_decided(reason: Reason, because: str, detail: Sequence[str] = ()) -> Dec
 
 def failed_by(failure: Failure) -> Decision:
     """Return the decision that a failure of the storage is."""
-    reason: Reason = "killed" if failure.kind == "killed" else "hung" if failure.kind == "hung" else "error"
+    reasons: dict[FailureKind, Reason] = {"killed": "killed", "hung": "hung", "too slow": "over limit"}
+    reason = reasons.get(failure.kind, "error")
     detail = tuple(failure.stack.splitlines())
     return Decision(outcome="failed", reason=reason, because=describe_failure(failure), detail=detail)
 
@@ -76,7 +78,10 @@ def undecided(measurement: Measurement, kind: OperationKind) -> Decision:
     if measurement.failure:
         return ended_before(measurement.failure)
     done = len(measurement.of_kind(kind))
-    return not_decided("not measured", f"Only {done} of {measurement.operations_planned} {kind}s were measured.")
+    return not_decided(
+        "not measured",
+        f"Only {done} of {counted(measurement.operations_planned, f'{kind} was', f'{kind}s were')} measured.",
+    )
 
 
 def ended_before(failure: Failure) -> Decision:
@@ -107,6 +112,6 @@ def _is_of_storage(failure: Failure, *, off_the_clock: bool = False) -> bool:
 
     Before and after it an error is the storage's only where a system call failed, or does not end.
     """
-    if failure.kind not in ("error", "killed", "hung"):
+    if failure.kind not in ("error", "killed", "hung", "too slow"):
         return False
     return not off_the_clock or bool(failure.errno) or failure.kind == "hung"

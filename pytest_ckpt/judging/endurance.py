@@ -15,7 +15,7 @@ from pytest_ckpt.analysis.steadiness import (
 )
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
-from pytest_ckpt.support.units import format_bytes, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement
@@ -40,8 +40,8 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     last = [s for at, s in pairs if at >= 3 * quarter]
     if min(len(first), len(last)) < _LEAST_SAVES_OF_A_QUARTER:
         because = (
-            f"In {format_seconds(found.seconds)} only {len(pairs)} saves ended, {len(first)} in the first quarter and "
-            f"{len(last)} in the last; {_LEAST_SAVES_OF_A_QUARTER} are needed in each."
+            f"In {format_seconds(found.seconds)} only {counted(len(pairs), 'save')} ended, {len(first)} in the first "
+            f"quarter and {len(last)} in the last; {_LEAST_SAVES_OF_A_QUARTER} are needed in each."
         )
         return not_decided("too few", because)
     ratio = statistics.fmean(first) / statistics.fmean(last)
@@ -51,7 +51,7 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: floa
         f"quarter's (limit: at least {format_percent(1 - most)})."
     )
     detail = (
-        f"{len(pairs)} saves, the newest {found.kept} kept; {len(first)} in the first quarter, mean "
+        f"{counted(len(pairs), 'save')}, the newest {found.kept} kept; {len(first)} in the first quarter, mean "
         f"{format_seconds(statistics.fmean(first))}; {len(last)} in the last, mean "
         f"{format_seconds(statistics.fmean(last))}",
         f"slowest save {format_seconds(max(found.save_seconds))}",
@@ -67,7 +67,7 @@ def judge_steady(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return without_pattern(measurement, ())
     rounds = found.save_seconds[:MOST_ROUNDS]
     if len(rounds) < WINDOW_ROUNDS:
-        because = f"Only {len(rounds)} saves ended; a window has {WINDOW_ROUNDS}."
+        because = f"Only {counted(len(rounds), 'save')} ended; a window has {WINDOW_ROUNDS}."
         return not_decided("too few", because)
     windows = [rounds[n : n + WINDOW_ROUNDS] for n in range(len(rounds) - WINDOW_ROUNDS + 1)]
     detail = tuple(

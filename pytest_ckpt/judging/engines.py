@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.support.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,6 @@ def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[st
             sentences.append(
                 f"engine {m.engine} took more memory than it states: rank {rank_number} of {m.subject} peaked at "
                 f"{format_bytes(peak)}, stated are {format_bytes(stated)} (tolerance {MEMORY_TOLERANCE - 1:.0%}; "
-                f"{len(over)} of {len(m.ranks)} ranks)"
+                f"{len(over)} of {counted(len(m.ranks), 'rank')})"
             )
     return sentences

@@ -16,7 +16,7 @@ from pytest_ckpt.judging.with_commands import (
     missing_bytes,
     wrong_bytes,
 )
-from pytest_ckpt.support.units import format_count, format_seconds
+from pytest_ckpt.support.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,11 +47,11 @@ def judge_failover(measurement: Measurement, limits: ClusterLimits, *, most: flo
         because = f"Something was broken in {len(found.trials)} of {len(BREAKS)} operations only."
         return not_decided("not measured", because, detail)
     stall, where = _longest_stall(found)
-    broken = " and ".join(f"{BREAKS.count(kind)} {kind}s" for kind in dict.fromkeys(BREAKS))
+    broken = " and ".join(counted(BREAKS.count(kind), kind) for kind in dict.fromkeys(BREAKS))
     errors = sum(bool(o.error) for t in found.trials for o in t.operations)
     ended = f"{errors} ended with an error and left nothing behind" if errors else "all succeeded"
     because = (
-        f"A component was broken in {broken}: {ended}; {format_count(found.integrity.bytes_checked)} bytes compared, "
+        f"A component was broken in {broken}: {ended}; {counted(found.integrity.bytes_checked, 'byte')} compared, "
         f"none wrong. Longest stall: {format_seconds(stall)} in {where} (limit {format_seconds(most)})."
     )
     return if_cold(measured_as("met", stall, most, "s", because, detail), found, measurement.cache)

@@ -20,6 +20,7 @@ from pytest_ckpt.judging.scope import unheld_model
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.judging.waivers import expired, waive
 from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -145,13 +146,13 @@ def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
         unknown = [o for o in m.operations if o.basis == "rank 0 only"]
         if inferred:
             reasons.append(
-                f"The slowest process in {len(inferred)} of {len(m.operations)} operations of {m.subject} was inferred "
-                "from rank 0's times, not recorded."
+                f"The slowest process in {len(inferred)} of {counted(len(m.operations), 'operation')} of {m.subject} "
+                "was inferred from rank 0's times, not recorded."
             )
         if unknown:
             reasons.append(
-                f"Of {len(unknown)} of {len(m.operations)} operations of {m.subject} the slowest process is not known, "
-                "only rank 0's own time."
+                f"Of {len(unknown)} of {counted(len(m.operations), 'operation')} of {m.subject} the slowest process is "
+                "not known, only rank 0's own time."
             )
     return reasons
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
-from pytest_ckpt.support.units import format_bytes, format_seconds
+from pytest_ckpt.support.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,10 +29,11 @@ def judge_neighbour(measurement: Measurement, _limits: ClusterLimits, *, most: f
     if found is None:
         return without_pattern(measurement, ("neighbour",))
     detail = (
-        f"{found.ranks} ranks saved {format_bytes(found.bytes)}; {found.neighbour_ranks} more were the second job",
+        f"{counted(found.ranks, 'rank')} saved {format_bytes(found.bytes)}; "
+        f"{counted(found.neighbour_ranks, 'more was', 'more were')} the second job",
         f"alone: {_times(found.alone_seconds)}",
         f"beside it: {_times(found.contended_seconds)}",
-        f"the second job completed {found.bursts} bursts, {format_bytes(found.neighbour_bytes)}",
+        f"the second job completed {counted(found.bursts, 'burst')}, {format_bytes(found.neighbour_bytes)}",
     )
     if not found.bursts:
         because = "The second job completed no burst, so nothing was beside the saves."
@@ -57,12 +58,12 @@ def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float 
         found.reads,
         f"99th percentile alone: {_times(found.alone_p99_seconds)}, of {_counts(found.alone_reads)} reads",
         f"during saves: {_times(found.contended_p99_seconds)}, of {_counts(found.contended_reads)} reads",
-        f"{len(found.save_seconds)} saves beside the reads, the slowest {format_seconds(max(found.save_seconds))}; "
-        f"{MOST_MIXED_SAVE:g} x the save limit is {format_seconds(limit)}",
+        f"{counted(len(found.save_seconds), 'save')} beside the reads, the slowest "
+        f"{format_seconds(max(found.save_seconds))}; {MOST_MIXED_SAVE:g} x the save limit is {format_seconds(limit)}",
     )
     least = min(*found.alone_reads, *found.contended_reads)
     if least < _LEAST_READS:
-        because = f"One turn read only {least} samples; a 99th percentile needs {_LEAST_READS}."
+        because = f"One turn read only {counted(least, 'sample')}; a 99th percentile needs {_LEAST_READS}."
         return not_decided("too few", because, detail)
     slowest = max(found.save_seconds)
     if slowest > limit:

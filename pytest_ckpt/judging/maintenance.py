@@ -17,7 +17,7 @@ from pytest_ckpt.judging.with_commands import (
     missing_bytes,
     wrong_bytes,
 )
-from pytest_ckpt.support.units import format_count, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,8 +55,8 @@ def judge_upgrade(measurement: Measurement, limits: ClusterLimits) -> Decision:
         return decided
     loads = len(found.operations) - len(saves)
     because = (
-        f"While the command ran for {format_seconds(found.run.seconds)}, {format_count(len(saves))} saves and "
-        f"{format_count(loads)} loads succeeded; {format_count(found.integrity.bytes_checked)} bytes compared, none "
+        f"While the command ran for {format_seconds(found.run.seconds)}, {counted(len(saves), 'save')} and "
+        f"{counted(loads, 'load')} succeeded; {counted(found.integrity.bytes_checked, 'byte')} compared, none "
         f"wrong. {figures}."
     )
     return if_cold(measured_as("met", slowest, limit, "s", because, detail), found, measurement.cache)
@@ -143,7 +143,7 @@ def _cost(found: Snapshots, compared: int, most: float, detail: Sequence[str]) -
     shown = sum(trial.is_committed for trial in found.trials)
     clones = (
         f"{PAIRS} clones: {PAIRS - shown} show no commit of the save that they were taken in, {shown} a whole one; "
-        f"{format_count(compared)} bytes compared, none wrong."
+        f"{counted(compared, 'byte')} compared, none wrong."
     )
     because = f"{clones} In the median {figures}."
     return measured_as("over limit" if cost > most else "met", cost, most, "fraction", because, detail)

@@ -17,7 +17,7 @@ from pytest_ckpt.judging.completeness import (
 )
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.scope import unheld_model
-from pytest_ckpt.support.units import format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -84,8 +84,9 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfa
         )
     if settings.operations < ACCEPTANCE.operations:
         yield Shortfall(
-            now=f"{settings.operations} saves and loads; acceptance needs {ACCEPTANCE.operations} of each.",
-            reason=f"The run had {settings.operations} saves and loads; acceptance needs "
+            now=f"{counted(settings.operations, 'save and load', 'saves and loads')}; acceptance needs "
+            f"{ACCEPTANCE.operations} of each.",
+            reason=f"The run had {counted(settings.operations, 'save and load', 'saves and loads')}; acceptance needs "
             f"{ACCEPTANCE.operations} of each.",
             remedy=_ACCEPTANCE,
         )

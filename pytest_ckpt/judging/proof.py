@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.judging.cold import BASIS_WORDS, prove_cold
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
 from pytest_ckpt.judging.wording import describe_fault
-from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate
+from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_rate
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, Operation
@@ -31,10 +31,10 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
             measured=float(integrity.fault_count),
             limit=0.0,
             unit="faults",
-            because=f"{format_count(integrity.fault_count)} faulty places in the loaded data; "
+            because=f"{counted(integrity.fault_count, 'faulty place')} in the loaded data; "
             f"first: {describe_fault(first)}.",
             detail=(
-                f"{format_count(integrity.bytes_checked)} of {format_count(integrity.bytes_expected)} bytes compared",
+                f"{format_count(integrity.bytes_checked)} of {counted(integrity.bytes_expected, 'byte')} compared",
                 *(describe_fault(f) for f in integrity.faults),
             ),
         )
@@ -47,8 +47,8 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
             measured=float(integrity.bytes_checked),
             limit=float(integrity.bytes_expected),
             unit="bytes",
-            because=f"Only {format_count(integrity.bytes_checked)} of {format_count(integrity.bytes_expected)} "
-            "bytes could be compared.",
+            because=f"Only {format_count(integrity.bytes_checked)} of "
+            f"{counted(integrity.bytes_expected, 'byte')} could be compared.",
         )
     return Decision(
         outcome="met",
@@ -56,7 +56,7 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
         measured=0.0,
         limit=0.0,
         unit="faults",
-        because=f"All {format_count(integrity.bytes_checked)} loaded bytes matched what was saved.",
+        because=f"All {counted(integrity.bytes_checked, 'loaded byte')} matched what was saved.",
     )
 
 
@@ -143,14 +143,15 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
         *((("folders", durability.directories_synced, durability.directories),) if has_folders else ()),
         ("commits", durability.commits, durability.saves),
     )
-    detail = tuple(f"{format_count(done)} of {format_count(of)} {name}" for name, done, of in counts)
+    detail = tuple(f"{format_count(done)} of {counted(of, name[:-1])}" for name, done, of in counts)
     short = next(((n, d, of) for n, d, of in counts if d != of or of == 0), None)
     if short:
         name, done, of = short
-        because = f"Of {format_count(of)} {name} only {format_count(done)} were made durable: " + (
+        because = f"Of {counted(of, name[:-1])} only {counted(done, 'was', 'were')} made durable: " + (
             "a power cut may take acknowledged checkpoints."
         )
         return measured_as("not durable", float(done), float(of), name, because, detail)
+    files = counted(durability.files, "file") if durability.files == 1 else f"all {durability.files:,} files"
     return Decision(
         outcome="met",
         reason="met",
@@ -158,12 +159,11 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
         limit=float(durability.files),
         unit="files",
         because=(
-            f"fsync returned for all {format_count(durability.files)} files and "
-            f"{format_count(durability.directories)} folders"
+            f"fsync returned for {files} and {counted(durability.directories, 'folder')}"
             if has_folders
-            else f"The store acknowledged all {format_count(durability.files)} files"
+            else f"The store acknowledged {files}"
         )
-        + f", and {format_count(durability.commits)} checkpoints were committed by "
+        + f", and {counted(durability.commits, 'checkpoint was', 'checkpoints were')} committed by "
         f"{' and '.join(durability.commit_methods)}.",
         detail=detail,
     )

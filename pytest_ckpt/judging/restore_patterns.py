@@ -15,7 +15,7 @@ from pytest_ckpt.judging.decision import (
 from pytest_ckpt.judging.proof import MOST_RESIDENT
 from pytest_ckpt.judging.variability import skew_of
 from pytest_ckpt.judging.wording import describe_fault
-from pytest_ckpt.support.units import format_count, format_percent, format_rate, format_seconds
+from pytest_ckpt.support.units import counted, format_count, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,7 @@ def _no_time(found: LoadPattern) -> Decision | None:
     integrity = found.integrity
     if integrity.fault_count:
         because = (
-            f"{format_count(integrity.fault_count)} faulty places in the loaded data; "
+            f"{counted(integrity.fault_count, 'faulty place')} in the loaded data; "
             f"first: {describe_fault(integrity.faults[0])}."
         )
         return Decision(
@@ -107,7 +107,7 @@ def _no_time(found: LoadPattern) -> Decision | None:
         )
     if integrity.bytes_checked != integrity.bytes_expected:
         because = (
-            f"Only {format_count(integrity.bytes_checked)} of {format_count(integrity.bytes_expected)} bytes could be "
+            f"Only {format_count(integrity.bytes_checked)} of {counted(integrity.bytes_expected, 'byte')} could be "
             "compared."
         )
         return Decision(
@@ -162,5 +162,5 @@ def _describe(name: str, found: LoadPattern) -> str:
     slowest_rate = min(o.bytes_per_second for o in found.operations)
     return (
         f"{name}: {found.reads}; {seconds}; slowest rank / median {worst:.2f} at most; "
-        f"{format_count(sum(found.rank_bytes))} bytes in each, at least {format_rate(slowest_rate)}"
+        f"{counted(sum(found.rank_bytes), 'byte')} in each, at least {format_rate(slowest_rate)}"
     )

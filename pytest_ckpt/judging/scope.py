@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.sizing.architectures import MODELS
-from pytest_ckpt.support.units import format_count, format_decimal_bytes
+from pytest_ckpt.support.units import counted, format_decimal_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,9 +83,9 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str], 
     layout, subject = planned[-1].layout, planned[-1].subject
     size = format_decimal_bytes(layout.full_bytes)
     if layout.mode == "subset":
-        size += f", the share of {layout.processes} of its {format_count(layout.model.processes)} ranks"
+        size += f", the share of {layout.processes} of its {counted(layout.model.processes, 'rank')}"
     elif layout.mode == "open":
-        size += f", spread over {layout.processes} ranks"
+        size += f", spread over {counted(layout.processes, 'rank')}"
     many = "up to" if len(planned) > 1 or up_to else "of"
     only = " only" if up_to or len(planned) == 1 else ""
     how = f"engine {engines[str(subject)]}, strategy {subject.strategy}"

@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, failed_by, is_decided_by, measured_as, undecided
-from pytest_ckpt.support.units import format_count, format_rate, format_seconds
+from pytest_ckpt.support.units import counted, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
@@ -57,18 +57,18 @@ def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float
     if short:
         because = (
             f"{kind.capitalize()} {short[0].index} brought {format_count(short[0].bytes)} of "
-            f"{format_count(measurement.bytes)} bytes: its time is not that of a whole {kind}."
+            f"{counted(measurement.bytes, 'byte')}: its time is not that of a whole {kind}."
         )
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     over = [o for o in operations if _seconds(o) > limit]
     if over:
         because = (
-            f"{len(over)} of {planned} {kind}s exceeded the limit of {format_seconds(limit)}; slowest: {kind} "
+            f"{len(over)} of {counted(planned, kind)} exceeded the limit of {format_seconds(limit)}; slowest: {kind} "
             f"{slowest.index}, {format_seconds(worst)} ({worst / limit:.2f} x the limit), "
             f"{_where(slowest)}."
         )
         return measured_as("over limit", worst, limit, "s", because, detail)
-    because = f"Slowest of {planned} {kind}s: {format_seconds(worst)}; limit {format_seconds(limit)}."
+    because = f"Slowest of {counted(planned, kind)}: {format_seconds(worst)}; limit {format_seconds(limit)}."
     return measured_as("met", worst, limit, "s", because, detail)
 
 

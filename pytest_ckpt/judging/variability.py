@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.support.units import format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +103,10 @@ def judge_retention(measurement: Measurement, _limits: ClusterLimits, *, most: f
         f"Save during a deletion: {format_seconds(found.save_while_deleting_seconds)}; median save without: "
         f"{format_seconds(found.save_seconds)} ({ratio:.2f} x; limit {most} x)."
     )
-    detail = (f"deletions between saves, each alone: {deletes}", f"the newest {found.kept} checkpoints were kept")
+    detail = (
+        f"deletions between saves, each alone: {deletes}",
+        f"the newest {counted(found.kept, 'checkpoint was', 'checkpoints were')} kept",
+    )
     reason: Reason = "over limit" if ratio > most else "met"
     return measured_as(reason, ratio, most, "with / without deletion", because, detail)
 
@@ -128,9 +131,8 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits, *, most: float 
         for kind, (u, c) in pairs.items()
     )
     if found.fault_count:
-        because = (
-            f"{found.fault_count} faults in what was loaded for this comparison, so its times are not valid. {because}"
-        )
+        faults = counted(found.fault_count, "fault")
+        because = f"{faults} in what was loaded for this comparison, so its times are not valid. {because}"
     reason: Reason = "wrong bytes" if found.fault_count else "over limit" if ratios[worst] > most else "met"
     return measured_as(reason, ratios[worst], most, "unique / constant", because, detail)
 

@@ -9,7 +9,7 @@ from pytest_ckpt.judging.cold import prove_cold
 from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, measured_as, not_decided
 from pytest_ckpt.judging.proof import MOST_RESIDENT
 from pytest_ckpt.judging.wording import describe_failure, describe_fault
-from pytest_ckpt.support.units import format_count, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ def wrong_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision 
     if not integrity or not integrity.fault_count:
         return None
     because = (
-        f"{format_count(integrity.fault_count)} faulty places in loaded data; "
+        f"{counted(integrity.fault_count, 'faulty place')} in loaded data; "
         f"first: {describe_fault(integrity.faults[0])}."
     )
     faults = tuple(describe_fault(fault) for fault in integrity.faults)
@@ -39,7 +39,7 @@ def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decisio
     if not integrity or integrity.bytes_checked == integrity.bytes_expected:
         return None
     checked, expected = integrity.bytes_checked, integrity.bytes_expected
-    because = f"Only {format_count(checked)} of {format_count(expected)} bytes could be compared."
+    because = f"Only {format_count(checked)} of {counted(expected, 'byte')} could be compared."
     return measured_as("missing bytes", float(checked), float(expected), "bytes", because, detail)
 
 

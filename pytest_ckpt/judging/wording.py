@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.support.units import format_count
+from pytest_ckpt.support.units import counted, format_count
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.failure import BlockedCall, Failure
+    from collections.abc import Mapping
+
+    from pytest_ckpt.facts.failure import BlockedCall, Failure, FailureKind
     from pytest_ckpt.facts.proofs import Fault
+
+
+_VERBS: Mapping[FailureKind, str] = {
+    "error": "failed",
+    "killed": "was killed",
+    "hung": "hung",
+    "too slow": "was far too slow",
+    "launch": "did not start",
+}
 
 
 def describe_failure(failure: Failure) -> str:
@@ -22,9 +33,7 @@ def describe_failure(failure: Failure) -> str:
     where = f" in {doing}" if doing else ""
     file = f" of {failure.file}" if failure.file else ""
     error = f"{failure.errno}: {failure.message}" if failure.errno else failure.message
-    verb = {"error": "failed", "killed": "was killed", "hung": "hung", "launch": "did not start"}.get(
-        failure.kind, "was interrupted"
-    )
+    verb = _VERBS.get(failure.kind, "was interrupted")
     return f"{who or 'The launch'} {verb}{where}{file}: {error}."
 
 
@@ -38,5 +47,5 @@ def describe_fault(fault: Fault) -> str:
     tensor = f", tensor {fault.tensor}, offset {format_count(fault.offset)}" if fault.tensor else ""
     return (
         f"{fault.kind}: checkpoint {fault.checkpoint}, rank {fault.rank} on {fault.host}, {fault.file}{tensor}, "
-        f"{format_count(fault.bytes)} bytes: {fault.detail}"
+        f"{counted(fault.bytes, 'byte')}: {fault.detail}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.launching.recorder import write_atomically
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +44,7 @@ class KeptLog:
         head = _first(lines, self._most // 4)
         tail = _first(lines[:0:-1], self._most // 4)[::-1]
         self._left_out += len(lines) - len(head) - len(tail)
-        said = f"… {self._left_out:,} lines were left out here …\n"
+        said = f"… {counted(self._left_out, 'line was', 'lines were')} left out here …\n"
         write_atomically(self._file, "".join([*head, said, *tail]))
 
 

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, event_to_plain, from_line
 from pytest_ckpt.launching.kept_log import KeptLog, bytes_of_log
+from pytest_ckpt.launching.pace import allowances_of
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.processes import end_launch
@@ -78,7 +79,7 @@ class Launch:
         tries = 0
         while True:
             tries += 1
-            watch = RankWatchdog(job.processes, job.deadline_seconds, socket.gethostname())
+            watch = RankWatchdog(job.processes, job.deadline_seconds, socket.gethostname(), allowances_of(job))
             failure = self._run_once(job, watch, listener, tick, tries, answers=answers)
             if failure is None or not watch.may_be_tried_again(failure):
                 return failure

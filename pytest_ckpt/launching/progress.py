@@ -19,7 +19,7 @@ from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.measurement import Endurance
 from pytest_ckpt.facts.subject import OwnPattern
 from pytest_ckpt.launching.time_left import Row, seconds_left
-from pytest_ckpt.support.units import format_seconds
+from pytest_ckpt.support.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -175,7 +175,7 @@ class Progress:
         row.part_done = event.index
         if row.steps.turn_seconds is not None:
             row.clock_seconds = now - self._endurance_began
-        self._now(f"{event.subject} endurance, {event.index} saves")
+        self._now(f"{event.subject} endurance, {counted(event.index, 'save')}")
         if row.steps.turn_seconds and now - self._endured_at < _ENDURANCE_LINE_SECONDS:
             return
         self._endured_at = now
@@ -192,7 +192,7 @@ class Progress:
         elif isinstance(event.found, Endurance):
             row.done = row.count
             saves = len(event.found.save_seconds)
-            self._line(f"{self._place()} {row.steps.label(1)}: {saves} saves{self._left()}")
+            self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._left()}")
 
     def _of_own_launch(self, row: Row, found: Failover | Snapshots | Upgrade) -> None:
         """Show another trial; a launch of its own, after all others, told again with every one."""
@@ -230,7 +230,7 @@ class Progress:
             return ""
         is_most = any(row.steps.is_most and row.done < row.count for row in rows)
         checks = self._checks - self._checks_done
-        then = f" and {checks} checks" if checks else ""
+        then = f" and {counted(checks, 'check')}" if checks else ""
         return f", {'at most' if is_most else 'about'} {format_seconds(round(seconds) or 1)}{then} left"
 
     def _row(self, subject: Subject, kind: StepKind) -> Row:

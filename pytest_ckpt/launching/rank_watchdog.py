@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from pytest_ckpt.facts.events import Beat, Failed, Hello
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.launching.pace import Allowances, Pace
 from pytest_ckpt.support.kernel_state import blocked_in
-from pytest_ckpt.support.units import format_seconds
+from pytest_ckpt.support.units import counted, format_seconds
 
 # What the launchers print when a rank is killed: Open MPI, MPICH, Slurm.
 _KILLED = (
@@ -30,6 +31,7 @@ class _Lane:
     last_event: float
     moved: float
     doing: Beat | None = None
+    pace: Pace = field(default_factory=Pace)
 
     @property
     def since(self) -> float:
@@ -50,11 +52,17 @@ class _RankState:
 
 
 class RankWatchdog:
-    """Follows the ranks of one launch. ``deadline_seconds`` is how long a rank may be silent or not move."""
+    """Follows the ranks of one launch. ``deadline_seconds`` is how long a rank may be silent or not move.
 
-    def __init__(self, processes: int, deadline_seconds: float, local_host: str) -> None:
+    ``allowances`` say how long an operation may go on that moves.
+    """
+
+    def __init__(
+        self, processes: int, deadline_seconds: float, local_host: str, allowances: Allowances | None = None
+    ) -> None:
         self._processes = processes
         self._deadline = deadline_seconds
+        self._allowances = allowances or {}
         self._local_host = local_host
         self._ranks: dict[int, _RankState] = {}
         self._began = time.monotonic()
@@ -83,6 +91,8 @@ class RankWatchdog:
         rank = self._ranks.setdefault(event.rank, _RankState())
         name = event.lane if isinstance(event, Beat) else ""
         lane = rank.lanes.setdefault(name, _Lane(last_event=now, moved=now))
+        if isinstance(event, Beat):
+            lane.pace.take(lane.doing, event, now - lane.last_event)
         lane.last_event = now
         if isinstance(event, Hello):
             rank.host, rank.pid, lane.moved = event.host, event.pid, now
@@ -92,7 +102,7 @@ class RankWatchdog:
         lane.doing = event
 
     def hung(self) -> Failure | None:
-        """Return the failure of a rank that has been silent or blocked for longer than the deadline."""
+        """Return the failure of a rank that is silent or blocked for longer than the deadline, or far too slow."""
         now = time.monotonic()
         allowed = max(self._deadline, _START_SECONDS)
         if len(self._ranks) < self._processes:
@@ -101,7 +111,8 @@ class RankWatchdog:
             missing = sorted(set(range(self._processes)) - set(self._ranks))
             return Failure(
                 kind="launch",
-                message=f"{len(missing)} of {self._processes} ranks had not started after {format_seconds(allowed)}",
+                message=f"{len(missing)} of {counted(self._processes, 'rank')} had not started after "
+                f"{format_seconds(allowed)}",
                 rank=missing[0],
             )
         late = [
@@ -110,13 +121,22 @@ class RankWatchdog:
             if now - state.slowest.since > self._deadline
         ]
         if not late:
-            return None
+            return self._too_slow()
         since, number = min(late)
         state = self._ranks[number]
-        others = f", and {len(late) - 1} other ranks" if len(late) > 1 else ""
+        others = f", and {counted(len(late) - 1, 'other rank')}" if len(late) > 1 else ""
         message = f"no progress for {format_seconds(now - since)} (--ckpt-deadline {format_seconds(self._deadline)})"
         stack = blocked_in(state.pid) if state.host == self._local_host else ""
-        return _where(state, Failure(kind="hung", message=message + others, rank=number, host=state.host, stack=stack))
+        failure = Failure(kind="hung", message=message + others, rank=number, host=state.host, stack=stack)
+        return _where(state.slowest, failure)
+
+    def _too_slow(self) -> Failure | None:
+        """Return the failure of a rank that moves, but would go on for too long."""
+        for number, state in self._ranks.items():
+            for lane in state.lanes.values():
+                if message := lane.pace.exceeds(self._allowances, number):
+                    return _where(lane, Failure(kind="too slow", message=message, rank=number, host=state.host))
+        return None
 
     def may_be_tried_again(self, failure: Failure) -> bool:
         """Whether a launch that has ended did nothing: its launcher failed, and no rank has said a word."""
@@ -127,7 +147,7 @@ class RankWatchdog:
         if self._failures:
             first = self._failures[0]
             others = len({f.rank for f in self._failures}) - 1
-            message = f"{first.message} (and {others} other ranks)" if others else first.message
+            message = f"{first.message} (and {counted(others, 'other rank')})" if others else first.message
             return dataclasses.replace(first, message=message)
         if exit_code == 0:
             return None
@@ -137,15 +157,16 @@ class RankWatchdog:
                 state = self._ranks.get(number, _RankState())
                 message = f"the process was killed by signal {found['signal']}"
                 host = state.host or found.groupdict().get("host", "")
-                return _where(state, Failure(kind="killed", message=message, rank=number, host=host))
+                lane = state.slowest if state.lanes else None
+                return _where(lane, Failure(kind="killed", message=message, rank=number, host=host))
         says = launcher_says.strip()[-1000:] or "it said nothing"
         started = len(self._ranks) == self._processes
         return Failure(kind="killed" if started else "launch", message=f"exit code {exit_code}: {says}")
 
 
-def _where(state: _RankState, failure: Failure) -> Failure:
-    """Return a failure with what its rank last said that it was doing."""
-    doing = state.slowest.doing if state.lanes else None
+def _where(lane: _Lane | None, failure: Failure) -> Failure:
+    """Return a failure with what its rank last said that it was doing in a lane."""
+    doing = lane.doing if lane else None
     if doing is None:
         return failure
     return dataclasses.replace(failure, operation=doing.operation, phase=doing.phase, file=doing.file, lane=doing.lane)

@@ -23,6 +23,7 @@ from pytest_ckpt.published.runs import KINDS, Run, examine
 from pytest_ckpt.published.verdicts import NOT_TESTED, bases_text, judge_result
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import counted
 
 SCHEMA = "pytest-ckpt/published/1"
 NEVER_CERTIFIED = (
@@ -106,7 +107,8 @@ def judge_results(folder: Path, found: Found, command_line: Mapping[str, str | N
     if not found.results:
         told = [f"  {m.path}: {m.text}" for m in found.messages[:_MOST_TOLD]]
         if found.training_count:
-            told.append(f"  {found.training_count} runs of other benchmarks, such as training, were passed over.")
+            others = counted(found.training_count, "run of another benchmark", "runs of other benchmarks")
+            told.append(f"  Passed over: {others}, such as training.")
         raise UsageError(
             f"{folder} holds no result that can be judged." + "".join(f"\n{line}" for line in told),
             "Name a folder with <rank>_per_epoch_stats.json of a checkpointing run, or a tree of such folders.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pytest_ckpt.published.facts import Facts, model_by_architecture, model_by_name
 from pytest_ckpt.sizing.architectures import MODELS, Model
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
-from pytest_ckpt.support.units import format_bytes, format_count
+from pytest_ckpt.support.units import counted, format_bytes, format_count
 
 # The reference tool's own count of a checkpoint and ours are equal; the rest is rounding of a printed throughput.
 _SAME_BYTES = 0.001
@@ -66,7 +66,7 @@ def _layouts(models: list[Model], processes: int | None) -> Iterator[Layout]:
 
 
 def _misfit(named: Model | None, processes: int | None, amount: int | None, highest_rank: int) -> str:
-    seen = [f"{format_count(processes)} processes"] if processes else [f"a rank {format_count(highest_rank)}"]
+    seen = [counted(processes, "process", "processes")] if processes else [f"a rank {format_count(highest_rank)}"]
     if amount:
         seen.append(f"checkpoints of {format_bytes(amount)}")
     models = [named] if named else list(MODELS.values())

@@ -20,7 +20,7 @@ from pytest_ckpt.published.slowest import (
     strangers,
 )
 from pytest_ckpt.sizing.models import Layout
-from pytest_ckpt.support.units import format_count, format_seconds
+from pytest_ckpt.support.units import counted, format_count, format_seconds
 
 KINDS: tuple[OperationKind, ...] = ("save", "load")
 # Two ways to the same mean; more apart, and the files are not of one run.
@@ -82,7 +82,7 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
     processes = found.layout.processes
     if len(ranks) < processes:
         say(
-            f"holds the times of {format_count(len(ranks))} of {format_count(processes)} ranks: the slowest process "
+            f"holds the times of {format_count(len(ranks))} of {counted(processes, 'rank')}: the slowest process "
             "is inferred from when the next operation started."
         )
     pause = pause_between(ranks, processes, files.facts.seconds_between, varies=files.facts.pause_varies)

@@ -19,7 +19,7 @@ from pytest_ckpt.published.runs import KINDS
 from pytest_ckpt.published.slowest import ALL_RANKS, RANK_0
 from pytest_ckpt.sizing.caches import cache_readings
 from pytest_ckpt.sizing.limits import ClusterLimits
-from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_seconds
 
 NOT_TESTED = "DLIO does not test this."
 
@@ -96,7 +96,7 @@ def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: f
     if len(unseen) == 1:
         which = f"{kind.capitalize()} {unseen[0].index} may have missed it: its"
     else:
-        which = f"{len(unseen)} of {len(operations)} {kind}s may have missed it: their"
+        which = f"{len(unseen)} of {counted(len(operations), kind)} may have missed it: their"
     return f"What is recorded met {format_seconds(limit)}. {which} slowest process is not known."
 
 
@@ -131,13 +131,13 @@ def _straggler(result: Result, requirement: Requirement, limits: ClusterLimits, 
     complete = tuple(o for o in measurement.operations if o.basis == ALL_RANKS)
     if not complete:
         held = max(run.rank_count for run in result.runs)
-        because = f"Only {format_count(held)} of {format_count(measurement.processes)} ranks recorded their times."
+        because = f"Only {format_count(held)} of {counted(measurement.processes, 'rank')} recorded their times."
         return not_run(requirement, str(measurement.subject), "not recorded", because, gates)
     verdict = decide(requirement, replace(measurement, operations=complete), limits, gates)
     left_out = len(measurement.operations) - len(complete)
     if not left_out:
         return verdict
-    because = f"{verdict.because} Of {left_out} other operations not every rank is recorded."
+    because = f"{verdict.because} Of {counted(left_out, 'other operation')} not every rank is recorded."
     # The straggler may be in just these.
     return (
         _undecided(verdict, "not recorded", because) if verdict.outcome == "met" else replace(verdict, because=because)
@@ -150,8 +150,8 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
     verdict = decide(requirement, replace(measurement, operations=kept), limits, gates)
     unknown = sum(o.basis == RANK_0 or o.at_least_seconds is not None for o in measurement.operations)
     if unknown:
-        because = f"{verdict.because} The slowest process of {unknown} of {len(measurement.operations)} operations "
-        because += "is not known."
+        because = f"{verdict.because} The slowest process of {unknown} of "
+        because += f"{counted(len(measurement.operations), 'operation')} is not known."
         # Any of them may have taken another time.
         is_met = verdict.outcome == "met"
         verdict = _undecided(verdict, "perhaps late", because) if is_met else replace(verdict, because=because)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from pytest_ckpt.support.units import counted
+
 _WIDTH = 30
 
 
@@ -20,7 +22,8 @@ class Bar:
         if not self._live or not of:
             return
         filled = _WIDTH * done // of
-        self._write(f"reading [{'#' * filled}{'.' * (_WIDTH - filled)}] {done:,} of {of:,} runs, {files:,} files")
+        bar = "#" * filled + "." * (_WIDTH - filled)
+        self._write(f"reading [{bar}] {done:,} of {counted(of, 'run')}, {counted(files, 'file')}")
 
     def end(self) -> None:
         """Remove the line."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_ckpt.report.quantity import NONE, decimals_for, seconds_text
 from pytest_ckpt.report.svg import Axis, escape, label, line, number, picture, rectangle, tag
+from pytest_ckpt.support.units import counted
 
 Operation = Mapping[str, Any]
 
@@ -68,9 +69,8 @@ def operations_chart(
     parts.append(label(_LEFT - 6, bottom + 17, "no.", "t quiet", "end"))
     parts.append(label(_LEFT - 6, bottom + 33, unit[0], "t quiet", "end"))
     parts.append(label(0, 16, f"{kind}s, {unit[0]}" + (", log" if axis.log else ""), f"t strong {kind}-text"))
-    described = (
-        f"{len(results)} of {planned} {kind}s. Slowest {seconds_text(worst)}, fastest {seconds_text(min(results))}."
-    )
+    extremes = f"Slowest {seconds_text(worst)}, fastest {seconds_text(min(results))}."
+    described = f"{len(results)} of {counted(planned, kind)}. {extremes}"
     if limit_seconds is not None:
         parts += _limit(axis, limit_seconds, beyond, top)
         late_count = sum(r > limit_seconds for r in results)

@@ -9,7 +9,7 @@ from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.document import plugin_sentences
 from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.support.units import format_bytes, format_count, format_percent, format_rate, format_seconds
+from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ def header_lines(
     needed = f"{format_bytes(plan.space_bytes)} needed" if settings.measures else "no checkpoint is written"
     lines = [
         f"ckpt target: {target.location} ({', '.join((*_described(target), needed))})",
-        f"ckpt cluster: {format_count(limits.accelerators)} accelerators, "
+        f"ckpt cluster: {counted(limits.accelerators, 'accelerator')}, "
         f"{limits.failures_per_day:.3g} failures a day ({limits.failures.spec}), overhead "
         f"{format_percent(limits.overhead)}: a save within {format_seconds(limits.save_limit_seconds)}, a load within "
         f"{format_seconds(limits.load_limit_seconds)} at full size",
@@ -50,12 +50,14 @@ def header_lines(
             + (
                 f"not run: {planned.not_run}"
                 if planned.not_run
-                else f"{planned.layout.processes} ranks, {format_bytes(planned.layout.bytes)} a checkpoint, "
-                f"{planned.operations} saves and loads, needs {format_rate(asks.save_bytes_per_second)} to save, "
-                f"{format_rate(asks.load_bytes_per_second)} to load"
+                else f"{counted(planned.layout.processes, 'rank')}, {format_bytes(planned.layout.bytes)} a checkpoint, "
+                f"{counted(planned.operations, 'save and load', 'saves and loads')}, needs "
+                f"{format_rate(asks.save_bytes_per_second)} to save, {format_rate(asks.load_bytes_per_second)} to load"
             )
         )
-    names = ", ".join(f"{h.host} ({len(h.ranks)} ranks, {h.cores} cores)" for h in hosts) or "none"
+    names = (
+        ", ".join(f"{h.host} ({counted(len(h.ranks), 'rank')}, {counted(h.cores, 'core')})" for h in hosts) or "none"
+    )
     (engine,) = settings.engines
     if settings.where("--ckpt-engine").startswith(" (in default"):
         lines.append(f"ckpt engine: {engine.name}, since torch is not installed: pip install 'pytest-ckpt[torch]'")

@@ -162,6 +162,7 @@ def _environment() -> jinja2.Environment:
         "percent": _or_dash(units.format_percent),
         "rough_percent": _or_dash(_rough_percent),
         "commas": _or_dash(lambda value: f"{value:,}"),
+        "counted": _counted,
         "margin": _or_dash(margin_text),
         "overstated": _or_dash(share),
         "moment": _or_dash(moment_text),
@@ -199,6 +200,10 @@ def _shortened(text: str) -> str:
 
 def _rough_percent(share: float) -> str:
     return units.format_percent(share, digits=2) if share >= 0.01 else "under 1 %"
+
+
+def _counted(value: Any, one: str, many: str = "") -> str:
+    return units.counted(value, one, many) if isinstance(value, int) else f"{NONE} {many or one + 's'}"
 
 
 def _or_dash(write: Callable[[Any], str]) -> Callable[[Any], str]:

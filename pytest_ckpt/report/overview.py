@@ -12,6 +12,7 @@ from typing import Any
 from pytest_ckpt.report.charts import Operation, mark
 from pytest_ckpt.report.quantity import seconds_text
 from pytest_ckpt.report.svg import Axis, label, line, number, picture, rectangle, tag
+from pytest_ckpt.support.units import counted
 
 HEAT_LEVELS = (0.8, 0.95, 1.05, 1.2, 1.5)
 """Borders between the colours of the heat map: a rank's seconds over the median rank's of that operation."""
@@ -62,7 +63,8 @@ def heat_map(key: str, operations: Sequence[Operation], rank_bytes: Sequence[int
         rank = column * ranks // columns
         parts.append(label(left + (column + 0.5) * width, bottom + 15, f"rank {rank}", "t small", "middle"))
     slow = sum(ratio > HEAT_LEVELS[-1] for _, ratios in rows for ratio in ratios)
-    described = f"{len(rows)} operations by {ranks} ranks; {slow or 'none'} above 1.5 times the median rank."
+    who = f"{counted(len(rows), 'operation')} by {counted(ranks, 'rank')}"
+    described = f"{who}; {slow or 'none'} above 1.5 times the median rank."
     title = "Every rank in every operation, against the median rank"
     return picture(key, 1072, int(bottom) + 22, title, described, parts, "map")
 
@@ -79,7 +81,7 @@ def slow_ranks(
         f"rank {rank}{' on ' + hosts[rank] if hosts and hosts.get(rank) else ''} in {count} of {len(timed)}"
         for rank, count in slow.most_common(_NAMED_RANKS)
     ]
-    more = f" and {len(slow) - len(named):,} more ranks" if len(slow) > len(named) else ""
+    more = f" and {counted(len(slow) - len(named), 'more rank')}" if len(slow) > len(named) else ""
     return f"More than {HEAT_LEVELS[-1]:g} times the median rank: {', '.join(named)} operations{more}."
 
 

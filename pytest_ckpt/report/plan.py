@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.judging.obstacles import possible_grade
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.steps import planned_steps
-from pytest_ckpt.support.units import format_bytes, format_count, format_decimal_bytes, format_rate, format_seconds
+from pytest_ckpt.support.units import (
+    counted,
+    format_bytes,
+    format_decimal_bytes,
+    format_rate,
+    format_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +33,7 @@ COLD_UNTRIED = (
 def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[str]:
     """Return the plan as lines for people."""
     limits = plan.limits
-    lines = [f"cluster of {format_count(limits.accelerators)} accelerators", ""]
+    lines = [f"cluster of {counted(limits.accelerators, 'accelerator')}", ""]
     lines += [f"  {sentence}" for _, sentence in limits.reasons]
     for planned in plan.checkpoints:
         shards, asks = planned.layout, planned.demand
@@ -35,18 +41,18 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
         published = CHECKPOINT_SIZES.get((shards.model.name, shards.mode))
         lines += [
             "",
-            f"{planned.subject}{scale}: {shards.processes} ranks, {format_count(shards.files)} files, "
-            f"{format_count(shards.bytes)} bytes ({format_bytes(shards.bytes)}) a checkpoint"
+            f"{planned.subject}{scale}: {counted(shards.processes, 'rank')}, {counted(shards.files, 'file')}, "
+            f"{counted(shards.bytes, 'byte')} ({format_bytes(shards.bytes)}) a checkpoint"
             + (f", published as {published}" if published and shards.scale == 1 else ""),
             f"  save   within {format_seconds(asks.save_limit_seconds)}: {format_rate(asks.save_bytes_per_second)}",
             f"  load   within {format_seconds(asks.load_limit_seconds)}: {format_rate(asks.load_bytes_per_second)}",
-            f"  run    {planned.operations} saves, {planned.operations} loads, "
+            f"  run    {counted(planned.operations, 'save')}, {counted(planned.operations, 'load')}, "
             f"space {format_bytes(planned.space_bytes)}, memory {format_bytes(planned.largest_rank_memory_bytes)} "
             f"for the largest rank, {format_bytes(max(planned.host_memory_bytes))} for the largest host",
             f"  cluster writes {format_decimal_bytes(asks.bytes_per_day)} a day, "
             f"{format_rate(asks.sustained_bytes_per_second)} sustained; while saving "
             f"{format_rate(asks.cluster_save_bytes_per_second)}: {format_rate(asks.per_writer_bytes_per_second)} for "
-            f"each of {format_count(asks.writers)} writing accelerators, "
+            f"each of {counted(asks.writers, 'writing accelerator')}, "
             f"{format_rate(asks.per_node_bytes_per_second)} a node of 8",
         ]
         lines += [f"  beside {sentence}" for sentence in planned.scenarios]
@@ -66,10 +72,11 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
     steps = [s for c in plan.runnable for s in planned_steps(c, settings, target)]
     seconds = sum(s.limit_seconds for s in steps)
     beside = sum(s.count for s in steps) - 2 * operations
-    more = f", {beside} more steps beside them" if beside else ""
+    more = f", {counted(beside, 'more step')} beside them" if beside else ""
     return [
         "",
-        f"in all: {operations} saves write {format_decimal_bytes(moved)} and {operations} loads read as much{more}: "
+        f"in all: {counted(operations, 'save writes', 'saves write')} {format_decimal_bytes(moved)} and "
+        f"{counted(operations, 'load reads', 'loads read')} as much{more}: "
         f"at most {format_seconds(seconds)} if every save and load just meets its limit",
         "        not in it: starting the ranks, making and comparing content, ballast, checks of behaviour; the run "
         "says after its first save how long it will take",

@@ -64,7 +64,8 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
     lines += [
         "",
         *textwrap.wrap(
-            f"{results} results of {document['runs']} runs for a cluster of {accelerators:,} accelerators: a save "
+            f"{units.counted(results, 'result')} of {units.counted(document['runs'], 'run')} for a cluster of "
+            f"{units.counted(accelerators, 'accelerator')}: a save "
             f"within {units.format_seconds(document['cluster']['save_limit_seconds'])}, a load within "
             f"{units.format_seconds(document['cluster']['load_limit_seconds'])}. Published: mean of rank 0's own "
             "times. Judged: the slowest process of the slowest operation. None is certified: DLIO shows neither that "
@@ -73,7 +74,8 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
         ),
     ]
     if document["passed_over"]:
-        lines.append(f"{document['passed_over']} runs of other benchmarks were passed over.")
+        others = units.counted(document["passed_over"], "run of another benchmark was", "runs of other benchmarks were")
+        lines.append(f"{others} passed over.")
     return [_plain(line) for line in [*lines, "", *message_lines(document["messages"])]]
 
 
@@ -88,7 +90,7 @@ def message_lines(messages: Sequence[Mapping[str, str]]) -> list[str]:
             break_on_hyphens=False,
         )  # fmt: skip
     if len(grouped) > _MOST_MESSAGES:
-        lines.append(f"and {len(grouped) - _MOST_MESSAGES:,} more notes: --json has all of them")
+        lines.append(f"and {units.counted(len(grouped) - _MOST_MESSAGES, 'more note')}: --json has all of them")
     return lines
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from pytest_ckpt.support import units
+from pytest_ckpt.support.units import counted
 
 NONE = "\N{EN DASH}"
 """What stands where nothing was measured."""
@@ -17,7 +18,7 @@ _WRITTEN: dict[str, Callable[[float], str]] = {
     "B/s": units.format_rate,
     "bytes/s": units.format_rate,
     "B": units.format_bytes,
-    "bytes": lambda value: f"{value:,.0f} bytes",
+    "bytes": lambda value: counted(round(value), "byte"),
     "fraction": units.format_percent,
 }
 

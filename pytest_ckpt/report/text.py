@@ -9,6 +9,7 @@ from pytest_ckpt.report import view
 from pytest_ckpt.report.quantity import NONE, margin_text, quantity, three_digits
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import units
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -169,7 +170,7 @@ def _name(verdict: Mapping[str, Any], behaviour: set[str]) -> str:
 def _grade(document: Mapping[str, Any]) -> list[Line]:
     grade, verdicts = document["grade"], document.get("requirements") or []
     accelerators = (document.get("cluster") or {}).get("accelerators")
-    cluster = f" for a cluster of {accelerators:,} accelerators" if accelerators else ""
+    cluster = f" for a cluster of {counted(accelerators, 'accelerator')}" if accelerators else ""
     markup, addition = _GRADES[grade], ""
     if grade == "rehearsal":
         result = view.rehearsal_result(document)

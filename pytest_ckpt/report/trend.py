@@ -28,7 +28,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 78.0, 1040.0, 34.0, 190.0,
 def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
     """Return the trend as lines of text, with sparklines of block characters or of ASCII."""
     form = "{:<22} {:<5}{:>5}{:>12}{:>12}{:>12}{:>8}  {}"
-    lines = [f"{document['runs']} runs", ""]
+    lines = [units.counted(document["runs"], "run"), ""]
     lines.append(form.format("checkpoint", "", "runs", "newest", "slowest", "limit", "late", "median of each run"))
     for series in document["series"]:
         points = series["points"]
@@ -89,8 +89,8 @@ def sparkline(values: Sequence[float], *, unicode: bool) -> str:
     return "".join(bars[round((value - low) / span * (len(bars) - 1))] for value in values)
 
 
-def _late(points: Sequence[Mapping[str, Any]]) -> str:
-    return str(sum(p["slowest_seconds"] > p["limit_seconds"] for p in points))
+def _late(points: Sequence[Mapping[str, Any]]) -> int:
+    return sum(p["slowest_seconds"] > p["limit_seconds"] for p in points)
 
 
 def _change(series: Mapping[str, Any]) -> str:
@@ -103,13 +103,14 @@ def _change(series: Mapping[str, Any]) -> str:
         )
     word = "slower" if change["ratio"] > 1 else "faster"
     return (
-        f"{word} since {change['since']}: the newest {change['runs']} runs take {change['ratio']:.3f} times what the "
-        f"{change['before']} before took (chance of that without a change: {change['probability']:.1g})."
+        f"{word} since {change['since']}: the newest {units.counted(change['runs'], 'run takes', 'runs take')} "
+        f"{change['ratio']:.3f} times what the {change['before']} before took (chance of that without a change: "
+        f"{change['probability']:.1g})."
     )
 
 
 def _left_out(series: Mapping[str, Any]) -> str:
-    return ", ".join(f"{count} runs: {why}" for why, count in series["left_out"].items() if count)
+    return ", ".join(f"{units.counted(count, 'run')}: {why}" for why, count in series["left_out"].items() if count)
 
 
 def _chart(key: str, series: Mapping[str, Any]) -> str:
@@ -145,5 +146,6 @@ def _chart(key: str, series: Mapping[str, Any]) -> str:
     parts.append(label(_RIGHT, _BOTTOM + 18, points[-1]["started"][:10], "t quiet", "end"))
     shown = units.format_seconds(limit)
     parts.append(label(0, 16, f"{kind}s; limit {shown}" + ("" if near else ", beyond the chart"), f"t {kind}-text"))
-    described = f"{len(points)} runs. {_change(series)} {_late(points)} runs with a {kind} above the limit of {shown}."
+    late = f"{_late(points)} runs with a {kind} above the limit of {shown}"
+    described = f"{units.counted(len(points), 'run')}. {_change(series)} {late}."
     return picture(key, _WIDTH, _HEIGHT, f"Time of {kind}s of {series['subject']} over runs", described, parts)

@@ -22,6 +22,7 @@ from pytest_ckpt.launching.measurements import made_names, read_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.protocol import Names
 
@@ -152,7 +153,7 @@ def _keep(context: RunContext, document: dict[str, Any]) -> str:
         count = append_run(Path(history), document, context.folder)
     except (OSError, shutil.Error) as error:
         return f"THE RUN IS NOT IN THE HISTORY: {history}: {error}"
-    return f"history: {history} holds {count} run{'' if count == 1 else 's'}"
+    return f"history: {history} holds {counted(count, 'run')}"
 
 
 def _clean(context: RunContext) -> list[str]:

@@ -27,7 +27,7 @@ from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.memory_limits import memory_limit_bytes
 from pytest_ckpt.support.redaction import Redactor
-from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.support.units import counted, format_bytes
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.schemes import check_in_time, known_targets, make_target, spec_of
@@ -180,7 +180,7 @@ def _launch(
         remedy = "Mount the storage on every host alike."
         return Finding(name="MPI launch", can=False, needed=True, description=problem, remedy=remedy), hosts
     names = ", ".join(h.host for h in hosts)
-    description = f"{settings.processes} ranks on {names}; {launcher.version}"
+    description = f"{counted(settings.processes, 'rank')} on {names}; {launcher.version}"
     return Finding(name="MPI launch", can=True, needed=True, description=redactor.text(description)), hosts
 
 
@@ -188,7 +188,9 @@ def _cores(settings: Settings, hosts: list[HostFacts]) -> Finding:
     if not hosts:
         return _unknown("cores", "no rank was started")
     tight = [h for h in hosts if len(h.ranks) > h.cores]
-    description = "; ".join(f"{h.host}: {len(h.ranks)} ranks, {h.cores} cores" for h in tight or hosts)
+    description = "; ".join(
+        f"{h.host}: {counted(len(h.ranks), 'rank')}, {counted(h.cores, 'core')}" for h in tight or hosts
+    )
     if not tight:
         return Finding(name="cores", can=True, needed=False, description=description)
     remedy = "Use more hosts (--ckpt-hosts): ranks that share cores may be slower than the storage."

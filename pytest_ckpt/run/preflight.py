@@ -31,7 +31,7 @@ from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
 from pytest_ckpt.sizing.record import check_record
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
-from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.support.units import counted, format_bytes
 from pytest_ckpt.support.user_files import resolved_user_path
 from pytest_ckpt.targets.posix.run_folder import place_on_this_host
 from pytest_ckpt.targets.posix.second_mount import check_second_mount
@@ -113,6 +113,7 @@ def check(
             "Choose another suite: --ckpt-suite=performance, for example.",
         )
     plan = plan_run(settings, facts, gates.table)
+    check_record(plan, settings)
     waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
     if facts.is_local and settings.has_several_hosts:
         raise UsageError(
@@ -230,7 +231,7 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
     models = ",".join(c.layout.model.name for c in plan.runnable if c.space_bytes <= free)
     ways = (f"choose --ckpt-model={models}" if models else "", _rehearse(scale))
     raise UsageError(
-        f"Too little space on the target: {count} checkpoints of {largest.subject} need "
+        f"Too little space on the target: {counted(count, 'checkpoint')} of {largest.subject} need "
         f"{format_bytes(largest.space_bytes)}, and {format_bytes(free)} are free.",
         ", or ".join(filter(None, ("Give the target more space", *ways))) + ".",
     )
@@ -248,7 +249,7 @@ def check_memory(plan: Plan, hosts: tuple[HostFacts, ...]) -> None:
                 rehearse = _rehearse(_scale_that_fits(planned.layout.scale, need, state, there))
                 ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model", rehearse)
                 raise UsageError(
-                    f"Too little memory on {host.host}: {planned.layout.processes} ranks for "
+                    f"Too little memory on {host.host}: {counted(planned.layout.processes, 'rank')} for "
                     f"{planned.subject} need {format_bytes(need)} there, and {format_bytes(there)} are available.",
                     ", or ".join(filter(None, ways)) + ".",
                 )
@@ -271,7 +272,7 @@ def _see_hosts(
         command = shlex.join(launcher.command(processes))
         says = describe_failure(failure) if failure else "no rank answered"
         raise UsageError(
-            f"MPI cannot start {processes} ranks: {says}",
+            f"MPI cannot start {counted(processes, 'rank')}: {says}",
             f"Try it by hand: {command} </dev/null - or name another launcher with --ckpt-launcher.",
         )
     if problem := unreached(hosts, facts):

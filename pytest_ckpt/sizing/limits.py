@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.sizing.reliability import ACCELERATORS_PER_NODE, SECONDS_PER_DAY
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.units import format_count, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,7 +127,7 @@ def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
     in_slot = limits.failures.slot_failure_probability(limits.accelerators, limits.interval_seconds)
     below = 1 - limits.failures_per_day_in_slots / limits.failures_per_day
     reasons = (
-        ("accelerators", f"The storage is meant for a cluster of {n} accelerators."),
+        ("accelerators", f"The storage is meant for a cluster of {counted(limits.accelerators, 'accelerator')}."),
         (
             "failures_per_day",
             f"{limits.failures.because}: {limits.failures.failures_per_accelerator_day:.4g} failures a day and "

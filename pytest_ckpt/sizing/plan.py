@@ -13,6 +13,7 @@ from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.reliability import parse_failure_model
 from pytest_ckpt.sizing.steps import scenarios
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -115,7 +116,8 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     misfits = [_misfit(settings, name) for name in settings.models]
     if all(misfits):
         raise UsageError(
-            f"{settings.processes} processes fit no layout of what was asked for: {'; '.join(filter(None, misfits))}.",
+            f"{counted(settings.processes, 'process fits', 'processes fit')} no layout of what was asked for: "
+            f"{'; '.join(filter(None, misfits))}.",
             "Use --ckpt-processes=8, a count of a full layout "
             f"({', '.join(f'{m.name}: {m.processes}' for m in MODELS.values())}), or --ckpt-mode=open with a multiple "
             f"of tensor x pipeline parallel ({', '.join(f'{m.name}: {m.model_parallel}' for m in MODELS.values())}).",

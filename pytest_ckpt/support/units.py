@@ -123,6 +123,11 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a number with what it counts: ``1 rank``, ``1,024 ranks``; ``many``: where it is not ``one`` with an s."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 class _Step(NamedTuple):
     starts_at: float
     unit_size: float

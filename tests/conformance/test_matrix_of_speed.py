@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import TINY, FrontDoor
+from tests.support.front_door import TINY, FrontDoor, processes_of
 from tests.support.machine import need
 from tests.support.matrix import OF_SPEED, SpeedRow
 from tests.support.targets.misbehaving import Target, misbehaving
@@ -49,6 +49,8 @@ def test_a_fault_of_speed_fails_what_it_is_mapped_to(
         target.fault(row.fault, **row.parameters)
     try:
         run = door.run(*USUAL, *row.options, *more, target=Path(target.path), cluster=row.cluster)
+        assert run.left_on_target == []
+        assert processes_of(run.run_id) == []
     finally:
         target.clear()
         target.empty()

@@ -28,6 +28,18 @@ MADE = [
 ]  # fmt: skip
 
 
+def shown(node: ast.expr) -> str:
+    """Return a text with holes; of what is counted, its plural behind a hole."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(shown, node.values))
+    inside = node.value if isinstance(node, ast.FormattedValue) else node
+    if isinstance(inside, ast.Call) and ast.unparse(inside.func).endswith("counted"):
+        return f"{HOLE} " + (shown(inside.args[2]) if len(inside.args) > 2 else f"{shown(inside.args[1])}s")
+    return HOLE
+
+
 @functools.cache
 def sentences() -> str:
     """Return every text of the package, one after the other; what is put into one is a hole."""
@@ -37,8 +49,7 @@ def sentences() -> str:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.append(node.value)
             elif isinstance(node, ast.JoinedStr):
-                parts = [part.value if isinstance(part, ast.Constant) else HOLE for part in node.values]
-                found.append("".join(map(str, parts)))
+                found.append(shown(node))
     return "\n\n".join(text.replace("\n", " ") for text in found)
 
 
@@ -55,6 +66,8 @@ def test_a_quoted_message_is_what_the_code_says(where, quoted):
 def test_a_message_that_nothing_says_is_found():
     assert is_said("… is mounted read-only.")
     assert not is_said("… is mounted write-only.")
+    assert is_said("… faulty places in the loaded data; first: …")
+    assert not is_said("… faulty place in the loaded data; first: …")
 
 
 def test_the_page_of_failures_has_many_each_with_its_message():

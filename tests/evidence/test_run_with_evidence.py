@@ -39,7 +39,7 @@ def test_a_run_signs_itself_and_is_kept(front_door, pytester):
         said.stdout.re_match_lines(["pdf +(holds|not checked) ", "UNCHANGED since it was signed"])
     said = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "trend", "kept/here", "--fail-on-regression=10%")
     assert said.ret == 0
-    said.stdout.fnmatch_lines(["1 runs", "no change shows", "no regression of 10 %; 2 of 2 series are too short *"])
+    said.stdout.fnmatch_lines(["1 run", "no change shows", "no regression of 10 %; 2 of 2 series are too short *"])
 
 
 def test_a_history_on_the_target_is_refused_before_anything_is_written(front_door, pytester):

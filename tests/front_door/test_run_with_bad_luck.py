@@ -11,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, Sabotage, opened_door, processes_of
-from tests.support.machine import eventually, frozen, patience
+from pytest_ckpt.sizing.models import layout
+from tests.support.front_door import SUBJECT, TINY, TORCH, FrontDoor, Run, Sabotage, opened_door, processes_of
+from tests.support.machine import eventually, frozen, need, patience
+from tests.support.targets.misbehaving import misbehaving
 
 HOST = socket.gethostname()
 # Without progress; the ranks that nothing was done to must make some in this time.
 DEADLINE_SECONDS = 4
 FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
 MODEL_OF_RANK_1 = "zero_pp_rank_1_mp_rank_0_model_states.pt"
+_BYTES_OF_RANK = layout("llama3-8b", mode="open", processes=2, scale=1 / 10_000).rank_bytes[0]
 ONLY_SAVE_FAILED = {
     "SAVE": "failed",
     "LOAD": "not run",
@@ -96,6 +99,26 @@ def test_a_rank_that_makes_no_progress_is_named_with_its_phase_and_file(door: Fr
     assert because.startswith(f"Rank 1 on {HOST} hung in {SUBJECT} save 2 write of {MODEL_OF_RANK_1}: no progress")
     assert run.measurement()["failure"]["phase"] == "write"
     assert run.left_on_target == []
+
+
+@pytest.mark.thorough
+def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
+    door: FrontDoor, make_home: Callable[[str], Path]
+) -> None:
+    """A save that takes twelve deadlines, and is looked at after ten: it is late, and neither hung nor ended."""
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    deadline = patience(2)
+    with misbehaving(make_home("steady")) as target:
+        target.fault("writes trickle", most_bytes=1 << 16, bytes_per_second=_BYTES_OF_RANK / (12 * deadline))
+        options = (*TINY, TORCH, "--ckpt-operations=1", f"--ckpt-deadline={deadline:.0f}s")
+        run = door.run(*options, target=target.path, cluster=16_000)
+        assert run.left_on_target == []
+    assert run.code == 1, run.text
+    assert run.verdict("SAVE")["because"].startswith("1 of 1 save exceeded the limit")
+    assert run.measurement()["failure"] is None
+    (save,) = run.operations("save")
+    assert save["seconds"] >= 10 * deadline
+    assert len(run.operations("load")) == 1
 
 
 @pytest.mark.thorough

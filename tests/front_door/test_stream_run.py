@@ -231,7 +231,7 @@ def test_a_flipped_bit_is_named_as_with_torch(corrupted: Run) -> None:
     assert (fault["checkpoint"], fault["rank"]) == (1, 0)
     assert fault["file"] == "zero_pp_rank_0_mp_rank_0_model_states.pt"
     assert (fault["tensor"], fault["offset"]) == ("layer_0/0", 8192)
-    assert "1 bits differ in 1 bytes, the first at byte 8200" in fault["detail"]
+    assert "1 bit differs in 1 byte, the first at byte 8200" in fault["detail"]
 
 
 def test_a_file_that_was_cut_off_is_short(corrupted: Run) -> None:

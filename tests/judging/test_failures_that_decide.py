@@ -35,6 +35,7 @@ IN_LOADS = {"saves": (1.0, 1.0, 1.0), "loads": ()}
     (failed_in(at("save", 2)), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
     (failed_in(at("save", 2), "killed", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
     (failed_in(at("save", 2), "hung", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
+    (failed_in(at("save", 2), "too slow", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
     # The target refuses the first folder: no save can be made on it.
     (failed_in(at(stage="prepare"), errno="EROFS"), {"saves": (), "loads": ()}, {"SAVE": "failed", "LOAD": "not run"}),
     (failed_in(at(stage="prepare"), "hung", ""), {"saves": (), "loads": ()}, {"SAVE": "failed", "LOAD": "not run"}),

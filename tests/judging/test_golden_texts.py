@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import textwrap
 from pathlib import Path
 
@@ -46,7 +47,7 @@ from tests.support.made_patterns import (
 GOLDEN = Path(__file__).parent / "golden"
 SAVE, LOAD = LIMITS.save_limit_seconds, LIMITS.load_limit_seconds
 FLIPPED = Fault(kind="flipped", rank=1, host="n1", checkpoint=2, file="a.pt", tensor="t", offset=4096, bytes=1,
-                detail="1 bits differ in 1 bytes")  # fmt: skip
+                detail="1 bit differs in 1 byte")  # fmt: skip
 CACHE = CacheFacts(
     required=True, policy="auto", method="drop_caches", gauge="cachestat", resident_fraction=0.0,
     readings=(
@@ -68,12 +69,16 @@ def timed(kind, limit):
             operations=[operation("save", n, 1.0, size=FULL - (n == 2 and kind == "save")) for n in (1, 2, 3)]
             + [operation("load", n, 1.0, size=FULL - (n == 2 and kind == "load")) for n in (1, 2, 3)]
         ),
+        "the only one is too slow": measurement(
+            operations=[operation("save", 1, 1.5 * limit), operation("load", 1, 1.5 * limit)], operations_planned=1
+        ),
+        "the only one is missing": measurement(saves=(), loads=(), operations_planned=1),
         "one is missing": measurement(**done | {f"{kind}s": (1.0, 1.0)}),
         **{
             f"a rank ended: {how}": measurement(
                 **done | {f"{kind}s": (1.0,)}, failure=failed_in(at(kind, 2), how, stack="state D\nin nfs_wait")
             )
-            for how in ("error", "killed", "hung")
+            for how in ("error", "killed", "hung", "too slow")
         },
         "the run ended elsewhere": measurement(saves=(), loads=(), failure=failed_in(at(kind, 1, "content"), "killed")),
         "the launch failed": measurement(saves=(), loads=(), failure=failed_in(kind="launch")),
@@ -111,6 +116,8 @@ CASES = {
         "met": measurement(),
         "wrong bytes": measurement(integrity=Integrity(
             bytes_expected=3 * FULL, bytes_checked=3 * FULL, fault_count=2, faults=(FLIPPED, FAULT))),
+        "one wrong byte": measurement(integrity=Integrity(
+            bytes_expected=3 * FULL, bytes_checked=3 * FULL, fault_count=1, faults=(FLIPPED,))),
         "bytes are missing": measurement(integrity=Integrity(
             bytes_expected=3 * FULL, bytes_checked=3 * FULL - 1, fault_count=0, faults=())),
         "the run ended before": measurement(loads=(), integrity=None, failure=ENDED),
@@ -129,6 +136,10 @@ CASES = {
         "met": measurement(),
         "a file was not synced": measurement(durability=Durability(
             files=24, files_synced=23, directories=15, directories_synced=15, saves=3, commits=3)),
+        "one of each": measurement(durability=Durability(
+            files=1, files_synced=1, directories=1, directories_synced=1, saves=1, commits=1)),
+        "the only file was not synced": measurement(durability=Durability(
+            files=1, files_synced=0, directories=1, directories_synced=1, saves=1, commits=1)),
         "not counted": measurement(durability=None),
     },
     "STRAGGLER": {
@@ -148,6 +159,7 @@ CASES = {
     "RETENTION": {
         "met": with_retention(),
         "no deletion between saves": with_retention(delete_seconds=()),
+        "one is kept": with_retention(kept=1),
         "too slow": with_retention(save_while_deleting_seconds=12.0),
         "the run ended before": measurement(failure=ENDED),
     },
@@ -155,6 +167,7 @@ CASES = {
         "met": with_data(),
         "too slow": with_data(unique_save_seconds=(30.0, 30.0, 30.0)),
         "wrong bytes": with_data(fault_count=3),
+        "one fault": with_data(fault_count=1),
         "the run ended before": measurement(failure=ENDED),
     },
     "STORM": of_pattern("storm") | {"uneven": with_patterns(storm=pattern(3.0, ranks=[1.0, 1.0, 1.0, 3.0]))},
@@ -163,6 +176,7 @@ CASES = {
     "NEIGHBOUR": {
         "met": with_neighbour(),
         "too slow": with_neighbour(contended_seconds=(2.0,) * 3),
+        "one rank beside one": with_neighbour(ranks=1, neighbour_ranks=1, bursts=1),
         "nothing was beside it": with_neighbour(bursts=0, neighbour_bytes=0),
         "not possible": measurement(patterns=Patterns(not_run={"neighbour": "Two are needed."})),
     },
@@ -171,6 +185,7 @@ CASES = {
         "reads are too slow": with_reads(contended_p99_seconds=(0.1,) * 3),
         "a save is too slow": with_reads(save_seconds=(2 * SAVE,)),
         "too few reads": with_reads(alone_reads=(99, 300, 300)),
+        "one read": with_reads(alone_reads=(1, 300, 300)),
         "not measured": measurement(),
     },
     "ENDURE": {
@@ -178,6 +193,7 @@ CASES = {
         "too slow": endured([1.0] * 30 + [2.0] * 10),
         "no duration": endured([1.0] * 40, asked=0.0),
         "too few saves": endured([1.0] * 4),
+        "one save": endured([1.0]),
         "a call failed": measurement(failure=failed_in(at("save", 700, scenario="endurance"))),
     },
     "STEADY": {
@@ -185,6 +201,7 @@ CASES = {
         "not steady": endured([1.0, 2.0] * 13),
         "not steady yet": endured([1.0, 2.0] * 3),
         "too few saves": endured([1.0] * 4),
+        "one save": endured([1.0]),
     },
     "NEARFULL": {
         "met": filled(),
@@ -200,6 +217,7 @@ CASES = {
         "the next save is late": failed_over(trial(after=done("save", seconds=2 * SAVE))),
         "the next save failed": failed_over(trial(after=done("save", error="rank 1 on n1: EIO"))),
         "wrong bytes": failed_over(fault_count=2, faults=(FAULT,)),
+        "one wrong byte": failed_over(fault_count=1, faults=(FLIPPED,)),
         "bytes are missing": failed_over(bytes_checked=1),
         "committed in error": failed_over(trial(operations=(done("save", error="EIO"),), committed_in_error=True)),
         "lost": failed_over(trial(lost="rank 1 on n1: ENOENT")),
@@ -254,6 +272,7 @@ OBSERVATIONS = {
     "one anomaly": (dataclasses.replace(SEEN, anomaly_count=1, anomalies=(ANOMALY,)), 1.0),
     "many anomalies": (dataclasses.replace(SEEN, anomaly_count=1200, anomalies=(ANOMALY,) * 2), 1.0),
     "not run": (dataclasses.replace(SEEN, not_run="the check itself broke: exit code 1\nTraceback"), 1.0),
+    "one trial": (dataclasses.replace(SEEN, trials=1), None),
     "no trial": (dataclasses.replace(SEEN, trials=0), None),
     "blocked": (dataclasses.replace(SEEN, blocked=BlockedCall(
         call="mkdir", path="/mnt/a/b", host="n1", message="no progress for 300 s", stack="state D\nin nfs_wait")), 1.0),
@@ -275,6 +294,20 @@ def hold(name, text):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     assert text == file.read_text(), f"{file}: see the first lines of this test"
+
+
+# One of what comes in numbers.
+OF_ONE = re.compile(
+    r"(?<![\d.,])1 (other |more |faulty |loaded )?(accelerators|bits|bursts|bytes|checkpoints|checks|commits|faults"
+    r"|files|folders|loads|operations|places|processes|ranks|reads|samples|saves|trials)\b"
+)
+
+
+def test_one_of_a_thing_is_told_as_one():
+    assert OF_ONE.search("1 faulty places")
+    assert not OF_ONE.search("1.1 saves, 21 files, 1 file, 2,001 loads")
+    for file in GOLDEN.glob("*"):
+        assert not OF_ONE.search(file.read_text()), file.name
 
 
 def test_every_judge_has_a_golden_text():

@@ -73,10 +73,12 @@ def test_wrong_bytes_fail_it_also_where_a_command_failed_or_a_rank_hung():
     assert outcome(failed_over(fault_count=1, faults=(FAULT,), not_run="It failed.")) == ("failed", "wrong bytes")
 
 
-@pytest.mark.parametrize("how", ["error", "killed", "hung"])
-def test_a_rank_that_ends_in_it_fails_it_and_nothing_else(how):
+@pytest.mark.parametrize(
+    ("how", "reason"), [("error", "error"), ("killed", "killed"), ("hung", "hung"), ("too slow", "over limit")]
+)
+def test_a_rank_that_ends_in_it_fails_it_and_nothing_else(how, reason):
     ended = failed_over(trials=(), failure=failed_in(at("save", 2, scenario="failover"), how))
-    assert outcome(ended) == ("failed", how)
+    assert outcome(ended) == ("failed", reason)
     assert judged("SAVE", ended).outcome == "met"
 
 

@@ -112,7 +112,7 @@ class TestTime:
         assert verdict.outcome == "failed"
         assert verdict.reason == "missing bytes"
 
-    @pytest.mark.parametrize("how", ["error", "killed", "hung"])
+    @pytest.mark.parametrize("how", ["error", "killed", "hung", "too slow"])
     def test_a_failure_in_it_fails_it_and_says_who_where_and_what(self, requirement, kind, limit, how):
         failure = failed_in(at(kind[:-1], 2), how, stack="state D\nin nfs_wait")
         verdict = judged(requirement, measurement(**{kind: (1.0,)}, failure=failure))
@@ -130,7 +130,7 @@ class TestTime:
 BEFORE_ALL = {"integrity": None, "durability": None, "cache": None}
 
 
-@pytest.mark.parametrize("how", ["error", "killed", "hung"])
+@pytest.mark.parametrize("how", ["error", "killed", "hung", "too slow"])
 def test_a_failure_in_the_saves_fails_save_and_leaves_the_others_undecided(how):
     of = measurement(saves=(1.0,), loads=(), failure=failed_in(at("save", 2), how), **BEFORE_ALL)
     outcomes = {r: outcome(r, of) for r in ALL}
@@ -168,7 +168,7 @@ def test_a_launch_that_did_not_start_decides_nothing():
 # --- INTEGRITY -------------------------------------------------------------------------------------------------------
 
 FAULT = Fault(kind="flipped", rank=2, host="n1", checkpoint=3, file="a.pt", tensor="layer_1/0", offset=8192, bytes=4096,
-              detail="1 bits differ in 1 bytes, the first at byte 9000")  # fmt: skip
+              detail="1 bit differs in 1 byte, the first at byte 9000")  # fmt: skip
 
 
 def test_one_fault_fails_integrity_and_is_named():
@@ -335,7 +335,7 @@ some_seconds = st.floats(min_value=1e-3, max_value=1e4)
 failures = st.none() | st.builds(
     failed_in,
     st.sampled_from([None, at("save", 1), at("load", 2), at(stage="drop caches")]),
-    st.sampled_from(["error", "killed", "hung", "launch", "interrupted"]),
+    st.sampled_from(["error", "killed", "hung", "too slow", "launch", "interrupted"]),
 )
 
 

@@ -68,7 +68,7 @@ def test_what_was_not_judged_again_does_not_pass(folder: Path, capsys: pytest.Ca
     assert main(["judge", str(folder)]) == 8
     said = capsys.readouterr().out
     assert f"ACME-DROPPED was not judged again here: plugin {PLUGIN} is" in said
-    assert "REHEARSAL for a cluster of 1 accelerators: not everything required was run" in said
+    assert "REHEARSAL for a cluster of 1 accelerator: not everything required was run" in said
     assert "passed" not in said
 
 

@@ -416,7 +416,7 @@ def test_training_runs_are_no_results_of_this_workload(judge, tmp_path):
     (folder / "0_per_epoch_stats.json").write_text(json.dumps({"1": epoch}))
     code, _, error = judge(tmp_path)
     assert code == 4
-    assert "1 runs of other benchmarks, such as training, were passed over" in error
+    assert "Passed over: 1 run of another benchmark, such as training" in error
 
 
 def test_a_file_that_cannot_be_read_is_named(judge, tmp_path):
@@ -551,7 +551,7 @@ def test_a_terminal_sees_a_progress_bar_and_a_file_does_not(tmp_path):
         shown += part
     os.close(ours)
     assert b"reading [" in shown
-    assert b"1 of 1 runs, 64 files" in shown
+    assert b"1 of 1 run, 64 files" in shown
 
 
 def test_a_folder_with_neither_names_both(judge, tmp_path):

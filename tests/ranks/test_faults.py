@@ -54,7 +54,7 @@ def test_a_flipped_bit_is_located_to_the_byte(position, bit):
     finding = the_one(data)
     assert finding.kind == "flipped"
     assert finding.offset == position // PAGE_BYTES * PAGE_BYTES
-    assert finding.detail == f"1 bits differ in 1 bytes, the first at byte {position}"
+    assert finding.detail == f"1 bit differs in 1 byte, the first at byte {position}"
 
 
 def test_sixteen_wrong_bytes_are_still_flipped_bits():

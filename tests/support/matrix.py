@@ -370,6 +370,16 @@ OF_SPEED = (
         may_fail=EVENLY,
     ),
     SpeedRow(
+        title="writes trickle",
+        fault="writes trickle",
+        options=("--ckpt-engine=torch", "--ckpt-deadline=3s"),
+        cluster=16_000,
+        # Elsewhere the kernel itself goes on with what is left of a large write.
+        without_gauge=True,
+        fails=frozenset(("SAVE",)),
+        says={"SAVE": "was far too slow"},
+    ),
+    SpeedRow(
         title="slow file",
         fault="slow file",
         parameters={"path": "*rank_2_*", "seconds": 0.02},

@@ -165,6 +165,23 @@ def test_counts_have_their_thousands_separated():
     assert units.format_count(-16_000) == "-16,000"
 
 
+@pytest.mark.parametrize(
+    ("count", "words", "text"),
+    [
+        (0, ("rank",), "0 ranks"),
+        (1, ("rank",), "1 rank"),
+        (2, ("rank",), "2 ranks"),
+        (1024, ("rank",), "1,024 ranks"),
+        (1, ("process", "processes"), "1 process"),
+        (3, ("process", "processes"), "3 processes"),
+        (1, ("bit differs", "bits differ"), "1 bit differs"),
+        (2, ("bit differs", "bits differ"), "2 bits differ"),
+    ],
+)
+def test_what_is_counted_agrees_with_its_number(count: int, words: tuple[str, ...], text: str):
+    assert units.counted(count, *words) == text
+
+
 @given(st.floats(min_value=1e-6, max_value=1e12))
 @settings(deadline=None)
 def test_a_formatted_duration_is_near_what_it_was_made_from(seconds: float):

@@ -685,6 +685,16 @@ def test_all_is_as_slow_as_the_rate_says(faulty, target, fault):
     assert seconds_of((target.path / "file").read_bytes) >= 0.15
 
 
+@of("writes trickle")
+def test_a_write_takes_little_and_a_while(faulty, target, fault):
+    faulty(fault, bytes_per_second=20e3)
+    with (target.path / "file").open("wb", buffering=0) as file:
+        begin = time.monotonic()
+        assert file.write(bytes(20_000)) == 4096
+        assert time.monotonic() - begin >= 0.2
+    assert (target.path / "file").stat().st_size == 4096
+
+
 @of("fast for duplicate data")
 def test_what_was_written_before_costs_nothing(faulty, target, fault):
     faulty(fault, bytes_per_second=10e6)

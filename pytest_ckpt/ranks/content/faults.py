@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, TensorKey
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.proofs import FaultKind
@@ -65,7 +66,8 @@ def _kind(content: Content, seen: Bytes, place: TensorKey, offset: int) -> tuple
         return "zeros", "the page holds zeros"
     if len(wrong) <= _FLIPPED_BYTES:
         bits = int(np.unpackbits(expected[wrong] ^ seen[wrong]).sum())
-        return "flipped", f"{bits} bits differ in {len(wrong)} bytes, the first at byte {offset + int(wrong[0])}"
+        differ = f"{counted(bits, 'bit differs', 'bits differ')} in {counted(len(wrong), 'byte')}"
+        return "flipped", f"{differ}, the first at byte {offset + int(wrong[0])}"
     if len(seen) == PAGE_BYTES and (origin := content.origin(np.ascontiguousarray(seen))):
         there, page = origin
         if (there.rank, there.tensor, page) == (place.rank, place.tensor, offset // PAGE_BYTES):

@@ -46,7 +46,8 @@ class Task:
     ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
     a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
-    loads in which the controller runs commands.
+    loads in which the controller runs commands. The limits are those of one operation: what would take many times as
+    long is ended.
     """
 
     subject: Subject
@@ -69,6 +70,8 @@ class Task:
     near_full_bytes: int = 0
     client_cache_bytes: int | None = None
     beside_commands: OwnPattern | None = None
+    save_limit_seconds: float = 0.0
+    load_limit_seconds: float = 0.0
     strategy: str = "pytest_ckpt.ranks.strategies.sync:SyncStrategy"
 
     @classmethod
@@ -83,7 +86,7 @@ class Task:
             "endurance": settings.asks_endurance,
             "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
         }
-        return cls(**shared(cls, planned, planned.layout, settings) | own)
+        return cls(**shared(cls, planned, planned.layout, settings, planned.demand) | own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

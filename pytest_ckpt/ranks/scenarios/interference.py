@@ -22,6 +22,7 @@ from pytest_ckpt.ranks.process.job import BESIDE_WORK, OF_NEIGHBOUR
 from pytest_ckpt.ranks.scenarios.samples import PAUSE_SECONDS, READ_BYTES, READERS
 from pytest_ckpt.sizing.steps import LEAST_TURN_SECONDS, MOST_TURN_SECONDS
 from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -180,7 +181,7 @@ class InterferenceScenario:
         counts = Counter(filter(None, self._group.gather(way)))
         if len(counts) < 2:
             return next(iter(counts), way)
-        return ", ".join(f"{how} on {count} hosts" for how, count in counts.most_common())
+        return ", ".join(f"{how} on {counted(count, 'host')}" for how, count in counts.most_common())
 
     def _save_for(self, at: OperationRef, seconds: float) -> tuple[list[tuple[float, float]], list[float]]:
         """Save again and again until the saves have taken so long.

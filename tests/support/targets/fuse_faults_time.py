@@ -29,6 +29,19 @@ class SlowFile(Fault, name="slow file"):
         return proceed(*arguments)
 
 
+class Trickle(Fault, name="writes trickle"):
+    """A write takes 4 KiB at most, at 4 KiB/s, or another amount at another pace."""
+
+    most_bytes = 4096
+    bytes_per_second = 4096.0
+
+    def write(self, proceed, call, handle, offset, data):
+        self.hit()
+        taken = data[: self.most_bytes]
+        self.pause(len(taken) / self.bytes_per_second)
+        return proceed(call, handle, offset, taken)
+
+
 class _Rated(Fault):
     """A device that moves so many bytes in a second, one after the other."""
 

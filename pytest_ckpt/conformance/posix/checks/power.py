@@ -28,7 +28,7 @@ from pytest_ckpt.conformance.posix.checkpoints import (
     write_durably,
     wrong_bytes,
 )
-from pytest_ckpt.support.units import format_seconds
+from pytest_ckpt.support.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Book, CheckContext
@@ -89,7 +89,7 @@ def power_cut(context: CheckContext, book: Book) -> None:
         reported.look(folder, calls)
     if not losses:
         bound = f"with 95 % confidence at most {min(1.0, 3 / cuts):.0%} of power cuts lose anything (3/k)"
-        book.facts["power cuts"] = f"{cuts}, {witness.count} acknowledged files, none lost: {bound}"
+        book.facts["power cuts"] = f"{cuts}, {counted(witness.count, 'acknowledged file')}, none lost: {bound}"
     book.facts |= reported.facts()
 
 
