@@ -7,13 +7,14 @@ import json
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tests.support import CHECKOUT
 
 FILE = CHECKOUT / "docs" / "file_systems.json"
 UPDATE = "CKPT_UPDATE_FILE_SYSTEMS"
-"""The variable of the environment that has the tests write what they see."""
+"""The variable of the environment that names a file, docs/file_systems.json as a rule: tests write there what they see."""
 
 _CACHED_SECONDS = 1.0
 # A file that was replaced may be refused as stale, and is then opened again.
@@ -25,9 +26,9 @@ _ALLOWED = {
 """What the ways count that is right."""
 
 
-def recorded() -> dict[str, Any]:
+def recorded(where: Path = FILE) -> dict[str, Any]:
     """Return what is recorded, by the name of the row."""
-    found: dict[str, Any] = json.loads(FILE.read_text() or "{}") if FILE.exists() else {}
+    found: dict[str, Any] = json.loads(where.read_text() or "{}") if where.exists() else {}
     return found
 
 
@@ -68,14 +69,15 @@ def _today() -> str:
 
 def _keep(name: str, what: Mapping[str, Any]) -> None:
     """Write a row's part of the file; its other parts and the other rows stay as they are."""
-    if os.environ.get(UPDATE) != "1":
+    if not os.environ.get(UPDATE):
         return
+    where = CHECKOUT / os.environ[UPDATE]
     # Rows may be tried beside each other.
-    with FILE.open("a+") as file:
+    with where.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        rows = recorded()
+        rows = recorded(where)
         rows[name] = rows.get(name, {}) | what
-        FILE.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
+        where.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
 
 
 def not_met(seen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
