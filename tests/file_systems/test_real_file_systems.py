@@ -1,7 +1,7 @@
 """What a run says of file systems that nobody here wrote: what fails is in the table, with its cause, and nothing else.
 
 A failure that a user would doubt is shown again without our code. With the option that cures it, it is gone.
-`CKPT_UPDATE_FILE_SYSTEMS=docs/file_systems.json` keeps what is seen in docs/file_systems.json, of which the page is made.
+`CKPT_UPDATE_FILE_SYSTEMS=docs/file_systems.json` keeps there what is seen; the page is made of it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.support import CHECKOUT
 
 FILE = CHECKOUT / "docs" / "file_systems.json"
 UPDATE = "CKPT_UPDATE_FILE_SYSTEMS"
-"""The variable of the environment that names a file, docs/file_systems.json as a rule: tests write there what they see."""
+"""The variable of the environment that names the file in which tests keep what they see: FILE, as a rule."""
 
 _CACHED_SECONDS = 1.0
 # A file that was replaced may be refused as stale, and is then opened again.
