@@ -8,10 +8,12 @@ import itertools
 import random
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+_T = TypeVar("_T")
 
 RESAMPLES = 4_000
 CONFIDENCE = 0.95
@@ -66,12 +68,27 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
     ratio = median(after) / median(before)
     if min(len(before), len(after)) < FEWEST:
         return Ratio(ratio=ratio, low=None, high=None)
+    low, high = interval(lambda again: median(again(after)) / median(again(before)))
+    return Ratio(ratio=ratio, low=low, high=high)
+
+
+class Resample(Protocol):
+    """Draws as many values as there are, with replacement."""
+
+    def __call__(self, values: Sequence[_T], /) -> list[_T]:
+        """Return them."""
+
+
+def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) -> tuple[float, float]:
+    """Return the 95 % percentile bootstrap interval of a figure, which is computed of values drawn again each time."""
     rng = random.Random(_SEED)
-    found = sorted(
-        median(rng.choices(after, k=len(after))) / median(rng.choices(before, k=len(before))) for _ in range(RESAMPLES)
-    )
-    tail = round((1 - CONFIDENCE) / 2 * RESAMPLES)
-    return Ratio(ratio=ratio, low=found[tail], high=found[-tail - 1])
+
+    def again(values: Sequence[_T], /) -> list[_T]:
+        return rng.choices(values, k=len(values))
+
+    found = sorted(figure(again) for _ in range(resamples))
+    tail = round((1 - CONFIDENCE) / 2 * resamples)
+    return found[tail], found[-tail - 1]
 
 
 def find_change(values: Sequence[float]) -> Change | None:

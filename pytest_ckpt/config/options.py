@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config import parsers
 from pytest_ckpt.config.engines import Engines, known_engines
+from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, Option, declaration
 from pytest_ckpt.facts.settings import PROFILES, Origin, Settings
+from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.toml import parse_toml
 from pytest_ckpt.support.user_files import read_user_text, user_path
 
 if TYPE_CHECKING:
     import argparse
+
+    from pytest_ckpt.facts.engines import EngineSpec
+    from pytest_ckpt.facts.strategies import StrategySpec
 
 DEFAULT_PROCESSES = 8
 _BY_NAME = {option.ini_name: option for option in OPTIONS}
@@ -81,6 +86,7 @@ def resolve(
             f"--ckpt-retain {values['retain']}: the run has {operations} saves, and no more can be kept.",
             f"Keep fewer, or leave it out: without it all {operations} stay until they have been loaded.",
         )
+    _check_staging(values["engine"], values["strategy"])
     fields = {option.field or option.key: values[option.key] for option in OPTIONS if option.field != "-"}
     # What depends on more than one option.
     fields |= {
@@ -99,6 +105,19 @@ def _parse(option: Option, text: str, source: str, engines: Engines) -> Any:
     except ValueError as error:
         where = _where(source)
         raise UsageError(f"{option.flag} {text}{where}: {error}.", f"{option.flag}: {option.help}.") from None
+
+
+def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec]) -> None:
+    """Raise UsageError where an engine cannot save in the way that a strategy needs."""
+    for strategy in strategies:
+        for engine in engines:
+            if strategy.stages and not engine.stages:
+                raise UsageError(
+                    f"--ckpt-strategy {strategy.name} with --ckpt-engine {engine.name}: this engine saves the state "
+                    "itself, and no copy of it.",
+                    f"Take {' or '.join(e.name for e in BUILT_IN if e.stages)}, or --ckpt-strategy="
+                    f"{STRATEGIES[0].name}.",
+                )
 
 
 def _where(source: str) -> str:

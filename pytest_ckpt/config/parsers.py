@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pytest_ckpt.facts.settings import PROFILES, SUITES, HostSlots
+from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
 from pytest_ckpt.support.errors import nearest
@@ -19,6 +20,8 @@ from pytest_ckpt.support.units import format_count, parse_duration, parse_fracti
 from pytest_ckpt.support.user_files import read_user_text
 
 _REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
+# Shorter ones are lost in the ranks' waiting for each other; of longer ones too few go on beside a save.
+_LEAST_STEP_SECONDS, _MOST_STEP_SECONDS = 0.01, 60.0
 _MOST_SECONDS = 30 * 86_400.0
 _MOST_NAME, _MOST_PATH = 255, 4095
 # As many as there can be processes, and no other script's digits.
@@ -80,11 +83,25 @@ def read_share(value: str) -> float:
 
 
 def read_engines(value: str) -> tuple[str, ...]:
-    """Return the names of engines, of which a run can have one; who knows the engines looks them up."""
-    names = tuple(name.strip() for name in value.split(","))
-    if len(names) > 1:
-        raise ValueError(f"one engine a run is possible for now: run once for each of {' and '.join(names)}")
-    return names
+    """Return the names of engines; who knows the engines looks them up."""
+    return tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+
+
+def read_strategies(value: str) -> tuple[StrategySpec, ...]:
+    """Return save strategies, each once."""
+    names = dict.fromkeys(name.strip() for name in value.split(","))
+    for name in names:
+        if name not in STRATEGY_OF:
+            raise ValueError(f"one of {', '.join(STRATEGY_OF)} is expected{nearest(name, STRATEGY_OF)}")
+    return tuple(STRATEGY_OF[name] for name in names)
+
+
+def read_step(value: str) -> float:
+    """Return the seconds of a step of the stand-in for training."""
+    seconds = parse_duration(value)
+    if not _LEAST_STEP_SECONDS <= seconds <= _MOST_STEP_SECONDS:
+        raise ValueError(f"{_LEAST_STEP_SECONDS * 1000:g}ms to {_MOST_STEP_SECONDS:g}s are expected, such as 50ms")
+    return seconds
 
 
 def read_suites(value: str) -> tuple[str, ...]:

@@ -34,8 +34,9 @@ class EngineSpec(NamedTuple):
     ``shard``, ``content``, ``group``, ``activity`` and ``options`` by name and returns an
     `pytest_ckpt.ranks.engines.protocol.Engine`. ``commits`` says who makes a save a checkpoint, ``needs`` what a
     target must be capable of, ``is_collective`` whether ranks save and load together only. ``package`` is the library
-    that must be installed, with the ``extra`` of pytest-ckpt that brings it. ``owner`` is the plugin that brings the
-    engine, with its version; empty for a built-in one.
+    that must be installed, with the ``extra`` of pytest-ckpt that brings it. ``stages`` says whether it can save a copy
+    of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), which strategies need that let the job go on.
+    ``owner`` is the plugin that brings the engine, with its version; empty for a built-in one.
     """
 
     name: str
@@ -47,6 +48,7 @@ class EngineSpec(NamedTuple):
     is_collective: bool = False
     package: str = ""
     extra: str = ""
+    stages: bool = False
     owner: str = ""
 
     def to_plain(self) -> dict[str, Any]:
@@ -56,6 +58,7 @@ class EngineSpec(NamedTuple):
             "owner": self.owner,
             "commits": self.commits,
             "is_collective": self.is_collective,
+            "stages": self.stages,
             "process_bytes": self.memory.process_bytes,
             "state_share": self.memory.state_share,
         }
@@ -70,6 +73,7 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
         memory=MemoryRule(process_bytes=int(plain["process_bytes"]), state_share=float(plain["state_share"])),
         commits=plain["commits"],
         is_collective=plain["is_collective"],
+        stages=bool(plain.get("stages", False)),
         owner=plain["owner"],
     )
 
@@ -83,12 +87,14 @@ BUILT_IN = (
         memory=MemoryRule(process_bytes=400_000_000, state_share=1.0),
         package="torch",
         extra="torch",
+        stages=True,
     ),
     EngineSpec(
         name="stream",
         help="the same files by direct requests, with memory that does not depend on the model",
         make="pytest_ckpt.ranks.engines.stream.engine:make",
         memory=MemoryRule(process_bytes=100_000_000),
+        stages=True,
     ),
 )
 """The first is the default."""

@@ -31,6 +31,7 @@ from pytest_ckpt.facts.measurement import (
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
+from pytest_ckpt.facts.training import Training
 
 MARK = "@ckpt "
 
@@ -40,7 +41,9 @@ StepKind = Literal[
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
-PatternFound = LoadPattern | NoisyNeighbour | MixedLoad | Endurance | NearFull | Failover | Upgrade | Snapshots
+PatternFound = (
+    LoadPattern | NoisyNeighbour | MixedLoad | Endurance | NearFull | Failover | Upgrade | Snapshots | Training
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ Phase = Literal[
     "",
     "start",
     "import",
+    "stage",
     "open",
     "write",
     "read",

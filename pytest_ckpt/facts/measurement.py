@@ -10,6 +10,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.training import Training
 
 OperationKind = Literal["save", "load"]
 
@@ -170,7 +171,8 @@ class Patterns:
     ``split``: half as many readers, and twice as many for each file. ``neighbour``: a second job saves meanwhile.
     ``mixed``: samples are read meanwhile. ``endurance``: saves for long. ``near_full``: on a full volume. ``failover``:
     something is broken in the middle. ``upgrade``: the storage is changed while it serves. ``snapshots``: one is taken
-    in the middle of a save. ``not_run`` holds, by the name of one of these, why something could not be measured.
+    in the middle of a save. ``training``: steps go on beside the subject's own saves. ``not_run`` holds, by the name
+    of one of these, why something could not be measured.
     """
 
     storm: LoadPattern | None = None
@@ -184,6 +186,7 @@ class Patterns:
     failover: Failover | None = None
     upgrade: Upgrade | None = None
     snapshots: Snapshots | None = None
+    training: Training | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 

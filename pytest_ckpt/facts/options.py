@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT
+from pytest_ckpt.facts.strategies import STRATEGIES
 
 Group = Literal["target", "cluster and limits", "workload", "checks", "evidence", "advanced"]
 Role = Literal["limit", "plan", "condition", "disclosed"]
@@ -113,7 +114,19 @@ OPTIONS: tuple[Option, ...] = (
            "--ckpt-processes; auto: full where there are enough processes, else subset on a local file system"),
     Option(key="engine", group="workload", metavar="NAME", default=DEFAULT.name, parse="read_engines",
            example="stream", roles=("plan", "condition", "disclosed"), field="engines",
-           help="how bytes get to the storage: " + ", ".join(f"{engine.name} ({engine.help})" for engine in BUILT_IN)),
+           help="how bytes get to the storage, several separated by commas: "
+           + ", ".join(f"{engine.name} ({engine.help})" for engine in BUILT_IN)),
+    Option(key="strategy", group="workload", metavar="NAMES", default=STRATEGIES[0].name, parse="read_strategies",
+           example="sync,async", roles=("plan", "disclosed"), field="strategies",
+           help="when a job may go on while it saves, several separated by commas: "
+           + ", ".join(f"{strategy.name} ({strategy.help})" for strategy in STRATEGIES)),
+    Option(key="step_seconds", group="workload", metavar="DURATION", default="50ms", parse="read_step",
+           example="1s", roles=("plan", "disclosed"),
+           help="how long a step of the stand-in for training lasts that goes on beside saves of a strategy that does "
+           "not block"),
+    Option(key="step_cpu", group="workload", metavar="PERCENT", default="10%", parse="read_share",
+           example="20%", roles=("plan", "disclosed"),
+           help="share of such a step in which each rank's core works; for the rest it waits, as for an accelerator"),
     Option(key="profile", group="workload", metavar="NAME", default="acceptance", parse="read_profile",
            example="nightly", roles=("plan", "disclosed"),
            help="acceptance: full size, 10 saves and 10 loads; nightly: 1/100 of the size, 10 and 10; "
@@ -140,9 +153,9 @@ OPTIONS: tuple[Option, ...] = (
            "(requirement NEARFULL); refused where the volume holds other data"),
     Option(key="suite", group="checks", metavar="NAMES", default="auto", parse="read_suites",
            example="performance,conformance", roles=("plan", "disclosed"), field="suites",
-           help="suites to run, separated by commas: performance, contention, conformance, endurance, failover, "
-           "maintenance, all; auto: those with mandatory requirements. A mandatory requirement of another suite counts "
-           "as not run"),
+           help="suites to run, separated by commas: performance, strategies, contention, conformance, endurance, "
+           "failover, maintenance, all; auto: those with mandatory requirements. A mandatory requirement of another "
+           "suite counts as not run"),
     Option(key="second_mount", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-again/ckpt",
            roles=("plan", "disclosed"),
            help="path of the target through a second mount on this host, which acts as a second client"),

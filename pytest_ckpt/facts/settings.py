@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.engines import EngineSpec
+from pytest_ckpt.facts.strategies import StrategySpec
 
-SUITES = ("performance", "contention", "conformance", "endurance", "failover", "maintenance")
+SUITES = ("performance", "strategies", "contention", "conformance", "endurance", "failover", "maintenance")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +65,9 @@ class Settings:
     hosts: tuple[HostSlots, ...]
     launcher: str | None
     engines: tuple[EngineSpec, ...]
+    strategies: tuple[StrategySpec, ...]
+    step_seconds: float
+    step_cpu: float
     request_bytes: int
     depth: int
     profile: str
@@ -114,6 +118,16 @@ class Settings:
     def measures(self) -> bool:
         """Whether checkpoints are saved and loaded at all; a run of behaviour alone needs no space and no ranks."""
         return self.suites != ("conformance",)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether some saves let the job stand still until they are committed."""
+        return any(strategy.blocks for strategy in self.strategies)
+
+    @property
+    def lets_go_on(self) -> bool:
+        """Whether some saves go on while the job does."""
+        return not all(strategy.blocks for strategy in self.strategies)
 
     @property
     def asks_contention(self) -> bool:

@@ -10,7 +10,7 @@ DEFAULT_STRATEGY = "sync"
 
 Pattern = Literal[
     "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover",
-    "upgrade", "snapshots",
+    "upgrade", "snapshots", "training",
 ]  # fmt: skip
 """What is measured beside the subject's own saves and loads; the fields of `measurement.Patterns`."""
 
@@ -27,7 +27,16 @@ Action = Literal["", "save", "load", "delete", "read"]
 """What ranks do; ``read``: samples are read and nothing is saved. Empty for what is no operation."""
 
 Stage = Literal[
-    "operation", "prepare", "content", "residency", "verify", "drop caches", "canaries", "remove", "ballast"
+    "operation",
+    "prepare",
+    "content",
+    "residency",
+    "verify",
+    "drop caches",
+    "canaries",
+    "remove",
+    "ballast",
+    "training",
 ]
 """Where ranks are: on the operation's clock, or in what comes before and after it."""
 

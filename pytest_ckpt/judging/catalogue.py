@@ -12,6 +12,7 @@ from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging import proof, speed, variability
 from pytest_ckpt.judging.behaviour import BEHAVIOURS
 from pytest_ckpt.judging.catalogue_of_patterns import PATTERNS
+from pytest_ckpt.judging.catalogue_of_strategies import STRATEGY_ROWS
 from pytest_ckpt.judging.gates import Known
 from pytest_ckpt.judging.requirement import Requirement
 
@@ -27,6 +28,8 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             figure="the slowest save",
             limit="the save limit of the cluster ({save} for 16,000 accelerators)",
             source="derived from the cluster: overhead x interval; MLPerf Storage rules: the slowest process",
+            is_asked=lambda settings: settings.blocks,
+            of_strategy=lambda strategy: strategy.blocks,
         ),
         Requirement(
             id="LOAD",
@@ -114,6 +117,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             source="IO500 rule 7; our proposal: within 5 %",
             is_asked=lambda settings: settings.data_pairs > 0,
         ),
+        *STRATEGY_ROWS,
         *PATTERNS,
         *(
             Requirement(

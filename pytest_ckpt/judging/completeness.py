@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.checks import Check
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
-    from pytest_ckpt.sizing.plan import Plan
+    from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
 
 NO_TEST = "Its test did not run: it was deselected, or the session ended before it."
@@ -93,17 +93,23 @@ def subjects_of(
     requirement: Requirement, plan: Plan, settings: Settings, gates: Gates
 ) -> list[tuple[str, Reason, str]]:
     """Return (subject, reason, sentence) of everything that a requirement is judged on: why it has no verdict yet."""
+    checkpoints = asked_checkpoints(requirement, plan)
     if not requirement.is_asked(settings):
-        return [(str(c.subject), "not given", requirement.not_given) for c in plan.checkpoints]
+        return [(str(c.subject), "not given", requirement.not_given) for c in checkpoints]
     if requirement.suite != "conformance":
         return [
             (str(c.subject), "not planned", c.not_run) if c.not_run else (str(c.subject), "no test", NO_TEST)
-            for c in plan.checkpoints
+            for c in checkpoints
         ]
     return [
         (c.subject, "no test", NO_TEST) if is_given(c, settings) else (c.subject, "not given", missing_need(c))
         for c in asked_checks(requirement, settings, gates)
     ]
+
+
+def asked_checkpoints(requirement: Requirement, plan: Plan) -> list[PlannedCheckpoint]:
+    """Return the checkpoints of a plan that a requirement on saves and loads is asked of."""
+    return [c for c in plan.checkpoints if requirement.of_strategy(c.strategy)]
 
 
 def known_subjects(

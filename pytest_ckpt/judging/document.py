@@ -17,6 +17,7 @@ from pytest_ckpt.judging.completeness import (
 from pytest_ckpt.judging.engines import engine_sentences, memory_sentences
 from pytest_ckpt.judging.grading import Judgement
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.save_costs import SaveCost, at_full_size, save_costs
 from pytest_ckpt.judging.scope import scope_of
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
@@ -55,10 +56,15 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRow:
-    """What the measured times of a subject, at full size, mean for training."""
+    """What the measured times of a subject, at full size, mean for training.
+
+    ``save_seconds`` is what the costliest save takes from training, ``at_risk_seconds`` how long it goes on while a
+    failure would still cost the work since the save before: 0 where the job stands still.
+    """
 
     subject: str
     save_seconds: float
+    at_risk_seconds: float
     load_seconds: float
     projected: bool
     intervals: tuple[Interval, ...]
@@ -68,8 +74,12 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
     """Return the largest cluster that each measurement would serve; projected where it was not at full size."""
     rows = []
     for m in measurements:
-        save, load = _full_size_seconds(m, "save"), _full_size_seconds(m, "load")
-        by_save = largest_cluster_for_save(save, plan.limits) if save else None
+        costs, load = _full_size_costs(m), _full_size_seconds(m, "load")
+        by_save = (
+            largest_cluster_for_save(max(cost.as_blocking_seconds(plan.limits) for cost in costs), plan.limits)
+            if costs
+            else None
+        )
         by_load = largest_cluster_for_load(load, plan.limits) if load else None
         overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
         rows.append(
@@ -91,19 +101,23 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[Train
     """
     rows = []
     for m in measurements:
-        save, load = _full_size_seconds(m, "save"), _full_size_seconds(m, "load")
-        if not save or not load:
+        costs, load = _full_size_costs(m), _full_size_seconds(m, "load")
+        if not costs or not load:
             continue
         mttf = plan.limits.mttf_seconds
+        save, at_risk = max(cost.lost_seconds for cost in costs), max(cost.at_risk_seconds for cost in costs)
+        # A save cannot begin before the one before it is committed.
+        least = max(cost.committed_seconds for cost in costs) if at_risk else 0.0
         intervals = {
             "rule": plan.limits.interval_seconds,
-            "Young": young_interval_seconds(save, mttf),
-            "Daly": daly_interval_seconds(save, mttf),
+            "Young": max(least, young_interval_seconds(save, mttf)),
+            "Daly": max(least, daly_interval_seconds(save, mttf)),
         }
         rows.append(
             TrainingRow(
                 subject=str(m.subject),
                 save_seconds=save,
+                at_risk_seconds=at_risk,
                 load_seconds=load,
                 projected=m.bytes != m.full_bytes,
                 intervals=tuple(
@@ -111,7 +125,11 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[Train
                         name=name,
                         interval_seconds=seconds,
                         effective_training_time_ratio=effective_training_time_ratio(
-                            save_seconds=save, load_seconds=load, interval_seconds=seconds, mttf_seconds=mttf
+                            save_seconds=save,
+                            load_seconds=load,
+                            interval_seconds=seconds,
+                            mttf_seconds=mttf,
+                            at_risk_seconds=at_risk,
                         ),
                     )
                     for name, seconds in intervals.items()
@@ -194,6 +212,13 @@ def make_document(
     }
     plain: dict[str, Any] = to_plain(document)
     return plain
+
+
+def _full_size_costs(measurement: Measurement) -> list[SaveCost]:
+    """Return what each save costs at full size: as measured, or projected at the same bandwidths."""
+    if len(measurement.of_kind("save")) < measurement.operations_planned:
+        return []
+    return at_full_size(save_costs(measurement), measurement)
 
 
 def _full_size_seconds(measurement: Measurement, kind: str) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.failover import BREAKS
+from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.with_commands import (
@@ -35,7 +36,8 @@ def judge_failover(measurement: Measurement, limits: ClusterLimits, *, most: flo
     found = measurement.patterns.failover if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("failover",))
-    limit = limits.save_limit_seconds * MOST_NEXT_SAVE * measurement.bytes / measurement.full_bytes
+    share = measurement.bytes / measurement.full_bytes
+    limit = limits.save_seconds(strategy_of(measurement.subject)) * MOST_NEXT_SAVE * share
     detail = tuple(_detail(found, limit))
     if wrong := _wrong(found, detail) or _too_slow(found, limit, most, detail):
         return wrong

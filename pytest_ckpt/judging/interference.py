@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.support.units import counted, format_bytes, format_seconds
@@ -53,7 +54,7 @@ def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float 
     if found is None:
         return without_pattern(measurement, ("mixed",))
     share = measurement.bytes / measurement.full_bytes
-    limit = limits.save_limit_seconds * MOST_MIXED_SAVE * share
+    limit = limits.save_seconds(strategy_of(measurement.subject)) * MOST_MIXED_SAVE * share
     detail = (
         found.reads,
         f"99th percentile alone: {_times(found.alone_p99_seconds)}, of {_counts(found.alone_reads)} reads",

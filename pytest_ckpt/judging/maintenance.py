@@ -6,6 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.maintenance import PAIRS
+from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.with_commands import (
@@ -35,7 +36,8 @@ def judge_upgrade(measurement: Measurement, limits: ClusterLimits) -> Decision:
     found = measurement.patterns.upgrade if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("upgrade",))
-    limit = limits.save_limit_seconds * MOST_UPGRADE_SAVE * measurement.bytes / measurement.full_bytes
+    share = measurement.bytes / measurement.full_bytes
+    limit = limits.save_seconds(strategy_of(measurement.subject)) * MOST_UPGRADE_SAVE * share
     detail = tuple(_detail_of_upgrade(found, limit))
     if decided := wrong_bytes(found.integrity, detail) or _failed(found, detail):
         return decided

@@ -20,6 +20,11 @@ NEXT_STEPS: dict[str, str] = {
     "REPEAT": "Repeat at full size while nothing else uses hosts and storage; choose a size that exceeds caches.",
     "RETENTION": "Ask whether the storage can delete in the background, or delete between saves.",
     "DATA": "Ask whether the storage compresses or deduplicates: its speed for unique data is what counts.",
+    "BLOCKING": "Look what is longer: the copy (memory of the client), or the steps beside the save (cores, memory "
+    "bandwidth and network that the save takes).",
+    "BACKGROUND": "Look at the phase and rank that took longest: the storage takes the checkpoint too slowly.",
+    "LOST-WORK": "Look which part is largest: blocked, steps beside the save, or the time until the commit.",
+    "SLOWDOWN": "Look what the save takes from training: cores, memory bandwidth or the network.",
     "STORM": "Look at the named rank, and at how the storage spreads one file over its servers.",
     "SHIFTED": "Look at the phase and rank that took longest: these files were written by another host.",
     "RESHAPED": "Look at the phase and rank that took longest, with fewer readers or half a file each.",

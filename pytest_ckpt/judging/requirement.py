@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.strategies import StrategySpec
 from pytest_ckpt.facts.subject import OwnPattern
 from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
@@ -30,6 +31,7 @@ class Requirement:
     whether a run with these settings measures what it needs, ``needs`` is what a target must be able to for it; others
     are no part of the run. ``not_given`` says what is missing where it is not asked and a table of gates requires it
     "where given": then it is "not run". ``own_launch`` is the pattern of the launch that measures it alone.
+    ``of_strategy`` says whether saves by a strategy are asked for it: a run may have several.
     ``plugin`` names the plugin that asks for it, and ``words`` is then its text; ours have neither.
     """
 
@@ -47,6 +49,7 @@ class Requirement:
     not_given: str = ""
     needs: frozenset[Capability] = frozenset()
     own_launch: OwnPattern | None = None
+    of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True
     plugin: str = ""
     words: str = ""
 

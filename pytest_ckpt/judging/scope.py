@@ -80,16 +80,27 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
 def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str], up_to: str | None) -> str:
     if not planned:
         return "no checkpoint was saved"
-    layout, subject = planned[-1].layout, planned[-1].subject
+    layout = planned[-1].layout
     size = format_decimal_bytes(layout.full_bytes)
     if layout.mode == "subset":
         size += f", the share of {layout.processes} of its {counted(layout.model.processes, 'rank')}"
     elif layout.mode == "open":
         size += f", spread over {counted(layout.processes, 'rank')}"
-    many = "up to" if len(planned) > 1 or up_to else "of"
-    only = " only" if up_to or len(planned) == 1 else ""
-    how = f"engine {engines[str(subject)]}, strategy {subject.strategy}"
+    one = len({c.layout.name for c in planned}) == 1
+    many = "of" if one and not up_to else "up to"
+    only = " only" if up_to or one else ""
+    how = ", ".join(
+        (
+            _named("engine", "engines", (engines[str(c.subject)] for c in planned)),
+            _named("strategy", "strategies", (c.subject.strategy for c in planned)),
+        )
+    )
     return f"checkpoints {many} {layout.model.name}{only} ({size}), {how}"
+
+
+def _named(one: str, many: str, names: Iterable[str]) -> str:
+    each = tuple(dict.fromkeys(names))
+    return f"{one if len(each) == 1 else many} {' and '.join(each)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 def judge_save(measurement: Measurement, limits: ClusterLimits) -> Decision:
     """Every save within the save limit of the cluster, at the size that was run."""
-    return _judge_time(measurement, "save", limits.save_limit_seconds, limits.reason("save_limit_seconds"))
+    return judge_time(measurement, "save", limits.save_limit_seconds, limits.reason("save_limit_seconds"))
 
 
 def judge_load(measurement: Measurement, limits: ClusterLimits) -> Decision:
     """Every load within the load limit of the cluster, at the size that was run, and of all bytes."""
-    return _judge_time(measurement, "load", limits.load_limit_seconds, limits.reason("load_limit_seconds"))
+    return judge_time(measurement, "load", limits.load_limit_seconds, limits.reason("load_limit_seconds"))
 
 
-def _judge_time(measurement: Measurement, kind: OperationKind, full_limit: float, reason: str) -> Decision:
+def judge_time(measurement: Measurement, kind: OperationKind, full_limit: float, reason: str) -> Decision:
+    """Every operation of a kind within a limit, which is for the full size; ``reason`` is where that comes from."""
     operations = measurement.of_kind(kind)
     failure = measurement.failure
     if failure and is_decided_by(failure, kind):

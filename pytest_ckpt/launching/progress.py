@@ -182,7 +182,8 @@ class Progress:
         self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.took_seconds)}{self._left()}")
 
     def _pattern(self, event: PatternMeasured) -> None:
-        row = self._rows.get((event.subject, event.name))
+        # Training is no step: it goes on beside saves that are.
+        row = None if event.name == "training" else self._rows.get((event.subject, event.name))
         if row is None:
             return
         if event.found is None:

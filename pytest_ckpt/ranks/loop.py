@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.events import (
@@ -18,7 +18,7 @@ from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.engines.factory import engine_maker
-from pytest_ckpt.ranks.engines.protocol import Engine, Loader
+from pytest_ckpt.ranks.engines.protocol import Engine, Loader, staging
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import OF_DATA, EngineOptions
@@ -30,6 +30,7 @@ from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
 from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
 from pytest_ckpt.ranks.scenarios.retention import SavesRetained
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
+from pytest_ckpt.ranks.training import TrainingSteps
 from pytest_ckpt.sizing.models import RankLayout, layout
 from pytest_ckpt.sizing.record import MOST_FAULTS
 from pytest_ckpt.support.references import load
@@ -90,8 +91,13 @@ class MeasurementLoop:
             strategy = self._strategy()
             cache = HostCache(self._group, self._activity, self._store, task.subject.slug)
         engine = strategy.engine
-        self._found.retention = self._own.save_all(strategy, task.operations)
+        training = self._training(engine)
+        self._found.retention = self._own.save_all(strategy, task.operations, training)
         strategy.release()
+        if training:
+            do.send(PatternMeasured(subject=task.subject, name="training", found=training.found()))
+            # It holds the engine.
+            del training
         engine.release()
         if durability := do.durability():
             do.send(DurabilityCounted(subject=task.subject, durability=durability))
@@ -184,9 +190,16 @@ class MeasurementLoop:
         task = self._task
         seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject))
         content = Content(seed, compressible=task.compressible, constant=constant)
-        engine = self._made(self._shard, content, self._options)
-        make = strategy_of(task.strategy)
-        return make(engine=engine, store=self._store, group=self._group, activity=self._activity)
+        engine = self._made(self._shard, content, replace(self._options, stages=task.stages))
+        return strategy_of(task.strategy)(engine=engine, store=self._store, group=self._group, activity=self._activity)
+
+    def _training(self, engine: Engine) -> TrainingSteps | None:
+        """Return what goes on beside saves that do not block; None where they do."""
+        task, share = self._task, self._task.step_cpu
+        if task.blocks:
+            return None
+        state = staging(engine)
+        return TrainingSteps(self._group, self._activity, state, step_seconds=task.step_seconds, cpu_share=share)
 
     def _last_long(self) -> None:
         """Measure what takes hours and space; what is not to be kept makes room for it."""

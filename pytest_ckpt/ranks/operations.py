@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import HostCache
     from pytest_ckpt.ranks.strategies.protocol import Saved, Strategy
+    from pytest_ckpt.ranks.training import TrainingSteps
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Store
 
@@ -90,12 +91,14 @@ class Operations:
         takes_part: bool = True,
         stage: str = "probes",
         tell: bool = False,
+        training: TrainingSteps | None = None,
     ) -> Operation | None:
         """Save a checkpoint: every rank that takes part its files, as the strategy wants it; return when it is over.
 
         ``at`` names the save where it is none of the subject's own. ``meanwhile`` runs beside it on this rank;
         its event is set when the save is over. ``content`` is the number of the content where it is not the
         checkpoint's. The time of a save that is not counted belongs to ``stage``; ``tell``: rank 0 says that it begins.
+        ``training`` goes on beside it, once the job may go on.
         """
         at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
         with self.stage("content", at.at("content")):
@@ -108,13 +111,14 @@ class Operations:
         if beside:
             beside.start()
         pending = strategy.save(ref, takes_part=takes_part)
+        if training:
+            training.beside(pending)
         with self._activity.wait():
             saved = pending.wait()
-        self.span = (start, time.perf_counter())
+        self.span, timing = (start, time.perf_counter()), saved.timing
         if beside:
             beside.finish()
         self._names[checkpoint] = tuple(entry.name for entry in saved.entries)
-        timing = saved.timing
         own = Own(
             steps=(timing.stored or 0.0,),
             phases=timing.phases,

@@ -18,7 +18,7 @@ from pytest_ckpt.support.units import counted
 Operation = Mapping[str, Any]
 
 _WIDTH, _LEFT, _RIGHT = 520, 46, 474
-_PHASES = ("open", "write", "read", "fsync", "close", "directory", "coordination", "commit")
+_PHASES = ("stage", "open", "write", "read", "fsync", "close", "directory", "coordination", "commit")
 _MOST_LABELLED = 12
 _FAR_ABOVE = 4.0
 _WIDE_RANGE = 12.0
@@ -37,13 +37,13 @@ def operations_chart(
         return ""
     top, bottom, height = 44.0, 222.0, 262
     axis, beyond = _seconds_axis(operations, limit_seconds, bottom, top)
-    ticks, unit = _time_ticks(axis)
+    ticks, unit = time_ticks(axis)
     parts = [
         part
         for value in ticks
         for part in (
             line(_LEFT, axis.at(value), _RIGHT, axis.at(value), "grid"),
-            label(_LEFT - 6, axis.at(value) + 4, _time_label(value, unit), "t", "end"),
+            label(_LEFT - 6, axis.at(value) + 4, time_label(value, unit), "t", "end"),
         )
     ]
     slots = _slots(operations, planned)
@@ -88,13 +88,13 @@ def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: 
     top, bottom, height = 30.0, 140.0, 166
     tallest = max(sum(o["phases"].values()) for o in staged) or 1.0
     axis = Axis(low=0.0, high=tallest * 1.04, start=bottom, end=top)
-    ticks, unit = _time_ticks(axis, 3)
+    ticks, unit = time_ticks(axis, 3)
     parts = [
         part
         for value in ticks
         for part in (
             line(_LEFT, axis.at(value), _RIGHT, axis.at(value), "grid"),
-            label(_LEFT - 6, axis.at(value) + 4, _time_label(value, unit), "t", "end"),
+            label(_LEFT - 6, axis.at(value) + 4, time_label(value, unit), "t", "end"),
         )
     ]
     slots = _slots(operations, planned)
@@ -212,12 +212,13 @@ def _shows_index(position: int, slots: int) -> bool:
     return position % math.ceil(slots / 20) == 0
 
 
-def _time_ticks(axis: Axis, wanted: int = 5) -> tuple[list[float], tuple[str, float]]:
+def time_ticks(axis: Axis, wanted: int = 5) -> tuple[list[float], tuple[str, float]]:
     """Return ticks in seconds that are round in the unit they are shown in, and that unit with its factor."""
     unit = ("ms", 1000.0) if axis.high < 1 else ("s", 1.0) if axis.high < 600 else ("min", 1 / 60)
     shown = Axis(low=axis.low * unit[1], high=axis.high * unit[1], start=axis.start, end=axis.end, log=axis.log)
     return [tick / unit[1] for tick in shown.ticks(wanted)], unit
 
 
-def _time_label(seconds: float, unit: tuple[str, float]) -> str:
+def time_label(seconds: float, unit: tuple[str, float]) -> str:
+    """Return a tick's text in a unit that `time_ticks` gave."""
     return f"{seconds * unit[1]:,.10g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.document import plugin_sentences
@@ -12,10 +13,12 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_ckpt.facts.engines import EngineSpec
     from pytest_ckpt.facts.environment import Environment
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.strategies import StrategySpec
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.obstacles import CacheSight
@@ -58,10 +61,11 @@ def header_lines(
     names = (
         ", ".join(f"{h.host} ({counted(len(h.ranks), 'rank')}, {counted(h.cores, 'core')})" for h in hosts) or "none"
     )
-    (engine,) = settings.engines
+    engines = _joined(settings.engines)
     if settings.where("--ckpt-engine").startswith(" (in default"):
-        lines.append(f"ckpt engine: {engine.name}, since torch is not installed: pip install 'pytest-ckpt[torch]'")
-    lines.append(f"ckpt ranks: engine {engine.name}; hosts: {names}; launcher: {environment.launcher}")
+        lines.append(f"ckpt engine: {engines}, since torch is not installed: pip install 'pytest-ckpt[torch]'")
+    how = "" if settings.strategies == STRATEGIES[:1] else f"; strategy {_joined(settings.strategies)}"
+    lines.append(f"ckpt ranks: engine {engines}{how}; hosts: {names}; launcher: {environment.launcher}")
     lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
     lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]
@@ -69,6 +73,10 @@ def header_lines(
     lines.append(f"ckpt grade possible: {possible_grade(found)}")
     lines += [f"ckpt obstacle: {obstacle.line}" for obstacle in found]
     return lines + [f"ckpt note: {notice}" for notice in (*not_given(settings, gates, catalogue), *notices)]
+
+
+def _joined(rows: Iterable[EngineSpec | StrategySpec]) -> str:
+    return " and ".join(row.name for row in rows)
 
 
 def _described(target: TargetFacts) -> Iterator[str]:

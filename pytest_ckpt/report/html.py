@@ -19,6 +19,7 @@ from markupsafe import Markup
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.report import charts, overview, view
+from pytest_ckpt.report.background import background_chart, background_saves
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
@@ -236,6 +237,8 @@ def _pictures(position: int, subject: view.Subject) -> dict[str, Any]:
         phases = charts.phases_chart(f"{key}-phases", kind.kind, kind.operations, kind.planned)
         if phases:
             made["phases"].append(Markup(phases))
+    made["background_saves"] = background_saves(subject.measurement)
+    made["background"] = Markup(background_chart(f"s{position}-background", made["background_saves"]))
     every = [*subject.save.operations, *subject.load.operations]
     made["phase_names"] = charts.phase_names(every)
     made["shares"] = {kind.kind: charts.phase_shares(kind.operations) for kind in subject.kinds}

@@ -16,12 +16,13 @@ from pytest_ckpt.support.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.judging.obstacles import Obstacle
-    from pytest_ckpt.sizing.plan import Plan
+    from pytest_ckpt.sizing.limits import ClusterLimits
+    from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
 
 COLD_UNTRIED = (
@@ -44,7 +45,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             f"{planned.subject}{scale}: {counted(shards.processes, 'rank')}, {counted(shards.files, 'file')}, "
             f"{counted(shards.bytes, 'byte')} ({format_bytes(shards.bytes)}) a checkpoint"
             + (f", published as {published}" if published and shards.scale == 1 else ""),
-            f"  save   within {format_seconds(asks.save_limit_seconds)}: {format_rate(asks.save_bytes_per_second)}",
+            *_save(planned, limits),
             f"  load   within {format_seconds(asks.load_limit_seconds)}: {format_rate(asks.load_bytes_per_second)}",
             f"  run    {counted(planned.operations, 'save')}, {counted(planned.operations, 'load')}, "
             f"space {format_bytes(planned.space_bytes)}, memory {format_bytes(planned.largest_rank_memory_bytes)} "
@@ -61,6 +62,19 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
         if planned.rehearsal:
             lines.append(f"  rehearsal: {planned.rehearsal}")
     return lines + _in_all(plan, settings, target)
+
+
+def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
+    asks = planned.demand
+    how = "" if planned.strategy.blocks else "committed "
+    within = format_seconds(asks.save_limit_seconds)
+    yield f"  save   {how}within {within}: {format_rate(asks.save_bytes_per_second)}"
+    if not planned.strategy.blocks:
+        limit = limits.save_limit_seconds * planned.layout.bytes / planned.layout.full_bytes
+        yield (
+            f"  train  loses at most {format_seconds(limit)} a save: blocked, slower steps, and the time until the "
+            f"commit / {limits.checkpoints_per_failure}"
+        )
 
 
 def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[str]:

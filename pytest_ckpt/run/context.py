@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.environment import Environment
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow, extended, offered, recorded, row
-from pytest_ckpt.judging.completeness import asked_checks, asked_requirements
+from pytest_ckpt.judging.completeness import asked_checkpoints, asked_checks, asked_requirements
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, waive
 from pytest_ckpt.launching.launch_context import LaunchContext
@@ -62,7 +62,7 @@ class RunContext(LaunchContext):
         asked = self.catalogue[requirement]
         if asked.suite == "conformance":
             return [c.subject for c in asked_checks(asked, self.settings, self.gates)]
-        return [str(c.subject) for c in self.plan.checkpoints]
+        return [str(c.subject) for c in asked_checkpoints(asked, self.plan)]
 
     def waived(self, verdict: Verdict) -> Verdict:
         """Return a verdict, waived where the run's waivers cover it."""

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.facts.strategies import STRATEGIES, StrategySpec
 from pytest_ckpt.sizing.reliability import ACCELERATORS_PER_NODE, SECONDS_PER_DAY
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
@@ -44,6 +45,16 @@ class ClusterLimits:
     save_limit_seconds: float
     load_limit_seconds: float
     reasons: tuple[tuple[str, str], ...]
+
+    def save_seconds(self, strategy: StrategySpec) -> float:
+        """Return how long a save at full size may take, from its begin until it is committed.
+
+        Where the job goes on, it must be committed before the next is due; and the work at risk may cost as much as a
+        save that stands still: B / k <= b interval (LOST-WORK, whose judge takes what else was lost into account).
+        """
+        if strategy.blocks:
+            return self.save_limit_seconds
+        return self.interval_seconds * min(1.0, self.checkpoints_per_failure * self.overhead)
 
     def reason(self, quantity: str) -> str:
         """Return the sentence for one field. Raises KeyError for a field without one."""
@@ -233,17 +244,18 @@ class Demand:
     restore_all_bytes_per_second: float
 
 
-def demand(layout: Layout, limits: ClusterLimits) -> Demand:
-    """Return what a cluster's limits ask of the storage for one layout."""
+def demand(layout: Layout, limits: ClusterLimits, strategy: StrategySpec = STRATEGIES[0]) -> Demand:
+    """Return what a cluster's limits ask of the storage for one layout that is saved by one strategy."""
     share = layout.bytes / layout.full_bytes
     writers = layout.cluster_processes
-    save_rate = layout.cluster_bytes / limits.save_limit_seconds
+    save_seconds = limits.save_seconds(strategy)
+    save_rate, blocking_rate = (layout.cluster_bytes / s for s in (save_seconds, limits.save_limit_seconds))
     copies = max(1, limits.accelerators // layout.model.processes_per_copy)
     return Demand(
         layout=layout.name,
-        save_limit_seconds=limits.save_limit_seconds * share,
+        save_limit_seconds=save_seconds * share,
         load_limit_seconds=limits.load_limit_seconds * share,
-        save_bytes_per_second=layout.full_bytes / limits.save_limit_seconds,
+        save_bytes_per_second=layout.full_bytes / save_seconds,
         load_bytes_per_second=layout.full_bytes / limits.load_limit_seconds,
         cluster_bytes=layout.cluster_bytes,
         bytes_per_day=bytes_per_day(layout.cluster_bytes, limits.checkpoints_per_day),
@@ -254,7 +266,7 @@ def demand(layout: Layout, limits: ClusterLimits) -> Demand:
         per_writer_bytes_per_second=per_writer_bytes_per_second(save_rate, writers),
         per_node_bytes_per_second=per_node_bytes_per_second(save_rate, writers),
         copies=copies,
-        restore_all_bytes_per_second=restore_all_bytes_per_second(copies, save_rate),
+        restore_all_bytes_per_second=restore_all_bytes_per_second(copies, blocking_rate),
     )
 
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
-from pytest_ckpt.facts.subject import DEFAULT_ENGINE, Subject
+from pytest_ckpt.facts.subject import DEFAULT_ENGINE, DEFAULT_STRATEGY, Subject
 from pytest_ckpt.sizing.architectures import MODELS, PARAMETERS_SHARDED, Model
 from pytest_ckpt.support.errors import UsageError, nearest
 
@@ -101,10 +101,10 @@ class Layout:
         """What it is called: ``llama3-8b-full``, ``llama3-70b-subset``, ``llama3-8b-open-16``."""
         return self.subject().layout
 
-    def subject(self, engine: str = DEFAULT_ENGINE) -> Subject:
+    def subject(self, engine: str = DEFAULT_ENGINE, strategy: str = DEFAULT_STRATEGY) -> Subject:
         """Return what a measurement of this layout is of; its scale is no part of it."""
         processes = self.processes if self.mode == "open" else None
-        return Subject(model=self.model.name, mode=self.mode, processes=processes, engine=engine)
+        return Subject(model=self.model.name, mode=self.mode, processes=processes, engine=engine, strategy=strategy)
 
     @property
     def cluster_processes(self) -> int:

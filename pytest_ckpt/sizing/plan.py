@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.engines import EngineSpec
+from pytest_ckpt.facts.strategies import StrategySpec
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, RankLayout, layout
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
@@ -46,6 +47,7 @@ class PlannedCheckpoint:
 
     layout: Layout
     engine: EngineSpec
+    strategy: StrategySpec
     demand: Demand
     operations: int
     checkpoint_bytes: int
@@ -61,7 +63,7 @@ class PlannedCheckpoint:
     @property
     def subject(self) -> Subject:
         """What the measurement is of."""
-        return self.layout.subject(self.engine.name)
+        return self.layout.subject(self.engine.name, self.strategy.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +114,12 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
         restore_budget=settings.restore_budget,
         checkpoints_per_failure=settings.checkpoints_per_failure,
     )
-    checkpoints = tuple(_plan_checkpoint(settings, name, limits, target, table) for name in settings.models)
+    checkpoints = tuple(
+        _plan_checkpoint(settings, name, engine, strategy, limits, target, table)
+        for name in settings.models
+        for engine in settings.engines
+        for strategy in settings.strategies
+    )
     misfits = [_misfit(settings, name) for name in settings.models]
     if all(misfits):
         raise UsageError(
@@ -141,7 +148,13 @@ def _misfit(settings: Settings, name: str) -> str:
 
 
 def _plan_checkpoint(
-    settings: Settings, name: str, limits: ClusterLimits, target: TargetFacts | None, table: str
+    settings: Settings,
+    name: str,
+    engine: EngineSpec,
+    strategy: StrategySpec,
+    limits: ClusterLimits,
+    target: TargetFacts | None,
+    table: str,
 ) -> PlannedCheckpoint:
     model = MODELS[name]
     mode = settings.mode
@@ -165,10 +178,12 @@ def _plan_checkpoint(
     processes = settings.processes if mode == "open" else None
     shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
     one = shards.bytes + shards.files * _FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
-    (engine,) = settings.engines
     # Where ranks load each other's files, each may hold the largest.
     most = shards.largest_rank_bytes if settings.asks_contention else 0
-    state = [engine.memory.state_bytes(max(own, most)) for own in shards.rank_bytes]
+    state = [
+        max(strategy.memory_bytes(engine.memory.state_bytes(own), own), engine.memory.state_bytes(most))
+        for own in shards.rank_bytes
+    ]
     beside = engine.memory.process_bytes
     if settings.asks_contention:
         beside += _SAMPLES_BYTES
@@ -176,7 +191,8 @@ def _plan_checkpoint(
     return PlannedCheckpoint(
         layout=shards,
         engine=engine,
-        demand=demand(shards, limits),
+        strategy=strategy,
+        demand=demand(shards, limits, strategy),
         operations=settings.operations,
         checkpoint_bytes=one,
         space_bytes=one * checkpoints_at_once(settings) + _CANARY_BYTES,
@@ -245,6 +261,7 @@ def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str
         "load_limit_seconds": planned.demand.load_limit_seconds,
         "space_bytes": planned.space_bytes,
         "engine": planned.engine.to_plain(),
+        "strategy": planned.strategy.name,
         "memory_bytes": {
             "largest_rank": planned.largest_rank_memory_bytes,
             "largest_host": max(planned.host_memory_bytes),

@@ -142,11 +142,13 @@ def effective_training_time_ratio(
     interval_seconds: float,
     mttf_seconds: float,
     restart_seconds: float = 0.0,
+    at_risk_seconds: float = 0.0,
 ) -> float:
-    """Return the share of time that trains: 1 - T_save / interval - (interval / 2 + T_load + T_restart) / MTTF.
+    """Return the share of time that trains: 1 - T_save / interval - (interval / 2 + T_risk + T_load + T_restart) / M.
 
-    Each failure costs half an interval of work on average, one load and one restart. Never below 0, where the cluster
-    makes no progress.
+    M is the mean time to failure. Each failure costs half an interval of work on average, one load and one restart;
+    and, where training goes on before a save is committed, what it did meanwhile (``at_risk_seconds``). Never below 0,
+    where the cluster makes no progress.
     """
-    lost_per_failure = interval_seconds / 2 + load_seconds + restart_seconds
+    lost_per_failure = interval_seconds / 2 + at_risk_seconds + load_seconds + restart_seconds
     return max(0.0, 1 - save_overhead(save_seconds, interval_seconds) - lost_per_failure / mttf_seconds)

@@ -354,7 +354,7 @@ def test_processes_that_do_not_fit_the_mode_are_refused(refused, arguments, says
 
 def test_too_little_space_is_refused_with_what_is_needed_and_what_there_is(refused):
     said = refused("--ckpt-model=llama3-1t", "--ckpt-processes=1024", "--ckpt-operations=4000",
-                   says=["Too little space", "4000 checkpoints of llama3-1t-full", "GiB are free"])  # fmt: skip
+                   says=["Too little space", "4,000 checkpoints of llama3-1t-full", "GiB are free"])  # fmt: skip
     assert "need 61,7" in said
 
 

@@ -22,7 +22,17 @@ from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.sizing.models import MODELS, layout
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
-from tests.support.front_door import CHECKOUT, HERE, REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door, processes_of
+from tests.support.front_door import (
+    HERE,
+    REQUIRED,
+    SUBJECT,
+    TINY,
+    FrontDoor,
+    Run,
+    in_every_rank,
+    opened_door,
+    processes_of,
+)
 from tests.support.made_target import mounted
 from tests.support.posix_files import clock_of, committed_in
 
@@ -75,14 +85,6 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 
     sink.SinkAtOffsets.write_at = fill_up
 """
-
-
-def in_every_rank(folder: Path, code: str, **environment: str) -> dict[str, str]:
-    """Return the environment in which every rank runs this code first."""
-    place = folder / "first"
-    place.mkdir()
-    (place / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": f"{place}:{CHECKOUT}", **environment}
 
 
 @pytest.fixture(scope="module")

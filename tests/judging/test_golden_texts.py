@@ -17,6 +17,7 @@ from pytest_ckpt.facts.failure import BlockedCall
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Fault, Integrity
+from pytest_ckpt.facts.training import BACKGROUND
 from pytest_ckpt.facts.verdict import REASONS
 from pytest_ckpt.judging.behaviour import judge_observation
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
@@ -43,6 +44,7 @@ from tests.support.made_patterns import (
     with_reads,
     with_retention,
 )
+from tests.support.made_training import ASYNC, STEP, in_background
 
 GOLDEN = Path(__file__).parent / "golden"
 SAVE, LOAD = LIMITS.save_limit_seconds, LIMITS.load_limit_seconds
@@ -155,6 +157,36 @@ CASES = {
         "one load was cached": loads_of(3.0, 1.0, 3.0),
         "one of each": loads_of(1.0),
         "the run ended before": measurement(saves=(1.0,), loads=(), failure=ENDED),
+    },
+    "BLOCKING": {
+        "met": in_background(),
+        "met in part": in_background(size=FULL // 10),
+        "steps are slow": in_background(beside=1.0),
+        "the copy is slow": in_background(60.0, 60.0, 60.0, blocked=1.1 * SAVE),
+        "one save": in_background(20.0, operations_planned=1),
+        "failed in the copy": in_background(20.0, patterns=None, failure=failed_in(at("save", 2))),
+        "failed in the background": in_background(
+            20.0, patterns=None, failure=failed_in(at("save", 2), lane=BACKGROUND)),
+        "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
+        "steps were not measured": in_background(patterns=None),
+    },
+    "BACKGROUND": {
+        "met": in_background(),
+        "too slow": in_background(20.0, 2 * LIMITS.interval_seconds, 20.0),
+        "failed": in_background(20.0, patterns=None, failure=failed_in(at("save", 2), lane=BACKGROUND)),
+        "hung": in_background(20.0, patterns=None, failure=failed_in(at("save", 2), "hung", lane=BACKGROUND)),
+    },
+    "LOST-WORK": {
+        "met": in_background(),
+        "too much at risk": in_background(*[540.0] * 3, blocked=5.0),
+        "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
+    },
+    "SLOWDOWN": {
+        "met": in_background(),
+        "over": in_background(beside=0.07),
+        "scatters": in_background(beside=1.05 * STEP, scatter=0.2 * STEP),
+        "too few": in_background(batches=1),
+        "none": in_background(batches=0),
     },
     "RETENTION": {
         "met": with_retention(),

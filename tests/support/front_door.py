@@ -57,6 +57,14 @@ def processes_of(run_id: str) -> list[int]:
     return found
 
 
+def in_every_rank(folder: Path, code: str, **environment: str) -> dict[str, str]:
+    """Return the environment in which every rank runs this code first."""
+    place = folder / "first"
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": f"{place}:{CHECKOUT}", **environment}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A run that has ended."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pytest_ckpt.ranks.process.job import EngineOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.proofs import CommitProof, FaultKind
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content.generator import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Committed, Draft
@@ -94,3 +94,23 @@ class Engine(Loader, Protocol):
 
         An engine that commits itself returns how on the rank that did; None everywhere else.
         """
+
+
+class StagingEngine(Engine, Protocol):
+    """An engine that can save a copy of the state, so that the job may change the state meanwhile.
+
+    It does so where ``options.stages`` is set; its row says so with ``stages``.
+    """
+
+    def state(self) -> Sequence[Bytes]:
+        """Return the memory that a step of training changes, filled or not yet; never that of the copy."""
+
+    def stage(self) -> int:
+        """Copy the state; the next ``save`` alone writes the copy. Return the bytes copied."""
+
+
+def staging(engine: Engine) -> StagingEngine:
+    """Return an engine as one that can save a copy of its state. Raises TypeError for another one."""
+    if not (hasattr(engine, "stage") and hasattr(engine, "state")):
+        raise TypeError(f"{type(engine).__name__} cannot copy its state, which a save in the background needs")
+    return cast("StagingEngine", engine)

@@ -90,9 +90,9 @@ class Activity:
     @contextmanager
     def wait(self) -> Iterator[None]:
         """Mark that this rank waits for others and is not the one to blame."""
-        self.waiting = True
+        before, self.waiting = self.waiting, True
         yield
-        self.waiting = False
+        self.waiting = before
 
     def forgive(self) -> tuple[Phase, str]:
         """Forget an error, which was expected; return the phase and the file that it left first. The rank goes on."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import shared
+from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
 
@@ -25,13 +26,14 @@ class EngineOptions:
     """What a user may set of an engine. Bytes.
 
     ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader takes part
-    ``part`` of ``parts`` of every file.
+    ``part`` of ``parts`` of every file. ``stages``: an engine saves a copy of the state, which it holds beside it.
     """
 
     request_bytes: int = 4 << 20
     depth: int = 2
     part: int = 0
     parts: int = 1
+    stages: bool = False
 
     def span(self, count: int) -> tuple[int, int]:
         """Return where the reader's part of ``count`` things begins and ends."""
@@ -42,8 +44,9 @@ class EngineOptions:
 class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
-    ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. With ``contention`` and
-    ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
+    ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. Where the strategy does not block,
+    steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. With
+    ``contention`` and ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
     a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
     loads in which the controller runs commands. The limits are those of one operation: what would take many times as
@@ -72,7 +75,11 @@ class Task:
     beside_commands: OwnPattern | None = None
     save_limit_seconds: float = 0.0
     load_limit_seconds: float = 0.0
-    strategy: str = "pytest_ckpt.ranks.strategies.sync:SyncStrategy"
+    strategy: str = STRATEGIES[0].make
+    blocks: bool = True
+    stages: bool = False
+    step_seconds: float = 0.0
+    step_cpu: float = 0.0
 
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
@@ -81,6 +88,9 @@ class Task:
             "model": planned.layout.model.name,
             "engine": planned.engine.name,
             "make": planned.engine.make,
+            "strategy": planned.strategy.make,
+            "blocks": planned.strategy.blocks,
+            "stages": planned.strategy.stages,
             "seed": seed,
             "contention": settings.asks_contention,
             "endurance": settings.asks_endurance,

@@ -11,6 +11,7 @@ from pytest_ckpt.ranks.process.job import BESIDE_DELETION
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.strategies.protocol import Strategy
+    from pytest_ckpt.ranks.training import TrainingSteps
 
 
 class SavesRetained:
@@ -31,10 +32,21 @@ class SavesRetained:
         """The median of the saves; rank 0 knows it."""
         return statistics.median([o.seconds for o in self.saves] or [0.0])
 
-    def save_all(self, strategy: Strategy, count: int) -> Retention | None:
-        """Save checkpoints 1 to ``count``; on rank 0 return what deleting cost, where checkpoints were deleted."""
+    def save_all(self, strategy: Strategy, count: int, training: TrainingSteps | None = None) -> Retention | None:
+        """Save checkpoints 1 to ``count``; on rank 0 return what deleting cost, where checkpoints were deleted.
+
+        Steps of ``training`` go on beside each save; the next begins when they have gone on undisturbed for a while.
+        """
+        if training:
+            with self._do.stage("content", self._do.all("content")):
+                strategy.engine.fill(1)
+            with self._do.stage("training", self._do.all("training")):
+                training.begin()
         for checkpoint in range(1, count + 1):
-            operation = self._do.save(strategy, checkpoint)
+            operation = self._do.save(strategy, checkpoint, training=training)
+            if training:
+                with self._do.stage("training", self._do.all("training")):
+                    training.end_save(checkpoint)
             self.kept.append(checkpoint)
             if operation:
                 self.saves.append(operation)

@@ -24,6 +24,11 @@ _OF_16000 = cluster_limits(16_000, failures=parse_failure_model("llama3"))
 _SAVE, _LOAD = format_seconds(_OF_16000.save_limit_seconds), format_seconds(_OF_16000.load_limit_seconds)
 SUITES = {
     "performance": ("Speed and its proofs", "Part of every run. Each is judged on every checkpoint of the plan."),
+    "strategies": (
+        "Saves that let the job go on",
+        "Part of a run where `--ckpt-strategy` names a strategy that does not block; each is judged on the checkpoints "
+        "that it saves, in place of SAVE. [strategies.md](strategies.md) says how each is measured.",
+    ),
     "contention": (
         "Loads and saves that are not alone",
         "Part of a run where the gates require one of them or `--ckpt-suite` names `contention`. "

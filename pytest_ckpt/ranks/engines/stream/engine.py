@@ -19,13 +19,14 @@ from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
+from pytest_ckpt.ranks.engines.stream.staged_files import StagedFiles
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content.generator import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
@@ -65,6 +66,7 @@ class StreamEngine:
         self._sizes: dict[int, int] = {}
         self._loaded: list[tuple[_Request, int]] = []
         self._way = ""
+        self._staged: StagedFiles | None = None
 
     def facts(self) -> dict[str, str]:
         """Return how requests are made and which memory they use."""
@@ -75,24 +77,41 @@ class StreamEngine:
             "bytes in flight": f"{format_bytes(self._request_bytes * self._depth)} for each rank",
             "buffers": f"{len(slots) * self._request_bytes >> 20} MiB a rank, {huge:.0%} in huge pages",
             "direct": self._way,
-            "save": "content is made while it is written, on the clock",
+            "save": "a copy of the state"
+            if self._options.stages
+            else "content is made while it is written, on the clock",
             "load": f"in windows of {_WINDOW_BYTES >> 20} MiB a rank; between windows all clocks stop and every byte "
             "is compared; in each window the slowest rank counts",
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Turn the files to a checkpoint: only their checksums are computed, the bytes when they are written."""
+        """Turn the files to a checkpoint: only their checksums are computed, the bytes when they are written.
+
+        Where a copy of the state is saved, there is a state: then the bytes are made here.
+        """
         for image in self._images:
             image.become(checkpoint)
+        if self._options.stages:
+            self._staged = self._staged or StagedFiles(self._images)
+            self._staged.fill()
+
+    def state(self) -> list[Bytes]:
+        """Return the memory of the files as they are to be saved."""
+        return self._staged.state if self._staged else []
+
+    def stage(self) -> int:
+        """Copy the files' bytes into the staging buffer."""
+        return self._staged.stage() if self._staged else 0
 
     def save(self, draft: Draft, clock: Clock) -> None:
         """Write the files one after the other, each made durable before the next."""
-        for file, image in zip(self._files, self._images, strict=True):
+        copies: Sequence[Bytes | None] = self._staged.take() if self._staged else [None] * len(self._files)
+        for file, image, copy in zip(self._files, self._images, copies, strict=True):
             sink = draft.create(file.name, image.bytes)
             try:
                 with clock.phase("write", file.name):
                     # One thread more than requests in flight: it makes the next bytes meanwhile.
-                    self._in_flight(self._cut_sink(image, sink), _Writer(self, image, sink), self._depth + 1)
+                    self._in_flight(self._cut_sink(image, sink), _Writer(self, image, sink, copy), self._depth + 1)
             except BaseException:
                 sink.abort()
                 raise
@@ -161,7 +180,7 @@ class StreamEngine:
         self._pool.dismiss()
         for number in list(self._open):
             self._close(number)
-        self._loaded = []
+        self._loaded, self._staged = [], None
 
     def _use(self, request_bytes: int) -> None:
         """Make buffers for requests of this size, and cut the loads into windows of them."""
@@ -224,10 +243,13 @@ class StreamEngine:
 
         self._pool.work(work, min(most, len(self._buffers.slots), len(requests)))
 
-    def write(self, image: FileImage, sink: Sink, request: _Request, slot: int) -> None:
-        """Make the bytes of one request in a buffer and write them."""
-        data = self._buffers.slots[slot][: request.bytes]
-        image.make(data, request.offset)
+    def write(self, image: FileImage, sink: Sink, copy: Bytes | None, request: _Request, slot: int) -> None:
+        """Make the bytes of one request in a buffer, or take them from a copy of the state, and write them."""
+        if copy is None:
+            data = self._buffers.slots[slot][: request.bytes]
+            image.make(data, request.offset)
+        else:
+            data = copy[request.offset : request.offset + request.bytes]
         with self._flights:
             sink.write_at(request.offset, data)
 
@@ -247,9 +269,10 @@ class _Writer:
     engine: StreamEngine
     image: FileImage
     sink: Sink
+    copy: Bytes | None
 
     def __call__(self, request: _Request, _number: int, thread: int) -> None:
-        self.engine.write(self.image, self.sink, request, thread)
+        self.engine.write(self.image, self.sink, self.copy, request, thread)
 
 
 def _blocks(count: int) -> int:

@@ -56,6 +56,8 @@ class TorchEngine:
         self._content = content
         self._activity = activity
         self._state: dict[str, dict[str, torch.Tensor]] = {}
+        self._copy: dict[str, dict[str, torch.Tensor]] = {}
+        self._is_staged = False
         self._sizes: dict[str, int] = {}
         self._loaded: dict[str, dict[str, torch.Tensor] | LocalFault] = {}
 
@@ -70,13 +72,29 @@ class TorchEngine:
     def fill(self, checkpoint: int) -> None:
         """Write the content of ``checkpoint`` over the state, which is made at the first call."""
         if not self._state:
-            self._state = {
-                file.name: {t.name: torch.empty(t.elements, dtype=_dtype(t)) for t in file.tensors}
-                for file in self._files
-            }
+            self._state = self._empty()
+        if self._options.stages and not self._copy:
+            # Touched before the clock runs: a job makes its staging buffer once.
+            self._copy = self._empty()
+            for _, file, tensor in _numbered(self._files):
+                _bytes(self._copy[file.name][tensor.name])[:] = 0
         for number, file, tensor in _numbered(self._files):
             place = TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number)
             self._content.fill(_bytes(self._state[file.name][tensor.name]), place)
+
+    def state(self) -> list[NDArray[np.uint8]]:
+        """Return the memory of the tensors."""
+        return [_bytes(tensor) for tensors in self._state.values() for tensor in tensors.values()]
+
+    def stage(self) -> int:
+        """Copy every tensor into the staging buffer."""
+        copied = 0
+        for _, file, tensor in _numbered(self._files):
+            state = self._state[file.name][tensor.name]
+            self._copy[file.name][tensor.name].copy_(state)
+            copied += state.nbytes
+        self._is_staged = True
+        return copied
 
     def save(self, draft: Draft, clock: Clock) -> None:
         """Write the files one after the other, each made durable before the next."""
@@ -89,6 +107,7 @@ class TorchEngine:
                 sink.abort()
                 raise
             self._sizes[file.name] = sink.finish().bytes
+        self._is_staged = False
 
     def load_steps(self) -> int:
         """Everything is loaded before anything is compared."""
@@ -96,7 +115,7 @@ class TorchEngine:
 
     def load(self, committed: Committed, step: int, clock: Clock) -> int:
         """Load the files one after the other; one that torch cannot read becomes a fault, not an error."""
-        self._state, self._loaded = {}, {}
+        self._state, self._copy, self._loaded = {}, {}, {}
         loaded_bytes = 0
         for file in self._files:
             source = committed.file(file.name)
@@ -138,12 +157,17 @@ class TorchEngine:
 
     def release(self) -> None:
         """Let go of the state and of what was loaded."""
-        self._state, self._loaded = {}, {}
+        self._state, self._copy, self._loaded = {}, {}, {}
+
+    def _empty(self) -> dict[str, dict[str, torch.Tensor]]:
+        return {
+            file.name: {t.name: torch.empty(t.elements, dtype=_dtype(t)) for t in file.tensors} for file in self._files
+        }
 
     def _write(self, file: ShardFile, sink: Sink) -> None:
         out: Any = _Out(sink)
         try:
-            torch.save(self._state[file.name], out)
+            torch.save((self._copy if self._is_staged else self._state)[file.name], out)
         except Exception as error:
             raise out.error or error from None
 

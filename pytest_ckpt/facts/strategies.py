@@ -1,0 +1,58 @@
+"""The table of save strategies: when a job may go on while a checkpoint is saved. One row a strategy. Pure.
+
+The choices of ``--ckpt-strategy``, the memory that a run is planned with, what ranks import, which requirements judge
+a save and the documentation come from these rows.
+
+Every pytest run of an environment imports this module: NamedTuples, whose classes are made faster than dataclasses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.subject import Subject
+
+
+class StrategySpec(NamedTuple):
+    """One strategy. ``help`` says in a few words what it does.
+
+    ``make`` is "module:class", imported in the ranks alone (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
+    ``blocks`` says whether the job stands still until a save is committed; where it does not, steps of a stand-in for
+    training go on beside every save. ``stages`` says whether the state is copied before it is written: then a rank
+    holds it twice, and an engine must be able to do so.
+    """
+
+    name: str
+    help: str
+    make: str
+    blocks: bool = True
+    stages: bool = False
+
+    def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
+        """Return what a rank needs for its state: that of its engine, or the state and a copy of it."""
+        return max(state_bytes, shard_bytes) + shard_bytes if self.stages else state_bytes
+
+
+STRATEGIES = (
+    StrategySpec(
+        name="sync",
+        help="the job stands still until the checkpoint is committed",
+        make="pytest_ckpt.ranks.strategies.sync:SyncStrategy",
+    ),
+    StrategySpec(
+        name="async",
+        help="the state is copied and the job goes on while the copy is written and committed",
+        make="pytest_ckpt.ranks.strategies.asynchronous:AsyncStrategy",
+        blocks=False,
+        stages=True,
+    ),
+)
+"""The first is the default."""
+
+STRATEGY_OF = {spec.name: spec for spec in STRATEGIES}
+
+
+def strategy_of(subject: Subject) -> StrategySpec:
+    """Return the strategy that a subject names."""
+    return STRATEGY_OF[subject.strategy]

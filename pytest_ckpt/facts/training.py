@@ -1,0 +1,62 @@
+"""What a stand-in for training lost while checkpoints were saved beside it."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+BACKGROUND = "background save"
+"""The piece of work of a rank that writes while the job goes on: the lane that failures in it name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepBatch:
+    """Steps one after the other: how many, and the seconds of all."""
+
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepsOfSave:
+    """Steps around one save, by rank 0's clock: each one before it and after it, and those beside it in batches.
+
+    A step ends when all ranks have ended it.
+    """
+
+    checkpoint: int
+    before_seconds: tuple[float, ...]
+    beside: tuple[StepBatch, ...]
+    after_seconds: tuple[float, ...]
+
+    @property
+    def alone_seconds(self) -> float:
+        """The median of the steps before and after the save."""
+        return statistics.median((*self.before_seconds, *self.after_seconds))
+
+    @property
+    def steps(self) -> int:
+        """How many steps went on beside the save."""
+        return sum(batch.steps for batch in self.beside)
+
+    @property
+    def extra_seconds(self) -> float:
+        """By how much longer the steps beside the save took than as many alone; negative where they took less."""
+        return sum(batch.seconds for batch in self.beside) - self.steps * self.alone_seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """A stand-in for training that went on beside every save: no model is trained.
+
+    A step waits ``step_seconds`` less the share ``cpu_share``, as for an accelerator, and works for that share: it
+    changes the state that is saved, in place. Then all ranks wait for each other.
+    """
+
+    step_seconds: float
+    cpu_share: float
+    saves: tuple[StepsOfSave, ...]
+
+    def of(self, checkpoint: int) -> StepsOfSave | None:
+        """Return the steps around the save of a checkpoint."""
+        return next((s for s in self.saves if s.checkpoint == checkpoint), None)

@@ -1,0 +1,78 @@
+"""The requirements on saves that let the job go on: part of the catalogue, in the order in which it has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.judging import strategies
+from pytest_ckpt.judging.requirement import Requirement
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.strategies import StrategySpec
+
+
+def _lets_go_on(strategy: StrategySpec) -> bool:
+    return not strategy.blocks
+
+
+def _is_asked(settings: Settings) -> bool:
+    return settings.lets_go_on
+
+
+STRATEGY_ROWS = (
+    Requirement(
+        id="BLOCKING",
+        title="Saves take little time from training",
+        severity="required",
+        judge=strategies.judge_blocking,
+        units=("s",),
+        figure="the most that a save took from training: blocked, and steps beside it longer",
+        limit="the save limit of the cluster ({save} for 16,000 accelerators)",
+        source="as SAVE: overhead x interval, whatever the way of saving",
+        suite="strategies",
+        is_asked=_is_asked,
+        of_strategy=_lets_go_on,
+    ),
+    Requirement(
+        id="BACKGROUND",
+        title="Every save is committed before the next is due",
+        severity="required",
+        judge=strategies.judge_background,
+        units=("s",),
+        figure="the slowest save, from its begin until it is committed",
+        limit="the interval between checkpoints of the cluster",
+        source="derived from the cluster: mean time to failure / checkpoints per failure",
+        suite="strategies",
+        is_asked=_is_asked,
+        of_strategy=_lets_go_on,
+    ),
+    Requirement(
+        id="LOST-WORK",
+        title="Saving and the work at risk cost no more than a save that blocks",
+        severity="required",
+        judge=strategies.judge_lost_work,
+        units=("s",),
+        figure="the most that a save cost: what it took from training, and the time until its commit / checkpoints per "
+        "failure",
+        limit="the save limit of the cluster ({save} for 16,000 accelerators)",
+        source="derived from the cluster: a failure before the commit costs the work since the save before",
+        suite="strategies",
+        is_asked=_is_asked,
+        of_strategy=_lets_go_on,
+    ),
+    Requirement(
+        id="SLOWDOWN",
+        title="A save in the background hardly slows training",
+        severity="advisory",
+        most=strategies.MOST_SLOWDOWN,
+        judge=strategies.judge_slowdown,
+        units=("fraction",),
+        figure="by how much longer the steps beside saves took",
+        limit="{most:g}",
+        source="our proposal: at most 5 % longer, with a 95 % interval",
+        suite="strategies",
+        is_asked=_is_asked,
+        of_strategy=_lets_go_on,
+    ),
+)

@@ -1,0 +1,95 @@
+"""What saves cost training: the time that they take from it, and the work that they put at risk. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.strategies import strategy_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.facts.measurement import Measurement, Operation
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaveCost:
+    """One save, in seconds from its begin, as it was measured.
+
+    ``blocked_seconds``: until the job could go on and change its state, on the last rank. ``extra_seconds``: by how
+    much longer the steps beside it took. ``committed_seconds``: until it was committed.
+    """
+
+    index: int
+    blocked_seconds: float
+    extra_seconds: float
+    committed_seconds: float
+
+    @property
+    def lost_seconds(self) -> float:
+        """What training loses, however it is saved."""
+        return self.blocked_seconds + max(0.0, self.extra_seconds)
+
+    @property
+    def at_risk_seconds(self) -> float:
+        """How long training goes on while a failure would still cost the work since the save before."""
+        return max(0.0, self.committed_seconds - self.blocked_seconds)
+
+    def with_risk_seconds(self, checkpoints_per_failure: int) -> float:
+        """What training loses, and the work at risk as it is lost on average: once in so many saves."""
+        return self.lost_seconds + self.at_risk_seconds / checkpoints_per_failure
+
+    def as_blocking_seconds(self, limits: ClusterLimits) -> float:
+        """Return the seconds of a save that stands still and needs the same cluster to meet its save limit.
+
+        That is the largest of what BLOCKING and LOST-WORK hold to the save limit, b x interval, and what BACKGROUND
+        holds to the interval: so all three are met by the same clusters as SAVE by a save of that many seconds.
+        """
+        if not self.at_risk_seconds:
+            return self.lost_seconds
+        return max(self.with_risk_seconds(limits.checkpoints_per_failure), limits.overhead * self.committed_seconds)
+
+
+def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
+    """Return what each save cost; empty where steps should have gone on beside them and none were measured."""
+    saves = measurement.of_kind("save")
+    if strategy_of(measurement.subject).blocks:
+        return tuple(_blocking(o) for o in saves)
+    training = measurement.patterns.training if measurement.patterns else None
+    if training is None:
+        return ()
+    costs = []
+    for save in saves:
+        steps = training.of(save.checkpoint)
+        points = (save.returned_seconds, save.staged_seconds)
+        if steps is None or None in points:
+            return ()
+        costs.append(
+            SaveCost(
+                index=save.index,
+                blocked_seconds=max(point for point in points if point is not None),
+                extra_seconds=steps.extra_seconds,
+                committed_seconds=save.seconds,
+            )
+        )
+    return tuple(costs)
+
+
+def at_full_size(costs: Sequence[SaveCost], measurement: Measurement) -> list[SaveCost]:
+    """Return costs as they would be at full size, at the same bandwidths."""
+    factor = measurement.full_bytes / measurement.bytes
+    return [
+        SaveCost(
+            index=cost.index,
+            blocked_seconds=cost.blocked_seconds * factor,
+            extra_seconds=cost.extra_seconds * factor,
+            committed_seconds=cost.committed_seconds * factor,
+        )
+        for cost in costs
+    ]
+
+
+def _blocking(save: Operation) -> SaveCost:
+    return SaveCost(index=save.index, blocked_seconds=save.seconds, extra_seconds=0.0, committed_seconds=save.seconds)

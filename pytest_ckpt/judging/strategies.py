@@ -1,0 +1,163 @@
+"""Judges of saves that let the job go on: what they take from training, and what they put at risk. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.analysis.training import slowdown
+from pytest_ckpt.facts.training import BACKGROUND
+from pytest_ckpt.judging.decision import (
+    Decision,
+    ended_before,
+    failed_by,
+    is_decided_by,
+    measured_as,
+    not_decided,
+    undecided,
+)
+from pytest_ckpt.judging.save_costs import SaveCost, save_costs
+from pytest_ckpt.judging.speed import judge_time
+from pytest_ckpt.support.units import counted, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.training import Training
+    from pytest_ckpt.facts.verdict import Reason
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+MOST_SLOWDOWN = 0.05
+
+
+def judge_blocking(measurement: Measurement, limits: ClusterLimits) -> Decision:
+    """What every save takes from training is within the save limit, at the size that was run."""
+    if decided := _not_saved(measurement):
+        return decided
+    decision = _judge_cost(measurement, limits, lambda cost: cost.lost_seconds, _describe_loss)
+    limit = limits.save_limit_seconds * _share(measurement)
+    worst = max(save_costs(measurement), key=lambda cost: cost.blocked_seconds)
+    if decision.outcome != "failed" or worst.blocked_seconds <= limit:
+        return decision
+    because = (
+        f"{decision.because} The copy of the state alone took {format_seconds(worst.blocked_seconds)}: that is the "
+        "time of the client's memory, not of the storage."
+    )
+    return measured_as("over limit", worst.lost_seconds, limit, "s", because, decision.detail)
+
+
+def judge_background(measurement: Measurement, limits: ClusterLimits) -> Decision:
+    """Every save is committed before the next is due, at the size that was run."""
+    reason = (
+        f"{limits.reason('interval_seconds')} A save that is not committed by then makes the next one wait; saves of "
+        "this run begin when the one before is committed."
+    )
+    return judge_time(measurement, "save", limits.interval_seconds, reason)
+
+
+def judge_lost_work(measurement: Measurement, limits: ClusterLimits) -> Decision:
+    """What a save takes and the work that it puts at risk are within the save limit, at the size that was run."""
+    if decided := _not_saved(measurement):
+        return decided
+    failures = limits.checkpoints_per_failure
+    return _judge_cost(
+        measurement,
+        limits,
+        lambda cost: cost.with_risk_seconds(failures),
+        lambda cost: f"{_describe_loss(cost)} + {format_seconds(cost.at_risk_seconds)} at risk / {failures}",
+    )
+
+
+def judge_slowdown(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_SLOWDOWN) -> Decision:
+    """Steps beside a save take little longer."""
+    if decided := _not_saved(measurement):
+        return decided
+    training = measurement.patterns.training if measurement.patterns else None
+    found = slowdown(training) if training else None
+    if training is None or found is None:
+        return not_decided("too few", "No step of training went on beside a save: every save was over at once.")
+    detail = tuple(_describe_steps(training))
+    steps = sum(save.steps for save in training.saves)
+    if found.low is None or found.high is None:
+        because = f"Only {counted(steps, 'step')} went on beside the saves: too few to tell how much longer they took."
+        return not_decided("too few", because, detail)
+    figures = (
+        f"{format_percent(max(0.0, found.share))} longer (95 % interval {format_percent(found.low)} to "
+        f"{format_percent(found.high)}; limit {format_percent(most)})"
+    )
+    if found.low <= most < found.high:
+        because = f"{counted(steps, 'step')} beside the saves took {figures}: they scatter too much to decide."
+        return not_decided("perhaps late", because, detail)
+    because = f"{counted(steps, 'step')} beside the saves took {figures}."
+    reason: Reason = "over limit" if found.share > most else "met"
+    return measured_as(reason, max(0.0, found.share), most, "fraction", because, detail)
+
+
+def _not_saved(measurement: Measurement) -> Decision | None:
+    """Decide where not every save was measured, with the steps beside it."""
+    failure = measurement.failure
+    if failure and is_decided_by(failure, "save"):
+        # What failed in the background is BACKGROUND's affair: the job had gone on.
+        return ended_before(failure) if failure.lane == BACKGROUND else failed_by(failure)
+    if len(measurement.of_kind("save")) < measurement.operations_planned:
+        return undecided(measurement, "save")
+    if not save_costs(measurement):
+        if failure:
+            return ended_before(failure)
+        return not_decided("not measured", "What went on beside the saves was not measured.")
+    return None
+
+
+def _judge_cost(
+    measurement: Measurement,
+    limits: ClusterLimits,
+    seconds_of: Callable[[SaveCost], float],
+    describe: Callable[[SaveCost], str],
+) -> Decision:
+    costs = save_costs(measurement)
+    share = _share(measurement)
+    limit = limits.save_limit_seconds * share
+    worst = max(costs, key=seconds_of)
+    seconds = seconds_of(worst)
+    detail = [f"save {cost.index}: {format_seconds(seconds_of(cost))} ({describe(cost)})" for cost in costs]
+    detail.append(limits.reason("save_limit_seconds"))
+    if share < 1:
+        detail.append(
+            f"the run wrote {share:.4g} of the full size, so the limit is {format_seconds(limit)}: the copy, the steps "
+            "beside a save and the save are taken to grow with the size"
+        )
+    over = [cost for cost in costs if seconds_of(cost) > limit]
+    if over:
+        because = (
+            f"{len(over)} of {counted(len(costs), 'save')} cost more than {format_seconds(limit)}; worst: save "
+            f"{worst.index}, {format_seconds(seconds)} ({describe(worst)})."
+        )
+        return measured_as("over limit", seconds, limit, "s", because, detail)
+    because = (
+        f"Worst of {counted(len(costs), 'save')}: {format_seconds(seconds)} ({describe(worst)}); limit "
+        f"{format_seconds(limit)}."
+    )
+    return measured_as("met", seconds, limit, "s", because, detail)
+
+
+def _share(measurement: Measurement) -> float:
+    return measurement.bytes / measurement.full_bytes
+
+
+def _describe_loss(cost: SaveCost) -> str:
+    extra = format_seconds(max(0.0, cost.extra_seconds))
+    return f"blocked {format_seconds(cost.blocked_seconds)} + {extra} by slower steps"
+
+
+def _describe_steps(training: Training) -> Iterator[str]:
+    yield (
+        f"a step stands in for training: {format_seconds(training.step_seconds)}, of which "
+        f"{format_percent(training.cpu_share)} work of each rank's core on the state that is saved, the rest a wait"
+    )
+    for save in training.saves:
+        beside = sum(batch.seconds for batch in save.beside)
+        each = f", {format_seconds(beside / save.steps)} each" if save.steps else ""
+        yield (
+            f"save {save.checkpoint}: {counted(save.steps, 'step')} beside it{each}; "
+            f"alone {format_seconds(save.alone_seconds)}"
+        )

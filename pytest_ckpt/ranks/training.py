@@ -1,0 +1,121 @@
+"""A stand-in for training: steps of all ranks together that wait, work on the state that is saved, and wait again."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_ckpt.facts.training import StepBatch, StepsOfSave, Training
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.ranks.engines.protocol import StagingEngine
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.strategies.protocol import Pending
+
+STEPS_ALONE = 20
+"""Steps before the first save, and after each: their median is what a step takes by itself."""
+
+_PIECE_BYTES = 64 << 10
+_TRIALS = 9
+# A save of hours has as many steps as it has tenths of a second; what is kept of them is this many sums.
+_MOST_BATCHES = 32
+_FLIP = np.uint8(0xA5)
+
+
+class TrainingSteps:
+    """Steps by this rank; all ranks make them together. Only rank 0's times are kept.
+
+    The work of a step is an amount, not a time: beside a save it may take longer. It changes the state in place, so
+    that a save which still reads the state is found by the bytes that it wrote.
+    """
+
+    def __init__(
+        self, group: Group, activity: Activity, engine: StagingEngine, *, step_seconds: float, cpu_share: float
+    ) -> None:
+        self._group, self._activity, self._engine = group, activity, engine
+        self._step_seconds, self._cpu_share = step_seconds, cpu_share
+        self._pieces = 0
+        self._at = 0
+        self._alone: tuple[float, ...] = ()
+        self._saves: list[StepsOfSave] = []
+        self._beside: list[StepBatch] = []
+
+    def begin(self) -> None:
+        """Find how much work a step is, once there is a state; make the steps before the first save."""
+        seconds = []
+        with self._activity.wait():
+            for _ in range(_TRIALS):
+                start = time.perf_counter()
+                self._work(1)
+                seconds.append(time.perf_counter() - start)
+        self._pieces = round(self._step_seconds * self._cpu_share / statistics.median(seconds))
+        self._alone = self._steps_alone()
+
+    def beside(self, pending: Pending) -> None:
+        """Make steps until the saves of all ranks are over."""
+        batches: list[StepBatch] = []
+        with self._activity.wait():
+            goes_on = True
+            while goes_on:
+                start = time.perf_counter()
+                goes_on = self._step(goes_on=pending.poll() is None)
+                batches.append(StepBatch(steps=1, seconds=time.perf_counter() - start))
+                if len(batches) > 2 * _MOST_BATCHES and len(batches) % 2 == 0:
+                    batches = _halved(batches)
+        self._beside = batches
+
+    def end_save(self, checkpoint: int) -> None:
+        """Make the steps after a save, which are those before the next."""
+        before, self._alone = self._alone, self._steps_alone()
+        self._saves.append(
+            StepsOfSave(
+                checkpoint=checkpoint,
+                before_seconds=before,
+                beside=tuple(self._beside),
+                after_seconds=self._alone,
+            )
+        )
+
+    def found(self) -> Training:
+        """Return what was measured."""
+        return Training(step_seconds=self._step_seconds, cpu_share=self._cpu_share, saves=tuple(self._saves))
+
+    def _steps_alone(self) -> tuple[float, ...]:
+        seconds = []
+        with self._activity.wait():
+            self._group.wait()
+            for _ in range(STEPS_ALONE):
+                start = time.perf_counter()
+                self._step(goes_on=True)
+                seconds.append(time.perf_counter() - start)
+        return tuple(seconds)
+
+    def _step(self, *, goes_on: bool) -> bool:
+        """Work, wait for the accelerator, and for the other ranks; return whether it goes on for any of them."""
+        self._work(self._pieces)
+        time.sleep(self._step_seconds * (1 - self._cpu_share))
+        return self._group.any_of(goes_on)
+
+    def _work(self, pieces: int) -> None:
+        state = self._engine.state()
+        ends = np.cumsum([len(data) for data in state])
+        for _ in range(pieces):
+            number = int(np.searchsorted(ends, self._at, side="right"))
+            data, start = state[number], self._at - (int(ends[number - 1]) if number else 0)
+            piece = data[start : start + _PIECE_BYTES]
+            np.bitwise_xor(piece, _FLIP, out=piece)
+            self._at = (self._at + len(piece)) % int(ends[-1])
+
+
+def _halved(batches: Sequence[StepBatch]) -> list[StepBatch]:
+    """Join pairs of batches that follow each other."""
+    return [
+        StepBatch(steps=a.steps + b.steps, seconds=a.seconds + b.seconds)
+        for a, b in zip(batches[::2], batches[1::2], strict=True)
+    ]

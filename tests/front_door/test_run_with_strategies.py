@@ -1,0 +1,202 @@
+"""Runs in which saves let the job go on: what is measured, what turns each verdict, and what a run refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.facts.strategies import STRATEGIES
+from pytest_ckpt.facts.training import BACKGROUND
+from pytest_ckpt.ranks.training import STEPS_ALONE
+from tests.support.front_door import SMALLEST, STREAM, SUBJECT, TINY, TORCH, FrontDoor, Run, in_every_rank, opened_door
+from tests.support.machine import need, patience
+from tests.support.targets.misbehaving import misbehaving
+
+ASYNC = "--ckpt-strategy=async"
+ASYNC_SUBJECT = f"{SUBJECT}/torch/async"
+THREE = ("BLOCKING", "BACKGROUND", "LOST-WORK")
+SUBJECTS = {
+    f"{SUBJECT}": "sync",
+    f"{SUBJECT}/torch/async": "async",
+    f"{SUBJECT}/stream": "sync",
+    f"{SUBJECT}/stream/async": "async",
+}
+# What an engine does that says that the job may go on before it has copied anything.
+NOTHING_COPIED = """
+import sys
+
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
+    from pytest_ckpt.ranks.engines.stream.staged_files import StagedFiles
+
+    def stage(engine):
+        engine._copy, engine._is_staged = engine._state, True
+        return 1
+
+    def staged(files):
+        files._copies, files._is_staged = files._state, True
+        return 1
+
+    TorchEngine.stage, StagedFiles.stage = stage, staged
+"""
+
+
+@pytest.fixture(scope="module")
+def four(make_home: Callable[[str], Path]) -> Run:
+    """Two engines, each with two strategies, in one run."""
+    with opened_door(make_home("strategies")) as door:
+        return door.run(*SMALLEST, "--ckpt-engine=torch,stream", "--ckpt-strategy=sync,async")
+
+
+def of_subject(run: Run, subject: str) -> dict[str, str]:
+    return {v["id"]: v["outcome"] for v in run.document["requirements"] if v["subject"] == subject}
+
+
+def test_several_engines_and_strategies_are_subjects_of_their_own(four: Run) -> None:
+    assert four.code == 0, four.text
+    assert [m["subject"] for m in four.document["measurements"]] == list(SUBJECTS)
+    for subject, strategy in SUBJECTS.items():
+        verdicts = of_subject(four, subject)
+        assert {"LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"} <= set(verdicts)
+        assert ("SAVE" in verdicts) is (strategy == "sync")
+        assert set(THREE).issubset(verdicts) is (strategy == "async")
+        required = {name: outcome for name, outcome in verdicts.items() if name in {"INTEGRITY", "SAVE", *THREE}}
+        assert set(required.values()) == {"met"}, (subject, required)
+
+
+def test_a_save_in_the_background_returns_long_before_it_is_committed(four: Run) -> None:
+    for measurement in four.document["measurements"]:
+        strategy = SUBJECTS[measurement["subject"]]
+        for save in (o for o in measurement["operations"] if o["kind"] == "save"):
+            assert save["committed_seconds"] == save["seconds"]
+            assert (save["returned_seconds"] < save["stored_seconds"]) is (strategy == "async")
+            assert ("stage" in save["phases"]) is (strategy == "async")
+
+
+def test_steps_go_on_beside_every_save_and_between_them(four: Run) -> None:
+    for measurement in four.document["measurements"]:
+        if SUBJECTS[measurement["subject"]] == "sync":
+            assert measurement["patterns"] is None
+            continue
+        training = measurement["patterns"]["training"]
+        assert [s["checkpoint"] for s in training["saves"]] == [1, 2]
+        saves = [o for o in measurement["operations"] if o["kind"] == "save"]
+        for save, steps in zip(saves, training["saves"], strict=True):
+            assert len(steps["before_seconds"]) == len(steps["after_seconds"]) == STEPS_ALONE
+            assert statistics.median(steps["before_seconds"]) >= training["step_seconds"] * (1 - training["cpu_share"])
+            beside = sum(batch["seconds"] for batch in steps["beside"])
+            # They end with the step in which the last rank's save ended.
+            assert beside >= save["committed_seconds"] - save["returned_seconds"] - training["step_seconds"]
+
+
+def test_the_terminal_and_the_report_name_engines_and_strategies(four: Run) -> None:
+    scope = four.document["scope"]
+    assert (scope["engines"], scope["strategies"]) == (["torch", "stream"], ["sync", "async"])
+    assert scope["text"].endswith("engines torch and stream, strategies sync and async")
+    assert "engine torch and stream; strategy sync and async" in four.text
+    assert {c["subject"]: c["strategy"] for c in four.document["checkpoints"]} == SUBJECTS
+
+
+def test_the_certificate_shows_what_training_loses_and_risks(four: Run) -> None:
+    page = (four.report / "certificate.html").read_text()
+    assert page.count("<h3>Saves beside training</h3>") == 2
+    rows = {row["subject"]: row for row in four.document["training"]}
+    for subject, strategy in SUBJECTS.items():
+        assert (rows[subject]["at_risk_seconds"] > 0) is (strategy == "async")
+
+
+def test_verify_holds_the_evidence_of_saves_in_the_background(four: Run) -> None:
+    outcome, checks = verify_folder(four.report)
+    assert outcome == "UNCHANGED", checks
+
+
+def test_the_cluster_that_saves_in_the_background_serve_is_larger_than_their_commit_alone_says(four: Run) -> None:
+    sizes = {row["subject"]: row for row in four.document["certified_cluster"]}
+    assert all(row["save"] > 0 for row in sizes.values())
+
+
+@pytest.mark.parametrize("engine", [TORCH, STREAM])
+def test_a_state_that_was_not_copied_before_the_job_went_on_is_found(door: FrontDoor, engine: str) -> None:
+    """The job changes what is still being written: the bytes that come back are no checkpoint's."""
+    run = door.run(*SMALLEST, engine, ASYNC, environment=in_every_rank(door.home, NOTHING_COPIED))
+    assert run.code == 1, run.text
+    (verdict,) = (v for v in run.document["requirements"] if v["id"] == "INTEGRITY")
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", "wrong bytes")
+
+
+def need_fuse() -> None:
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+
+
+def test_storage_that_drains_too_slowly_fails_the_background(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need_fuse()
+    with misbehaving(make_home("drain")) as target:
+        # A checkpoint of 10 MB takes two seconds; at 1,000 accelerators it may take 0.9.
+        target.fault("slow", bytes_per_second=5e6)
+        run = door.run(*TINY, TORCH, ASYNC, target=target.path, cluster=1_000)
+        assert run.left_on_target == []
+    assert run.code == 1, run.text
+    verdicts = of_subject(run, ASYNC_SUBJECT)
+    assert (verdicts["BACKGROUND"], verdicts["LOST-WORK"], verdicts["INTEGRITY"]) == ("failed", "failed", "met")
+    assert "SAVE" not in verdicts
+
+
+def test_an_error_in_the_background_is_told_with_its_call(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need_fuse()
+    with misbehaving(make_home("refuses")) as target:
+        target.fault("EIO in write")
+        run = door.run(*TINY, TORCH, ASYNC, target=target.path)
+        assert run.left_on_target == []
+    assert run.code == 1, run.text
+    verdicts = of_subject(run, ASYNC_SUBJECT)
+    assert (verdicts["BACKGROUND"], verdicts["BLOCKING"], verdicts["LOST-WORK"]) == ("failed", "not run", "not run")
+    failure = run.measurement(ASYNC_SUBJECT)["failure"]
+    assert (failure["lane"], failure["errno"]) == (BACKGROUND, errno.errorcode[errno.EIO])
+
+
+def test_a_save_that_hangs_in_the_background_is_ended_and_named(
+    door: FrontDoor, make_home: Callable[[str], Path]
+) -> None:
+    need_fuse()
+    deadline = patience(3)
+    with misbehaving(make_home("hangs")) as target:
+        target.fault("hang", operation="fsync")
+        run = door.run(*TINY, TORCH, ASYNC, f"--ckpt-deadline={deadline:.0f}s", target=target.path)
+    assert run.code == 1, run.text
+    verdict = run.verdict("BACKGROUND", ASYNC_SUBJECT)
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", "hung")
+    assert run.measurement(ASYNC_SUBJECT)["failure"]["lane"] == BACKGROUND
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--ckpt-strategy=asynchronous",), "one of sync, async is expected (did you mean 'async'?)"),
+        (("--ckpt-strategy=sync,",), "one of sync, async is expected"),
+        (("--ckpt-step-seconds=1ms",), "10ms to 60s are expected"),
+        (("--ckpt-step-cpu=100%",), "more than 0 % and less than 100 % is expected"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_can(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str
+) -> None:
+    assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", *words]) == 4
+    assert says in capsys.readouterr().err
+
+
+def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-processes=512",
+                 "--ckpt-strategy=sync,async"]) == 0  # fmt: skip
+    text = capsys.readouterr().out
+    sync, both = text.split("llama3-405b-full/torch/async", maxsplit=1)
+    # Of 5.67 TB: in 5 % of an interval, and in a whole one.
+    assert "save   within 27.8 s: 204 GB/s" in sync
+    assert "save   committed within 9.28 min: 10.2 GB/s" in both
+    assert [s.name for s in STRATEGIES] == ["sync", "async"]

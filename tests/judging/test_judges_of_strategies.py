@@ -1,0 +1,146 @@
+"""Judges of saves that let the job go on: limits that follow from the cluster, and what each of them turns on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.strategies import STRATEGY_OF
+from pytest_ckpt.facts.training import BACKGROUND
+from pytest_ckpt.judging.save_costs import SaveCost, save_costs
+from pytest_ckpt.sizing.limits import cluster_limits, largest_cluster_for_save
+from pytest_ckpt.sizing.reliability import parse_failure_model
+from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
+from tests.support.made_training import STEP, in_background
+
+SAVE, INTERVAL = LIMITS.save_limit_seconds, LIMITS.interval_seconds
+K = LIMITS.checkpoints_per_failure
+THREE = ("BLOCKING", "BACKGROUND", "LOST-WORK")
+SECONDS = st.floats(0.001, 1000.0)
+
+
+def outcomes(found):
+    return [judged(requirement, found).outcome for requirement in THREE]
+
+
+def test_a_save_that_blocks_a_little_and_is_committed_early_meets_all():
+    found = in_background()
+    assert outcomes(found) == ["met"] * 3
+    assert judged("BLOCKING", found).measured == pytest.approx(0.5)
+    assert judged("BACKGROUND", found).measured == pytest.approx(20.0)
+    assert judged("LOST-WORK", found).measured == pytest.approx(0.5 + 19.5 / K)
+
+
+def test_storage_that_drains_too_slowly_fails_the_background_and_not_the_blocking():
+    found = in_background(20.0, 1.01 * INTERVAL, 20.0)
+    assert outcomes(found) == ["met", "failed", "failed"]
+    assert "1 of 3 saves exceeded the limit" in judged("BACKGROUND", found).because
+
+
+def test_a_save_may_be_committed_in_time_and_risk_too_much():
+    # 5 s are lost at 16,000 accelerators: then the work at risk may be about 456 s.
+    assert outcomes(in_background(*[5.0 + 455.0] * 3, blocked=5.0)) == ["met"] * 3
+    assert outcomes(in_background(*[5.0 + 457.0] * 3, blocked=5.0)) == ["met", "met", "failed"]
+
+
+def test_a_copy_that_takes_too_long_is_told_as_the_clients():
+    found = in_background(2 * SAVE, 2 * SAVE, 2 * SAVE, blocked=1.1 * SAVE)
+    assert outcomes(found) == ["failed", "met", "failed"]
+    assert "the client's memory, not of the storage" in judged("BLOCKING", found).because
+
+
+def test_slow_steps_count_as_what_training_loses():
+    # 80 steps beside each save.
+    late = in_background(beside=STEP + (SAVE + 1) / 80)
+    assert outcomes(late) == ["failed", "met", "failed"]
+    assert "client's memory" not in judged("BLOCKING", late).because
+
+
+def test_steps_that_became_faster_give_nothing_back():
+    (cost, *_) = save_costs(in_background(beside=0.9 * STEP))
+    assert cost.extra_seconds < 0
+    assert cost.lost_seconds == 0.5
+
+
+@pytest.mark.parametrize(
+    ("beside", "scatter", "outcome", "reason"),
+    [
+        (1.01 * STEP, 0.0, "met", "met"),
+        (1.20 * STEP, 0.0, "failed", "over limit"),
+        (1.05 * STEP, 0.2 * STEP, "not run", "perhaps late"),
+    ],
+)
+def test_steps_beside_a_save_are_judged_with_their_scatter(beside, scatter, outcome, reason):
+    found = judged("SLOWDOWN", in_background(beside=beside, scatter=scatter))
+    assert (found.outcome, found.reason, found.severity) == (outcome, reason, "advisory")
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_too_few_steps_say_nothing(batches):
+    found = judged("SLOWDOWN", in_background(batches=batches))
+    assert (found.outcome, found.reason) == ("not run", "too few")
+
+
+def test_a_failure_in_the_background_is_the_backgrounds():
+    failure = failed_in(at("save", 2), lane=BACKGROUND)
+    found = in_background(20.0, patterns=None, failure=failure, operations_planned=3)
+    assert outcomes(found) == ["not run", "failed", "not run"]
+
+
+def test_a_failure_while_the_state_is_copied_is_everybodys():
+    found = in_background(20.0, patterns=None, failure=failed_in(at("save", 2)))
+    assert outcomes(found) == ["failed", "failed", "failed"]
+
+
+def test_without_steps_nothing_is_said_of_what_training_lost():
+    found = in_background(patterns=Patterns())
+    assert outcomes(found) == ["not run", "met", "not run"]
+
+
+def test_a_save_that_brought_too_few_bytes_is_none():
+    found = in_background()
+    short = dataclasses.replace(found.operations[0], bytes=FULL - 1)
+    found = dataclasses.replace(found, operations=(short, *found.operations[1:]))
+    assert judged("BACKGROUND", found).reason == "missing bytes"
+
+
+@given(scale=st.floats(0.001, 1.0), committed=st.floats(1.0, 500.0), blocked=st.floats(0.01, 1.0))
+def test_a_smaller_run_at_the_same_speed_is_judged_alike(scale, committed, blocked):
+    assume(all(abs(x - 1) > 1e-6 for x in (committed / INTERVAL, (blocked + (committed - blocked) / K) / SAVE)))
+    small = int(scale * FULL)
+    share = small / FULL
+    whole = in_background(*[committed] * 3, blocked=blocked)
+    part = in_background(*[committed * share] * 3, blocked=blocked * share, size=small)
+    assert outcomes(whole) == outcomes(part)
+
+
+@given(blocked=SECONDS, extra=st.floats(-10.0, 100.0), background=SECONDS)
+def test_the_cluster_of_a_save_is_the_largest_that_meets_all_three(blocked, extra, background):
+    cost = SaveCost(index=1, blocked_seconds=blocked, extra_seconds=extra, committed_seconds=blocked + background)
+    accelerators = largest_cluster_for_save(cost.as_blocking_seconds(LIMITS), LIMITS)
+
+    def meets(count):
+        limits = cluster_limits(count, failures=parse_failure_model("llama3"))
+        loses = cost.lost_seconds <= limits.save_limit_seconds
+        in_time = cost.committed_seconds <= limits.interval_seconds
+        return loses and in_time and cost.with_risk_seconds(K) <= limits.save_limit_seconds
+
+    assert not accelerators or meets(accelerators)
+    assert not meets(accelerators + 1)
+
+
+def test_what_blocks_costs_what_it_takes():
+    (cost, *_) = save_costs(measurement(saves=(3.0, 3.0, 3.0)))
+    assert (cost.lost_seconds, cost.at_risk_seconds, cost.as_blocking_seconds(LIMITS)) == (3.0, 0.0, 3.0)
+
+
+def test_the_storage_may_take_an_interval_for_a_save_in_the_background():
+    assert LIMITS.save_seconds(STRATEGY_OF["sync"]) == LIMITS.save_limit_seconds
+    assert LIMITS.save_seconds(STRATEGY_OF["async"]) == pytest.approx(LIMITS.interval_seconds)
+    hard = cluster_limits(16_000, failures=parse_failure_model("llama3"), overhead=0.01)
+    # 20 checkpoints a failure and 1 %: the work at risk may be a fifth of an interval.
+    assert hard.save_seconds(STRATEGY_OF["async"]) == pytest.approx(0.2 * hard.interval_seconds)

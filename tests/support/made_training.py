@@ -1,0 +1,47 @@
+"""Measurements made up for judges of saves that let the job go on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.training import StepBatch, StepsOfSave, Training
+from tests.support.made_measurement import FULL, SUBJECT, measurement, operation
+
+STEP = 0.05
+ASYNC = dataclasses.replace(SUBJECT, strategy="async")
+
+
+def background_save(index, committed, *, blocked=0.5, size=FULL):
+    """Return a save that blocked the job for a while and was committed later."""
+    return dataclasses.replace(
+        operation("save", index, committed, size=size),
+        checkpoint=index,
+        returned_seconds=blocked,
+        staged_seconds=blocked,
+        stored_seconds=0.9 * committed,
+        committed_seconds=committed,
+    )
+
+
+def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
+    """Return steps around a save, of which those beside it take ``beside`` seconds, more or less by ``scatter``."""
+    alone = (STEP,) * 20
+    shifts = [scatter * (-1) ** n for n in range(batches)]
+    return StepsOfSave(
+        checkpoint=checkpoint,
+        before_seconds=alone,
+        beside=tuple(StepBatch(steps=10, seconds=10 * (beside + shift)) for shift in shifts),
+        after_seconds=alone,
+    )
+
+
+def in_background(*committed, blocked=0.5, beside=STEP, batches=8, scatter=0.0, size=FULL, **changes):
+    """Return a measurement of saves that were committed after so many seconds."""
+    committed = committed or (20.0, 20.0, 20.0)
+    saves = [background_save(n, seconds, blocked=blocked, size=size) for n, seconds in enumerate(committed, 1)]
+    loads = [operation("load", n, 1.0, size=size) for n in (1, 2, 3)]
+    steps = tuple(steps_of(save.checkpoint, beside=beside, batches=batches, scatter=scatter) for save in saves)
+    patterns = Patterns(training=Training(step_seconds=STEP, cpu_share=0.1, saves=steps))
+    given = {"operations": [*saves, *loads], "patterns": patterns, "subject": ASYNC} | changes
+    return measurement(size=size, **given)
