@@ -28,7 +28,7 @@ OWNERS = {
     "pytest_benchmark": ("plugin/benchmark_bridge.py",),
     "xdist": (),
     "jinja2": ("report/html.py",),
-    "markupsafe": ("report/cards.py", "report/html.py"),
+    "markupsafe": ("report/cards.py", "report/html.py", "report/pictures.py"),
     "jsonschema": ("evidence/schemas.py",),
     "weasyprint": ("report/pdf.py",),
     "cryptography": ("evidence/signing.py",),

@@ -39,7 +39,7 @@ _FOLLOWS = (
 )  # fmt: skip
 # In words of this version.
 _FOLLOWS_IN_WORDS = ("catalogue", "disclosures")
-_TOLD_LATER = ("checkpoints", "scope", "certified_for")
+_TOLD_LATER = ("checkpoints", "scope", "certified_for", "training")
 PDF = "certificate.pdf"
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 # Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.

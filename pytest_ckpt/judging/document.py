@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
@@ -15,12 +14,10 @@ from pytest_ckpt.judging.completeness import (
     asked_requirements,
 )
 from pytest_ckpt.judging.engines import engine_sentences, memory_sentences
+from pytest_ckpt.judging.goodput import cluster_sizes, training_rows
 from pytest_ckpt.judging.grading import Judgement
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.save_costs import SaveCost, at_full_size, save_costs
 from pytest_ckpt.judging.scope import scope_of
-from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
-from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,111 +29,6 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "pytest-ckpt/report/2"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterSize:
-    """The largest cluster, in accelerators, whose limits a subject met; None where nothing was measured."""
-
-    subject: str
-    save: int | None
-    load: int | None
-    overall: int | None
-    projected: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
-    """A way to choose the interval between checkpoints, and the effective training time ratio that it gives."""
-
-    name: str
-    interval_seconds: float
-    effective_training_time_ratio: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingRow:
-    """What the measured times of a subject, at full size, mean for training.
-
-    ``save_seconds`` is what the costliest save takes from training, ``at_risk_seconds`` how long it goes on while a
-    failure would still cost the work since the save before: 0 where the job stands still.
-    """
-
-    subject: str
-    save_seconds: float
-    at_risk_seconds: float
-    load_seconds: float
-    projected: bool
-    intervals: tuple[Interval, ...]
-
-
-def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
-    """Return the largest cluster that each measurement would serve; projected where it was not at full size."""
-    rows = []
-    for m in measurements:
-        costs, load = _full_size_costs(m), _full_size_seconds(m, "load")
-        by_save = (
-            largest_cluster_for_save(max(cost.as_blocking_seconds(plan.limits) for cost in costs), plan.limits)
-            if costs
-            else None
-        )
-        by_load = largest_cluster_for_load(load, plan.limits) if load else None
-        overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
-        rows.append(
-            ClusterSize(
-                subject=str(m.subject),
-                save=by_save,
-                load=by_load,
-                overall=overall,
-                projected=m.bytes != m.full_bytes,
-            )
-        )
-    return rows
-
-
-def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[TrainingRow]:
-    """Return what the measured times mean for training: the intervals of the rule, of Young and of Daly.
-
-    Each comes with the effective training time ratio that it gives (restart of the job itself counted as zero).
-    """
-    rows = []
-    for m in measurements:
-        costs, load = _full_size_costs(m), _full_size_seconds(m, "load")
-        if not costs or not load:
-            continue
-        mttf = plan.limits.mttf_seconds
-        save, at_risk = max(cost.lost_seconds for cost in costs), max(cost.at_risk_seconds for cost in costs)
-        # A save cannot begin before the one before it is committed.
-        least = max(cost.committed_seconds for cost in costs) if at_risk else 0.0
-        intervals = {
-            "rule": plan.limits.interval_seconds,
-            "Young": max(least, young_interval_seconds(save, mttf)),
-            "Daly": max(least, daly_interval_seconds(save, mttf)),
-        }
-        rows.append(
-            TrainingRow(
-                subject=str(m.subject),
-                save_seconds=save,
-                at_risk_seconds=at_risk,
-                load_seconds=load,
-                projected=m.bytes != m.full_bytes,
-                intervals=tuple(
-                    Interval(
-                        name=name,
-                        interval_seconds=seconds,
-                        effective_training_time_ratio=effective_training_time_ratio(
-                            save_seconds=save,
-                            load_seconds=load,
-                            interval_seconds=seconds,
-                            mttf_seconds=mttf,
-                            at_risk_seconds=at_risk,
-                        ),
-                    )
-                    for name, seconds in intervals.items()
-                ),
-            )
-        )
-    return rows
 
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
@@ -212,18 +104,3 @@ def make_document(
     }
     plain: dict[str, Any] = to_plain(document)
     return plain
-
-
-def _full_size_costs(measurement: Measurement) -> list[SaveCost]:
-    """Return what each save costs at full size: as measured, or projected at the same bandwidths."""
-    if len(measurement.of_kind("save")) < measurement.operations_planned:
-        return []
-    return at_full_size(save_costs(measurement), measurement)
-
-
-def _full_size_seconds(measurement: Measurement, kind: str) -> float | None:
-    """Return the slowest operation's seconds at full size: as measured, or projected at the same bandwidth."""
-    operations = [o for o in measurement.operations if o.kind == kind]
-    if len(operations) < measurement.operations_planned or not operations:
-        return None
-    return max(o.seconds for o in operations) * measurement.full_bytes / measurement.bytes

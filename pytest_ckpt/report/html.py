@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import re
 import shlex
 import statistics
@@ -18,8 +17,7 @@ from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
-from pytest_ckpt.report import charts, overview, view
-from pytest_ckpt.report.background import background_chart, background_saves
+from pytest_ckpt.report import charts, pictures, view
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
@@ -87,11 +85,12 @@ def render(document: dict[str, Any]) -> str:
         foot=Markup(_as_css_text(_foot(document))),
         limits=_limits(cluster),
         behaviour=view.behaviour(document),
-        pictures=[_pictures(position, subject) for position, subject in enumerate(subjects)],
-        cluster_picture=Markup(overview.cluster_chart("cluster", sizes, cluster.get("accelerators", 1))),
-        stages=_stages(document.get("stages") or {}),
+        pictures=[pictures.of_subject(position, subject) for position, subject in enumerate(subjects)],
+        cluster_picture=pictures.cluster(sizes, cluster.get("accelerators", 1)),
+        goodput=pictures.goodput(document.get("training") or [], cluster.get("accelerators", 1)),
+        stages=pictures.stages(document.get("stages") or {}),
         hosts=_alike((document.get("environment") or {}).get("hosts") or []),
-        heat_levels=_heat_legend(),
+        heat_levels=pictures.heat_legend(),
         plugins=view.plugins_by_id(document),
         next_steps=view.next_steps(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
@@ -135,13 +134,6 @@ def _write_whole(path: Path, text: str) -> None:
     except OSError:
         made.unlink(missing_ok=True)
         raise
-
-
-def _heat_legend() -> list[str]:
-    """Return the legend of the heat map, from the fastest ranks to the slowest."""
-    borders = [f"{border:g}" for border in overview.HEAT_LEVELS]
-    between = [f"{low} to {high}" for low, high in itertools.pairwise(borders)]
-    return [f"up to {borders[0]}", *between, f"over {borders[-1]}"]
 
 
 @functools.cache
@@ -222,43 +214,6 @@ def _limits(cluster: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         if cluster.get(key) is not None:
             rows.append((name, write(cluster[key]), reasons.pop(key, "")))
     return rows + [(key.replace("_", " "), "", sentence) for key, sentence in reasons.items()]
-
-
-def _pictures(position: int, subject: view.Subject) -> dict[str, Any]:
-    """Return the charts of one subject, by name."""
-    made: dict[str, Any] = {"phases": [], "phase_names": []}
-    for kind in subject.kinds:
-        key = f"s{position}-{kind.kind}"
-        if not kind.operations:
-            continue
-        made[kind.kind] = Markup(
-            charts.operations_chart(key, kind.kind, kind.operations, kind.planned, kind.limit_seconds)
-        )
-        phases = charts.phases_chart(f"{key}-phases", kind.kind, kind.operations, kind.planned)
-        if phases:
-            made["phases"].append(Markup(phases))
-    made["background_saves"] = background_saves(subject.measurement)
-    made["background"] = Markup(background_chart(f"s{position}-background", made["background_saves"]))
-    every = [*subject.save.operations, *subject.load.operations]
-    made["phase_names"] = charts.phase_names(every)
-    made["shares"] = {kind.kind: charts.phase_shares(kind.operations) for kind in subject.kinds}
-    ran = subject.measurement or {}
-    made["heat"] = Markup(overview.heat_map(f"s{position}-heat", every, ran.get("rank_bytes") or ()))
-    made["is_even"] = overview.is_even(every, ran.get("rank_bytes") or ())
-    made["slow"] = overview.slow_ranks(
-        every, ran.get("rank_bytes") or (), {r["rank"]: r["host"] for r in ran.get("ranks") or ()}
-    )
-    return made
-
-
-def _stages(stages: Mapping[str, float]) -> dict[str, Any]:
-    spent = {name: seconds for name, seconds in stages.items() if seconds > 0}
-    whole = sum(spent.values())
-    return {
-        "picture": Markup(overview.stages_bar("stages", spent)),
-        "rows": [(name, seconds, seconds / whole) for name, seconds in spent.items()],
-        "whole": whole,
-    }
 
 
 def _alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:

@@ -1,0 +1,194 @@
+"""What measured times mean for training: the clusters that they serve, and the time that is left for training. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.judging.save_costs import SaveCost, at_full_size, save_costs
+from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
+from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.sizing.limits import ClusterLimits
+    from pytest_ckpt.sizing.plan import Plan
+
+CLUSTERS = (1_000, 4_000, 16_000, 32_000, 64_000, 100_000)
+"""Those that a report tells of beside the one that was asked, in accelerators."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterSize:
+    """The largest cluster, in accelerators, whose limits a subject met; None where nothing was measured."""
+
+    subject: str
+    save: int | None
+    load: int | None
+    overall: int | None
+    projected: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A way to choose the interval between checkpoints, and the effective training time ratio that it gives."""
+
+    name: str
+    interval_seconds: float
+    effective_training_time_ratio: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AtCluster:
+    """What a subject gives a cluster that saves as often as is best for it; ``is_served``: its limits are met."""
+
+    accelerators: int
+    interval_seconds: float
+    effective_training_time_ratio: float
+    is_served: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingRow:
+    """What the measured times of a subject, at full size, mean for training.
+
+    ``save_seconds`` is what the costliest save takes from training, ``at_risk_seconds`` how long it goes on while a
+    failure would still cost the work since the save before: 0 where the job stands still.
+    """
+
+    subject: str
+    save_seconds: float
+    at_risk_seconds: float
+    load_seconds: float
+    projected: bool
+    intervals: tuple[Interval, ...]
+    clusters: tuple[AtCluster, ...]
+
+
+def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
+    """Return the largest cluster that each measurement would serve; projected where it was not at full size."""
+    rows = []
+    for m in measurements:
+        costs, load = _full_size_costs(m), _full_size_seconds(m, "load")
+        by_save = (
+            largest_cluster_for_save(max(cost.as_blocking_seconds(plan.limits) for cost in costs), plan.limits)
+            if costs
+            else None
+        )
+        by_load = largest_cluster_for_load(load, plan.limits) if load else None
+        overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
+        rows.append(
+            ClusterSize(
+                subject=str(m.subject),
+                save=by_save,
+                load=by_load,
+                overall=overall,
+                projected=m.bytes != m.full_bytes,
+            )
+        )
+    return rows
+
+
+def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[TrainingRow]:
+    """Return what the measured times mean for training: the intervals of the rule, of Young and of Daly.
+
+    Each comes with the effective training time ratio that it gives (restart of the job itself counted as zero).
+    """
+    rows = []
+    served = {size.subject: size.overall for size in cluster_sizes(plan, measurements)}
+    clusters = sorted({*CLUSTERS, plan.limits.accelerators})
+    for m in measurements:
+        costs, load = _full_size_costs(m), _full_size_seconds(m, "load")
+        if not costs or not load:
+            continue
+        worst = _worst(costs, load)
+        rows.append(
+            TrainingRow(
+                subject=str(m.subject),
+                save_seconds=worst.lost_seconds,
+                at_risk_seconds=worst.at_risk_seconds,
+                load_seconds=load,
+                projected=m.bytes != m.full_bytes,
+                intervals=tuple(
+                    Interval(
+                        name=name,
+                        interval_seconds=seconds,
+                        effective_training_time_ratio=worst.ratio(seconds, plan.limits.mttf_seconds),
+                    )
+                    for name, seconds in worst.intervals(plan.limits).items()
+                ),
+                clusters=tuple(_at(n, worst, served.get(str(m.subject)) or 0, plan.limits) for n in clusters),
+            )
+        )
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Worst:
+    """The costliest save and the slowest load of a subject, in seconds at full size.
+
+    ``committed_seconds`` is how long saves take that go on while training does: the next cannot begin before.
+    """
+
+    lost_seconds: float
+    at_risk_seconds: float
+    committed_seconds: float
+    load_seconds: float
+
+    def ratio(self, interval_seconds: float, mttf_seconds: float) -> float:
+        return effective_training_time_ratio(
+            save_seconds=self.lost_seconds,
+            load_seconds=self.load_seconds,
+            interval_seconds=interval_seconds,
+            mttf_seconds=mttf_seconds,
+            at_risk_seconds=self.at_risk_seconds,
+        )
+
+    def intervals(self, limits: ClusterLimits) -> dict[str, float]:
+        mttf = limits.mttf_seconds
+        return {
+            "rule": limits.interval_seconds,
+            "Young": max(self.committed_seconds, young_interval_seconds(self.lost_seconds, mttf)),
+            "Daly": self.best_interval(mttf),
+        }
+
+    def best_interval(self, mttf_seconds: float) -> float:
+        return max(self.committed_seconds, daly_interval_seconds(self.lost_seconds, mttf_seconds))
+
+
+def _worst(costs: Sequence[SaveCost], load_seconds: float) -> _Worst:
+    at_risk = max(cost.at_risk_seconds for cost in costs)
+    return _Worst(
+        lost_seconds=max(cost.lost_seconds for cost in costs),
+        at_risk_seconds=at_risk,
+        committed_seconds=max(cost.committed_seconds for cost in costs) if at_risk else 0.0,
+        load_seconds=load_seconds,
+    )
+
+
+def _at(accelerators: int, worst: _Worst, largest: int, limits: ClusterLimits) -> AtCluster:
+    mttf = limits.failures.mttf_seconds(accelerators)
+    interval = worst.best_interval(mttf)
+    return AtCluster(
+        accelerators=accelerators,
+        interval_seconds=interval,
+        effective_training_time_ratio=worst.ratio(interval, mttf),
+        is_served=accelerators <= largest,
+    )
+
+
+def _full_size_costs(measurement: Measurement) -> list[SaveCost]:
+    """Return what each save costs at full size: as measured, or projected at the same bandwidths."""
+    if len(measurement.of_kind("save")) < measurement.operations_planned:
+        return []
+    return at_full_size(save_costs(measurement), measurement)
+
+
+def _full_size_seconds(measurement: Measurement, kind: str) -> float | None:
+    """Return the slowest operation's seconds at full size: as measured, or projected at the same bandwidth."""
+    operations = [o for o in measurement.operations if o.kind == kind]
+    if len(operations) < measurement.operations_planned or not operations:
+        return None
+    return max(o.seconds for o in operations) * measurement.full_bytes / measurement.bytes

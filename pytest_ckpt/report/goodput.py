@@ -1,0 +1,61 @@
+"""What each subject leaves for training, over clusters of different size: the curves of the certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_ckpt.report.svg import Axis, label, line, number, picture, tag
+from pytest_ckpt.support.units import format_percent
+
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1040, 70.0, 1010.0, 34.0, 250.0, 290
+_NAMES = "abcdefghijklmnopqrstuvwxyz"
+# Below, a share of time is nothing that anybody would see.
+_LEAST_LOST = 0.0001
+
+
+def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the letter by which the chart names each row; empty where there are more rows than letters."""
+    return [_NAMES[position] if position < len(_NAMES) else "" for position in range(len(rows))]
+
+
+def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> str:
+    """Return the share of time that does not train, for each row of a report's ``training``, over clusters.
+
+    Both axes are logarithmic. A letter stands at each point; in brackets where the limits of that cluster are not met.
+    """
+    curves = [(row, [(c["accelerators"], _lost(c)) for c in row.get("clusters") or []]) for row in rows]
+    points = [point for _, of_row in curves for point in of_row]
+    if not points:
+        return ""
+    sizes = sorted({size for size, _ in points})
+    x = Axis(low=sizes[0] / 1.3, high=sizes[-1] * 1.3, start=_LEFT, end=_RIGHT, log=True)
+    y = Axis(low=min(lost for _, lost in points) / 1.6, high=1.0, start=_BOTTOM, end=_TOP, log=True)
+    parts = [label(0, 16, "time that does not train: saving, loading, work lost", "t quiet")]
+    for tick in y.ticks():
+        parts.append(line(_LEFT, y.at(tick), _RIGHT, y.at(tick), "grid"))
+        parts.append(label(_LEFT - 8, y.at(tick) + 4, format_percent(tick), "t", "end"))
+    for size in sizes:
+        parts.append(label(x.at(size), _BOTTOM + 18, f"{size:,}", "t strong" if size == asked else "t", "middle"))
+    parts.append(tag("path", d=f"M{number(x.at(asked))} {number(_TOP)}V{number(_BOTTOM)}", class_="limit"))
+    for name, (row, of_row) in zip(curve_names(rows), curves, strict=True):
+        path = "L".join(f"{number(x.at(size))} {number(y.at(lost))}" for size, lost in of_row)
+        parts.append(tag("path", d=f"M{path}", class_="span"))
+        for (size, lost), cluster in zip(of_row, row["clusters"], strict=True):
+            shown = name if cluster["is_served"] else f"({name})"
+            parts.append(label(x.at(size), y.at(lost) - 5, shown, "t value", "middle"))
+    parts.append(line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"))
+    parts.append(label(_RIGHT, _BOTTOM + 34, "accelerators", "t quiet", "end"))
+    at_asked = "; ".join(
+        f"{row['subject']} {format_percent(cluster['effective_training_time_ratio'])}"
+        for row in rows
+        for cluster in row.get("clusters") or []
+        if cluster["accelerators"] == asked
+    )
+    described = f"Time that trains at {asked:,} accelerators: {at_asked}."
+    return picture(key, _WIDTH, _HEIGHT, "Time that does not train, over clusters", described, parts, "wide")
+
+
+def _lost(cluster: Mapping[str, Any]) -> float:
+    ratio: float = cluster["effective_training_time_ratio"]
+    return min(1.0, max(_LEAST_LOST, 1.0 - ratio))
