@@ -45,6 +45,18 @@ def test_saves_risk_little_work(subject: str, judge: Judge) -> None:
     judge(subject)
 
 
+@pytest.mark.requirement("CRASH-ASYNC")
+def test_training_that_dies_in_a_save_loses_no_checkpoint(subject: str, judge: Judge) -> None:
+    """When the processes of training are killed during a save in the background, no checkpoint is lost or torn.
+
+    Jobs are cancelled, nodes fail, memory runs out, and a save in the background is cut off at any moment. Processes
+    that save are killed at random moments, some after the commit. After every kill the newest committed checkpoint must
+    load whole, every byte compared, and a save that was cut off must not stand there as a checkpoint. The hosts live
+    on: DURABLE judges what a power cut does. Small checkpoints are used.
+    """
+    judge(subject)
+
+
 @pytest.mark.requirement("SLOWDOWN")
 def test_saves_in_the_background_hardly_slow_training(subject: str, judge: Judge) -> None:
     """Steps beside a save take at most 5 % longer than steps alone.

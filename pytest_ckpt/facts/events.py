@@ -31,18 +31,27 @@ from pytest_ckpt.facts.measurement import (
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
-from pytest_ckpt.facts.training import Training
+from pytest_ckpt.facts.training import Crashes, Training
 
 MARK = "@ckpt "
 
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
-    "near_full", "failover", "upgrade", "snapshots",
+    "near_full", "failover", "upgrade", "snapshots", "crashes",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
 PatternFound = (
-    LoadPattern | NoisyNeighbour | MixedLoad | Endurance | NearFull | Failover | Upgrade | Snapshots | Training
+    LoadPattern
+    | NoisyNeighbour
+    | MixedLoad
+    | Endurance
+    | NearFull
+    | Failover
+    | Upgrade
+    | Snapshots
+    | Training
+    | Crashes
 )
 
 

@@ -10,7 +10,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import Subject
-from pytest_ckpt.facts.training import Training
+from pytest_ckpt.facts.training import Crashes, Training
 
 OperationKind = Literal["save", "load"]
 
@@ -171,8 +171,9 @@ class Patterns:
     ``split``: half as many readers, and twice as many for each file. ``neighbour``: a second job saves meanwhile.
     ``mixed``: samples are read meanwhile. ``endurance``: saves for long. ``near_full``: on a full volume. ``failover``:
     something is broken in the middle. ``upgrade``: the storage is changed while it serves. ``snapshots``: one is taken
-    in the middle of a save. ``training``: steps go on beside the subject's own saves. ``not_run`` holds, by the name
-    of one of these, why something could not be measured.
+    in the middle of a save. ``training``: steps go on beside the subject's own saves.
+    ``crashes``: saves in the background are killed. ``not_run`` holds, by the name of one of these, why something could
+    not be measured.
     """
 
     storm: LoadPattern | None = None
@@ -187,6 +188,7 @@ class Patterns:
     upgrade: Upgrade | None = None
     snapshots: Snapshots | None = None
     training: Training | None = None
+    crashes: Crashes | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 

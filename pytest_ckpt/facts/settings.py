@@ -130,6 +130,11 @@ class Settings:
         return not all(strategy.blocks for strategy in self.strategies)
 
     @property
+    def asks_strategies(self) -> bool:
+        """Whether saves that let the job go on are judged as such, and killed."""
+        return "strategies" in self.suites
+
+    @property
     def asks_contention(self) -> bool:
         """Whether contention and resharded loads are measured too."""
         return "contention" in self.suites

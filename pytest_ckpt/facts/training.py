@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
+from typing import Literal
+
+from pytest_ckpt.facts.proofs import Integrity
 
 BACKGROUND = "background save"
 """The piece of work of a rank that writes while the job goes on: the lane that failures in it name."""
@@ -43,6 +46,39 @@ class StepsOfSave:
     def extra_seconds(self) -> float:
         """By how much longer the steps beside the save took than as many alone; negative where they took less."""
         return sum(batch.seconds for batch in self.beside) - self.steps * self.alone_seconds
+
+
+Reached = Literal["copied", "written", "committed"]
+"""What a save had reached when its processes were killed: the state was copied, all bytes were durable, it was one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kill:
+    """The processes of all ranks were killed ``moment_seconds`` after the last had copied its state.
+
+    ``reached``: what they had told until then; ``is_committed``: whether the checkpoint that they saved stands there.
+    ``lost`` says what is wrong with the newest checkpoint that does; empty where it loaded whole.
+    """
+
+    moment_seconds: float
+    reached: Reached
+    is_committed: bool
+    lost: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Crashes:
+    """Saves of ``bytes`` in the background whose processes were killed, after one that nobody disturbed.
+
+    ``usual_seconds`` is how long that one took from the copy to the commit. After every kill the newest checkpoint that
+    is committed was loaded and compared. ``planned`` kills were to be made.
+    """
+
+    planned: int
+    bytes: int
+    usual_seconds: float
+    kills: tuple[Kill, ...]
+    integrity: Integrity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,6 +24,7 @@ NEXT_STEPS: dict[str, str] = {
     "bandwidth and network that the save takes).",
     "BACKGROUND": "Look at the phase and rank that took longest: the storage takes the checkpoint too slowly.",
     "LOST-WORK": "Look which part is largest: blocked, steps beside the save, or the time until the commit.",
+    "CRASH-ASYNC": "Look at what the sentence says was left: which files, and whether they were committed too early.",
     "SLOWDOWN": "Look what the save takes from training: cores, memory bandwidth or the network.",
     "STORM": "Look at the named rank, and at how the storage spreads one file over its servers.",
     "SHIFTED": "Look at the phase and rank that took longest: these files were written by another host.",

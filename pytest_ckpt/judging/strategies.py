@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pytest_ckpt.analysis.training import slowdown
-from pytest_ckpt.facts.training import BACKGROUND
+from pytest_ckpt.facts.training import BACKGROUND, Reached
 from pytest_ckpt.judging.decision import (
     Decision,
     ended_before,
@@ -15,19 +15,23 @@ from pytest_ckpt.judging.decision import (
     not_decided,
     undecided,
 )
+from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.save_costs import SaveCost, save_costs
 from pytest_ckpt.judging.speed import judge_time
-from pytest_ckpt.support.units import counted, format_percent, format_seconds
+from pytest_ckpt.judging.with_commands import lost, missing_bytes, wrong_bytes
+from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_ckpt.facts.measurement import Measurement
-    from pytest_ckpt.facts.training import Training
+    from pytest_ckpt.facts.training import Crashes, Training
     from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 MOST_SLOWDOWN = 0.05
+# Kills that come when all is over prove nothing about the middle.
+_LEAST_EARLY_KILLS = 0.25
 
 
 def judge_blocking(measurement: Measurement, limits: ClusterLimits) -> Decision:
@@ -91,6 +95,48 @@ def judge_slowdown(measurement: Measurement, _limits: ClusterLimits, *, most: fl
     because = f"{counted(steps, 'step')} beside the saves took {figures}."
     reason: Reason = "over limit" if found.share > most else "met"
     return measured_as(reason, max(0.0, found.share), most, "fraction", because, detail)
+
+
+def judge_crash(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """What is committed outlives its processes whole, and nothing else is taken for a checkpoint."""
+    found = measurement.patterns.crashes if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("crashes",))
+    detail = tuple(_describe_kills(found))
+    if decided := wrong_bytes(found.integrity, detail):
+        return decided
+    for number, kill in enumerate(found.kills, start=1):
+        if kill.lost:
+            return lost(f"After kill {number} the newest checkpoint did not load whole: {kill.lost}.", detail)
+        if kill.reached == "committed" and not kill.is_committed:
+            return lost(f"After kill {number} a checkpoint is gone whose commit had returned.", detail)
+    if decided := missing_bytes(found.integrity, detail):
+        return decided
+    if measurement.failure and len(found.kills) < found.planned:
+        return ended_before(measurement.failure)
+    early = sum(not kill.is_committed for kill in found.kills)
+    if early < len(found.kills) * _LEAST_EARLY_KILLS or not early:
+        because = (
+            f"Only {early} of {counted(len(found.kills), 'kill')} came before the commit: saves end too soon to be "
+            "caught in the middle."
+        )
+        return not_decided("too few", because, detail)
+    compared = found.integrity.bytes_checked
+    because = (
+        f"{counted(len(found.kills), 'kill')}, {early} before the commit: nothing was left that is taken for a "
+        f"checkpoint. Each time the newest one loaded whole; {counted(compared, 'byte')} compared, none wrong."
+    )
+    return measured_as("met", 0.0, 0.0, "faults", because, detail)
+
+
+def _describe_kills(found: Crashes) -> Iterator[str]:
+    yield (
+        f"saves of {format_bytes(found.bytes)}; undisturbed, {format_seconds(found.usual_seconds)} from copy to commit"
+    )
+    for reached in get_args(Reached):
+        of = [kill for kill in found.kills if kill.reached == reached]
+        there = sum(kill.is_committed for kill in of)
+        yield f"killed when {reached}: {len(of)}; {there} of these stand there as checkpoints"
 
 
 def _not_saved(measurement: Measurement) -> Decision | None:

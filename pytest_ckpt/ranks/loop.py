@@ -24,6 +24,7 @@ from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import OF_DATA, EngineOptions
 from pytest_ckpt.ranks.scenarios.canaries import Canaries
 from pytest_ckpt.ranks.scenarios.counted_loads import CountedLoads
+from pytest_ckpt.ranks.scenarios.crashes import measure_crashes
 from pytest_ckpt.ranks.scenarios.data_effect import DataInTurns
 from pytest_ckpt.ranks.scenarios.endurance import LongRun
 from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
@@ -67,14 +68,13 @@ class MeasurementLoop:
     """Runs one task; rank 0 tells the controller every fact as soon as it is known."""
 
     def __init__(self, group: Group, activity: Activity, task: Task, job: Job) -> None:
-        area = job.area
         self._group = group
         self._activity = activity
         self._task = task
         self._options = job.options
         self._second = job.second
-        self._area = area
-        self._store: Store = load(area.opener)(area)
+        self._area = job.area
+        self._store: Store = load(job.area.opener)(job.area)
         self._layout = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
         self._shard = self._layout.rank(group.rank)
         self._do = Operations(group, activity, task.subject, self._shard, self._store)
@@ -163,6 +163,8 @@ class MeasurementLoop:
                 strategy=lambda constant: self._strategy(constant=constant),
                 drop=lambda files: self._drop(cache, files),
             ).measure(task.data_pairs)
+        if task.kills:
+            measure_crashes(self._group, self._activity, task, self._area, self._options, cache, drop)
         if task.contention:
             LoadPatterns(
                 group=self._group,
@@ -291,10 +293,8 @@ class MeasurementLoop:
 
 def _joined(facts: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Join what the engines of all ranks say of themselves; where they differ, every answer is named."""
-    answers: dict[str, list[str]] = {}
+    answers: dict[str, dict[str, None]] = {}
     for of_rank in facts:
         for name, answer in of_rank.items():
-            answers.setdefault(name, [])
-            if answer not in answers[name]:
-                answers[name].append(answer)
+            answers.setdefault(name, {})[answer] = None
     return {name: " | ".join(said) for name, said in answers.items()}

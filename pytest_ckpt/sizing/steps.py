@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.strategies import StrategySpec
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
@@ -26,6 +27,8 @@ TURNS = 6
 """Saves and turns of contention: half of them alone, half beside the other."""
 LEAST_TURN_SECONDS, MOST_TURN_SECONDS = 1.0, 30.0
 SAVES_OF_A_LEVEL = 5
+KILLS = 60
+"""Saves in the background that are killed, at the full effort of a profile."""
 
 _LABELS: dict[StepKind, str] = {
     "storm": "storm load",
@@ -37,6 +40,7 @@ _LABELS: dict[StepKind, str] = {
     "neighbour": "save of half of the ranks",
     "mixed": "turn of reading samples",
     "near_full": "save on a filled volume",
+    "crashes": "kill of a save in the background",
     "snapshots": "snapshot in a save",
     "upgrade": "change of the storage",
     "failover": "break of a component",
@@ -71,6 +75,11 @@ class Steps:
         return what if self.count == 1 else f"{what} {index} of {self.count}"
 
 
+def kills_of(strategy: StrategySpec, settings: Settings) -> int:
+    """Return how many saves by a strategy are killed in a run: none where the job stands still."""
+    return 0 if strategy.blocks or not settings.asks_strategies else max(1, round(KILLS * settings.effort))
+
+
 def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Sequence[Steps]:
     """Return what is measured of a checkpoint, in the order in which ranks do it."""
     size, demand, count = planned.layout.bytes, planned.demand, planned.operations
@@ -93,6 +102,9 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
     found.append(steps("load", count, size, load))
     if settings.data_pairs:
         found.append(steps("data", 4 * settings.data_pairs, size, (save + load) / 2))
+    if kills := kills_of(planned.strategy, settings):
+        # Of small checkpoints: what counts is what is left of them.
+        found.append(steps("crashes", kills, 0, 0.0))
     if settings.asks_contention:
         if planned.layout.processes > 1:
             found.append(steps("storm", LOADS_OF_A_PATTERN, storm(planned.layout).bytes, load))

@@ -44,7 +44,7 @@ from tests.support.made_patterns import (
     with_reads,
     with_retention,
 )
-from tests.support.made_training import ASYNC, STEP, in_background
+from tests.support.made_training import ASYNC, EARLY, LATE, STEP, crashed, in_background
 
 GOLDEN = Path(__file__).parent / "golden"
 SAVE, LOAD = LIMITS.save_limit_seconds, LIMITS.load_limit_seconds
@@ -179,6 +179,17 @@ CASES = {
     "LOST-WORK": {
         "met": in_background(),
         "too much at risk": in_background(*[540.0] * 3, blocked=5.0),
+        "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
+    },
+    "CRASH-ASYNC": {
+        "met": crashed(),
+        "did not load whole": crashed(EARLY, dataclasses.replace(EARLY, lost="12 of 16 bytes came back")),
+        "a commit is gone": crashed(EARLY, dataclasses.replace(LATE, is_committed=False)),
+        "wrong bytes": crashed(fault_count=2, faults=(FLIPPED, FAULT)),
+        "bytes are missing": crashed(bytes_checked=1),
+        "too few": crashed(EARLY, *[LATE] * 5),
+        "one kill": crashed(EARLY, planned=1),
+        "an error in it": in_background(patterns=None, failure=failed_in(at("load", 2, scenario="crashes"))),
         "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
     },
     "SLOWDOWN": {

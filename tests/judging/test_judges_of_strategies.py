@@ -15,7 +15,8 @@ from pytest_ckpt.judging.save_costs import SaveCost, save_costs
 from pytest_ckpt.sizing.limits import cluster_limits, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import parse_failure_model
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
-from tests.support.made_training import STEP, in_background
+from tests.support.made_patterns import FAULT
+from tests.support.made_training import EARLY, LATE, SIX, STEP, crashed, in_background
 
 SAVE, INTERVAL = LIMITS.save_limit_seconds, LIMITS.interval_seconds
 K = LIMITS.checkpoints_per_failure
@@ -144,3 +145,34 @@ def test_the_storage_may_take_an_interval_for_a_save_in_the_background():
     hard = cluster_limits(16_000, failures=parse_failure_model("llama3"), overhead=0.01)
     # 20 checkpoints a failure and 1 %: the work at risk may be a fifth of an interval.
     assert hard.save_seconds(STRATEGY_OF["async"]) == pytest.approx(0.2 * hard.interval_seconds)
+
+
+def test_kills_of_which_enough_come_before_the_commit_decide():
+    assert judged("CRASH-ASYNC", crashed()).outcome == "met"
+    found = judged("CRASH-ASYNC", crashed(EARLY, *[LATE] * 4))
+    assert (found.outcome, found.reason) == ("not run", "too few")
+    assert judged("CRASH-ASYNC", crashed(EARLY, *[LATE] * 3)).outcome == "met"
+
+
+@pytest.mark.parametrize(
+    ("kill", "reason"),
+    [
+        (dataclasses.replace(EARLY, lost="0 of 16 bytes came back"), "missing bytes"),
+        (dataclasses.replace(LATE, is_committed=False), "missing bytes"),
+    ],
+)
+def test_what_is_lost_once_fails(kill, reason):
+    found = judged("CRASH-ASYNC", crashed(*SIX[:5], kill))
+    assert (found.outcome, found.reason) == ("failed", reason)
+
+
+def test_wrong_bytes_after_a_kill_fail():
+    assert judged("CRASH-ASYNC", crashed(fault_count=1, faults=(FAULT,))).reason == "wrong bytes"
+    assert judged("CRASH-ASYNC", crashed(bytes_checked=1)).reason == "missing bytes"
+
+
+def test_kills_that_were_not_all_made_decide_nothing():
+    found = crashed(*SIX[:3], failure=failed_in(at("save", 2, scenario="mixed")))
+    assert judged("CRASH-ASYNC", found).reason == "run ended"
+    failed = in_background(patterns=None, failure=failed_in(at("load", 2, scenario="crashes")))
+    assert judged("CRASH-ASYNC", failed).outcome == "failed"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from pytest_ckpt.facts.measurement import Patterns
-from pytest_ckpt.facts.training import StepBatch, StepsOfSave, Training
+from pytest_ckpt.facts.proofs import Integrity
+from pytest_ckpt.facts.training import Crashes, Kill, StepBatch, StepsOfSave, Training
 from tests.support.made_measurement import FULL, SUBJECT, measurement, operation
 
 STEP = 0.05
@@ -45,3 +46,23 @@ def in_background(*committed, blocked=0.5, beside=STEP, batches=8, scatter=0.0, 
     patterns = Patterns(training=Training(step_seconds=STEP, cpu_share=0.1, saves=steps))
     given = {"operations": [*saves, *loads], "patterns": patterns, "subject": ASYNC} | changes
     return measurement(size=size, **given)
+
+
+EARLY = Kill(moment_seconds=0.01, reached="copied", is_committed=False)
+LATE = Kill(moment_seconds=0.09, reached="committed", is_committed=True)
+SIX = (EARLY, EARLY, EARLY, dataclasses.replace(EARLY, reached="written"), LATE, LATE)
+SMALL = 16 << 20
+
+
+def crashed(*kills, planned=6, fault_count=0, faults=(), bytes_checked=None, **changes):
+    """Return a measurement in which saves were killed."""
+    kills = kills or SIX
+    expected = SMALL * len(kills)
+    integrity = Integrity(
+        bytes_expected=expected,
+        bytes_checked=expected if bytes_checked is None else bytes_checked,
+        fault_count=fault_count,
+        faults=faults,
+    )
+    found = Crashes(planned=planned, bytes=SMALL, usual_seconds=0.08, kills=kills, integrity=integrity)
+    return in_background(patterns=Patterns(crashes=found), **changes)

@@ -9,6 +9,7 @@ from pytest_ckpt.facts.codec import shared
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.sizing.steps import kills_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
-# in turns, those whose reads are timed, ten at most, and two for a launch in which the storage is changed.
+# in turns, those whose reads are timed, ten at most, two for a launch in which the storage is changed, and last those
+# whose processes are killed.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
-BESIDE_COMMANDS = 24
+BESIDE_COMMANDS, OF_CRASHES = 24, 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +52,7 @@ class Task:
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
     a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
     loads in which the controller runs commands. The limits are those of one operation: what would take many times as
-    long is ended.
+    long is ended. ``kills`` is how many saves in the background are killed.
     """
 
     subject: Subject
@@ -80,6 +82,7 @@ class Task:
     stages: bool = False
     step_seconds: float = 0.0
     step_cpu: float = 0.0
+    kills: int = 0
 
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
@@ -93,6 +96,7 @@ class Task:
             "stages": planned.strategy.stages,
             "seed": seed,
             "contention": settings.asks_contention,
+            "kills": kills_of(planned.strategy, settings),
             "endurance": settings.asks_endurance,
             "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
         }

@@ -1,0 +1,255 @@
+"""Training is killed while a save goes on in the background: what is committed must load, and nothing else may.
+
+Each rank forks a process that stands in for its training process: it copies its state, goes on to change it, and writes
+the copy meanwhile. The ranks themselves live on; they kill these processes at a random moment and look what is left.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_ckpt.facts.events import PatternMeasured
+from pytest_ckpt.facts.proofs import Fault, Integrity
+from pytest_ckpt.facts.training import Crashes, Kill, Reached
+from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.engines.factory import engine_maker
+from pytest_ckpt.ranks.engines.protocol import Clock, staging
+from pytest_ckpt.ranks.operations import Operations
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.process.forked import Forked
+from pytest_ckpt.ranks.process.job import OF_CRASHES
+from pytest_ckpt.ranks.strategies.protocol import write_files
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.record import MOST_FAULTS
+from pytest_ckpt.support.references import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
+    from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.ranks.process.job import EngineOptions, Task
+    from pytest_ckpt.targets.protocol import Store
+
+_POLL_SECONDS = 0.001
+# Some kills come when the save is over: what was committed must be whole then, too.
+_LATEST = 1.15
+_FLIP = np.uint8(0x3C)
+COPIED, WRITTEN, COMMITTED, COMMIT = "c", "w", "d", "C"
+_REACHED: dict[str, Reached] = {COPIED: "copied", WRITTEN: "written", COMMITTED: "committed"}
+
+
+# Of each rank: enough to be killed in the middle, and little to do it often.
+_RANK_BYTES = 8 << 20
+
+
+def measure_crashes(
+    group: Group,
+    activity: Activity,
+    task: Task,
+    area: AreaRef,
+    options: EngineOptions,
+    cache: HostCache,
+    drop: Callable[[Sequence[Files]], None],
+) -> None:
+    """Kill as many saves as the task says, of a checkpoint that is as its subject's, but small."""
+    whole = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
+    share = min(1.0, _RANK_BYTES * whole.processes / whole.bytes)
+    small = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale * share)
+    shard = small.rank(group.rank)
+    store: Store = load(area.opener)(area)
+    do = Operations(group, activity, task.subject, shard, store)
+    if store.wants_entries:
+        why = "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
+        do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=why))
+        return
+    content = Content(content_seed(task.seed, f"{task.subject}/crashes"), compressible=task.compressible)
+
+    def make(stages: bool) -> Engine:
+        made: Engine = engine_maker(task.make)(
+            shard=shard, content=content, group=group, activity=activity, options=replace(options, stages=stages)
+        )
+        return made
+
+    CrashScenario(
+        group=group,
+        do=do,
+        cache=cache,
+        store=store,
+        make=make,
+        attach=lambda: load(area.opener)(area),
+        drop=drop,
+        random=random.Random(f"{task.seed}/{task.subject}/crashes"),
+        after=task.operations,
+        names=tuple(file.name for file in shard.files),
+        bytes=small.bytes,
+        planned=task.kills,
+    ).measure()
+    store.close()
+
+
+@dataclass(slots=True)
+class _Compared:
+    expected: int = 0
+    checked: int = 0
+    fault_count: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+
+@dataclass(kw_only=True, slots=True)
+class CrashScenario:
+    """Saves of the files ``names`` of this rank, ``bytes`` over all ranks, each under a number of its own.
+
+    ``make(stages)`` returns a new engine; ``attach()`` returns the area for another process. ``drop`` empties the
+    caches as before every load. ``random`` gives the same numbers on all ranks.
+    """
+
+    group: Group
+    do: Operations
+    cache: HostCache
+    store: Store
+    make: Callable[[bool], Engine]
+    attach: Callable[[], Store]
+    drop: Callable[[Sequence[Files]], None]
+    random: random.Random
+    after: int
+    names: tuple[str, ...]
+    bytes: int
+    planned: int
+    _compared: _Compared = field(default_factory=_Compared)
+
+    def measure(self) -> None:
+        """Kill, look, and tell what was found after every kill."""
+        newest = self.after + OF_CRASHES
+        kills: list[Kill] = []
+        usual, _ = self._save(self.do.new_ref(newest, "crash"), None)
+        for index in range(1, self.planned + 1):
+            number = self.after + OF_CRASHES + index
+            ref = self.do.new_ref(number, "crash")
+            start = time.perf_counter()
+            moment, reached = self._save(ref, self.random.uniform(0.0, _LATEST * usual))
+            is_committed = bool(self.group.share(self.group.rank == 0 and self.store.is_committed(ref)))
+            newest, other = (number, newest) if is_committed else (newest, number)
+            lost = self._load(newest)
+            self._delete(other)
+            kills.append(Kill(moment_seconds=moment, reached=reached, is_committed=is_committed, lost=lost))
+            self.do.step("crashes", index, time.perf_counter() - start)
+            if lost:
+                break
+        self._tell(usual, kills)
+        self._delete(newest)
+
+    def _tell(self, usual: float, kills: Sequence[Kill]) -> None:
+        compared = self._compared
+        integrity = Integrity(
+            bytes_expected=compared.expected,
+            bytes_checked=compared.checked,
+            fault_count=compared.fault_count,
+            faults=tuple(compared.faults[:MOST_FAULTS]),
+        )
+        found = Crashes(
+            planned=self.planned, bytes=self.bytes, usual_seconds=usual, kills=tuple(kills), integrity=integrity
+        )
+        self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
+
+    def _save(self, ref: CheckpointRef, moment: float | None) -> tuple[float, Reached]:
+        """Save in processes of their own; kill them ``moment`` seconds after all have copied, None: when it is over.
+
+        Return when they were killed and what they had reached, on all ranks.
+        """
+        with self.do.stage("crashes", self.do.one("crashes", "save", ref.number)):
+            child = Forked(lambda tell, hear: self._child(ref, tell, hear))
+            try:
+                self._until_copied(child)
+                seconds = self._until_over(child, moment)
+            finally:
+                child.kill()
+        told = self.group.gather(child.told)
+        reached: Reached = "copied"
+        if told and all(WRITTEN in of_rank for of_rank in told):
+            reached = "committed" if COMMITTED in told[0] else "written"
+        found: tuple[float, Reached] = self.group.share((seconds, reached))
+        return found
+
+    def _until_copied(self, child: Forked) -> None:
+        while self.group.any_of(COPIED not in child.poll()):
+            self._raise_error(child)
+            time.sleep(_POLL_SECONDS)
+
+    def _until_over(self, child: Forked, moment: float | None) -> float:
+        """Let the checkpoint be committed when all have written; return after how many seconds the save is to end.
+
+        What one rank sees is decided on by all of them together.
+        """
+        start = time.perf_counter()
+        leads, asked = self.group.rank == 0, False
+        while True:
+            child.poll()
+            self._raise_error(child)
+            if not asked and not self.group.any_of(WRITTEN not in child.told):
+                asked = True
+                if leads:
+                    child.say(COMMIT)
+            seconds = time.perf_counter() - start
+            is_over = COMMITTED in child.told if moment is None else leads and seconds >= moment
+            if self.group.any_of(is_over):
+                return seconds
+            time.sleep(_POLL_SECONDS)
+
+    def _child(self, ref: CheckpointRef, tell: Callable[[str], None], hear: Callable[[], str]) -> None:
+        """Be the training process of this rank: copy, go on, write the copy, and on rank 0 commit when told to."""
+        engine, store, clock = self.make(True), self.attach(), Clock(activity=Activity())
+        state = staging(engine)
+        engine.fill(ref.number)
+        state.stage()
+        threading.Thread(target=_train, args=(state.state(),), daemon=True).start()
+        tell(COPIED)
+        saved = write_files(engine, store, ref, clock)
+        tell(WRITTEN)
+        if self.group.rank == 0 and hear() == COMMIT:
+            store.commit(ref, saved.entries, clock)
+            tell(COMMITTED)
+        # Whoever has saved trains on until he is killed.
+        hear()
+
+    def _raise_error(self, child: Forked) -> None:
+        if child.error:
+            raise OSError(0, f"a save in a process of its own failed: {child.error}")
+
+    def _load(self, number: int) -> str:
+        """Load the newest checkpoint that is committed, and compare it; return what is wrong with it."""
+        engine = self.make(False)
+        self.drop([self.do.files(number, self.names)])
+        compared = self._compared
+        compared.expected += self.bytes
+        loaded = self.do.load(engine, self.cache, number, number, counted=False, scenario="crashes", names=self.names)
+        engine.release()
+        compared.checked += loaded.bytes_checked
+        compared.fault_count += loaded.fault_count
+        compared.faults += loaded.faults
+        lost = ""
+        if self.group.rank == 0 and (loaded.fault_count or loaded.bytes_checked != self.bytes):
+            lost = f"{loaded.bytes_checked} of {self.bytes} bytes came back, {loaded.fault_count} of its places wrong"
+        return str(self.group.share(lost))
+
+    def _delete(self, number: int) -> None:
+        self.store.delete(self.do.ref(number), self.names)
+        self.do.finish_delete([number])
+
+
+def _train(state: Sequence[np.ndarray[tuple[int], np.dtype[np.uint8]]]) -> None:
+    """Change the state for ever."""
+    while True:
+        for data in state:
+            for start in range(0, len(data), 1 << 16):
+                piece = data[start : start + (1 << 16)]
+                np.bitwise_xor(piece, _FLIP, out=piece)
+                time.sleep(0.0001)
