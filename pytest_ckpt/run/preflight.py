@@ -113,7 +113,6 @@ def check(
             "Choose another suite: --ckpt-suite=performance, for example.",
         )
     plan = plan_run(settings, facts, gates.table)
-    check_record(plan, settings)
     waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
     if facts.is_local and settings.has_several_hosts:
         raise UsageError(
