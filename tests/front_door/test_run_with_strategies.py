@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.training import BACKGROUND
 from pytest_ckpt.ranks.training import STEPS_ALONE
@@ -21,7 +20,8 @@ from tests.support.targets.misbehaving import misbehaving
 
 ASYNC = "--ckpt-strategy=async"
 ASYNC_SUBJECT = f"{SUBJECT}/torch/async"
-THREE = ("BLOCKING", "BACKGROUND", "LOST-WORK")
+FILES = "*optim_states*"
+THREE = ("BLOCKING", "BACKGROUND", "LOST-WORK", "CRASH-ASYNC")
 SUBJECTS = {
     f"{SUBJECT}": "sync",
     f"{SUBJECT}/torch/async": "async",
@@ -112,9 +112,18 @@ def test_the_certificate_shows_what_training_loses_and_risks(four: Run) -> None:
         assert (rows[subject]["at_risk_seconds"] > 0) is (strategy == "async")
 
 
+def test_saves_that_are_killed_lose_no_checkpoint(four: Run) -> None:
+    for measurement in four.document["measurements"]:
+        if SUBJECTS[measurement["subject"]] == "sync":
+            continue
+        found = measurement["patterns"]["crashes"]
+        assert len(found["kills"]) == found["planned"] == 6
+        assert found["integrity"]["bytes_checked"] == 6 * found["bytes"]
+        assert all(kill["is_committed"] or kill["reached"] != "committed" for kill in found["kills"])
+
+
 def test_verify_holds_the_evidence_of_saves_in_the_background(four: Run) -> None:
-    outcome, checks = verify_folder(four.report)
-    assert outcome == "UNCHANGED", checks
+    assert main(["verify", str(four.report)]) == 0
 
 
 def test_the_cluster_that_saves_in_the_background_serve_is_larger_than_their_commit_alone_says(four: Run) -> None:
@@ -151,7 +160,7 @@ def test_storage_that_drains_too_slowly_fails_the_background(door: FrontDoor, ma
 def test_an_error_in_the_background_is_told_with_its_call(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
     need_fuse()
     with misbehaving(make_home("refuses")) as target:
-        target.fault("EIO in write")
+        target.fault("EIO in write", path=FILES)
         run = door.run(*TINY, TORCH, ASYNC, target=target.path)
         assert run.left_on_target == []
     assert run.code == 1, run.text
@@ -167,7 +176,7 @@ def test_a_save_that_hangs_in_the_background_is_ended_and_named(
     need_fuse()
     deadline = patience(3)
     with misbehaving(make_home("hangs")) as target:
-        target.fault("hang", operation="fsync")
+        target.fault("hang", operation="fsync", path=FILES)
         run = door.run(*TINY, TORCH, ASYNC, f"--ckpt-deadline={deadline:.0f}s", target=target.path)
     assert run.code == 1, run.text
     verdict = run.verdict("BACKGROUND", ASYNC_SUBJECT)

@@ -315,7 +315,7 @@ def test_a_requirement_of_a_plugin_can_be_waived_and_is_then_not_certified(door:
     assert verdict["outcome"] == "waived"
     assert "We have no such client. It failed: Caches were emptied otherwise" in verdict["because"]
     assert any("ACME-DROPPED was waived" in reason for reason in run.document["grade_reasons"])
-    assert "REHEARSAL for a cluster of 1 accelerators: not everything required was run" in run.text
+    assert "REHEARSAL for a cluster of 1 accelerator: not everything required was run" in run.text
 
 
 @pytest.mark.thorough

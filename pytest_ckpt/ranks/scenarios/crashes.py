@@ -6,6 +6,7 @@ the copy meanwhile. The ranks themselves live on; they kill these processes at a
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -241,8 +242,14 @@ class CrashScenario:
         return str(self.group.share(lost))
 
     def _delete(self, number: int) -> None:
-        self.store.delete(self.do.ref(number), self.names)
-        self.do.finish_delete([number])
+        """Remove what is left of a checkpoint; a process that was killed early may have left nothing."""
+        with contextlib.suppress(FileNotFoundError):
+            self.store.delete(self.do.ref(number), self.names)
+        self.group.wait()
+        if self.group.rank == 0:
+            with contextlib.suppress(FileNotFoundError):
+                self.store.finish_delete(self.do.ref(number))
+        self.group.wait()
 
 
 def _train(state: Sequence[np.ndarray[tuple[int], np.dtype[np.uint8]]]) -> None:
