@@ -48,6 +48,29 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 """
 
 
+# What a client does that keeps for a process what it has acknowledged, or a store that shows what nobody committed.
+WHEN_KILLED = """
+import os, pathlib, sys
+
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.ranks.process.forked import Forked
+
+    kill, target = Forked.kill, pathlib.Path(os.environ["CKPT_LOSES"])
+
+    def killed(child):
+        kill(child)
+        newest = sorted(target.glob("*/*/checkpoint-*"))[-1:]
+        for folder in newest if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "0" else []:
+            if os.environ["CKPT_WAY"] == "lose" and "d" in child.told:
+                for file in folder.iterdir():
+                    os.truncate(file, file.stat().st_size // 2)
+            elif os.environ["CKPT_WAY"] == "show" and folder.name.endswith(".partial"):
+                folder.rename(folder.with_name(folder.name.removesuffix(".partial")))
+
+    Forked.kill = killed
+"""
+
+
 @pytest.fixture(scope="module")
 def four(make_home: Callable[[str], Path]) -> Run:
     """Two engines, each with two strategies, in one run."""
@@ -147,12 +170,12 @@ def need_fuse() -> None:
 def test_storage_that_drains_too_slowly_fails_the_background(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
     need_fuse()
     with misbehaving(make_home("drain")) as target:
-        # A checkpoint of 10 MB takes two seconds; at 1,000 accelerators it may take 0.9.
-        target.fault("slow", bytes_per_second=5e6)
-        run = door.run(*TINY, TORCH, ASYNC, target=target.path, cluster=1_000)
+        # A checkpoint of 10 MB takes half a second; at 8,000 accelerators it may take 0.11.
+        target.fault("slow", bytes_per_second=20e6)
+        run = door.run(*TINY, ASYNC, target=target.path, cluster=8_000)
         assert run.left_on_target == []
     assert run.code == 1, run.text
-    verdicts = of_subject(run, ASYNC_SUBJECT)
+    verdicts = of_subject(run, f"{SUBJECT}/stream/async")
     assert (verdicts["BACKGROUND"], verdicts["LOST-WORK"], verdicts["INTEGRITY"]) == ("failed", "failed", "met")
     assert "SAVE" not in verdicts
 
@@ -170,6 +193,18 @@ def test_an_error_in_the_background_is_told_with_its_call(door: FrontDoor, make_
     assert (failure["lane"], failure["errno"]) == (BACKGROUND, errno.errorcode[errno.EIO])
 
 
+@pytest.mark.parametrize("way", ["lose", "show"])
+def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, way: str) -> None:
+    """A committed checkpoint loses bytes with its process; a save that was cut off stands there as a checkpoint."""
+    environment = in_every_rank(door.home, WHEN_KILLED, CKPT_LOSES=str(door.target), CKPT_WAY=way)
+    run = door.run(*TINY, STREAM, ASYNC, "--ckpt-operations=1", environment=environment)
+    assert run.code == 1, run.text
+    verdicts = of_subject(run, f"{SUBJECT}/stream/async")
+    assert (verdicts["CRASH-ASYNC"], verdicts["INTEGRITY"], verdicts["BACKGROUND"]) == ("failed", "met", "met")
+    assert run.left_on_target == []
+
+
+@pytest.mark.thorough
 def test_a_save_that_hangs_in_the_background_is_ended_and_named(
     door: FrontDoor, make_home: Callable[[str], Path]
 ) -> None:
