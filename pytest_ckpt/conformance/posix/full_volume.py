@@ -8,6 +8,7 @@ import errno
 import os
 import random
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ PIECE_BYTES = 1 << 20
 MOST_FREE = MOST_TO_FILL_BYTES
 _LEAST_FREE = 24 << 20
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+# What the last handle of a process that is gone keeps.
+_STILL_OPEN_SECONDS, _POLL_SECONDS = 5.0, 0.1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -122,9 +125,22 @@ def _fallocate(descriptor: int, offset: int, length: int) -> int:
 
 
 def remove(path: Path, calls: Calls) -> None:
-    """Remove a file or a folder with all in it."""
+    """Remove a file or a folder with all in it.
+
+    A client of NFS keeps a file that is deleted under another name for as long as somebody has it open, and be it one
+    whose process is just ending: so a folder that is not empty is tried again for a while.
+    """
     calls("remove", path)
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
+    if not path.is_dir():
         path.unlink(missing_ok=True)
+        return
+    until = time.monotonic() + _STILL_OPEN_SECONDS
+    while True:
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or time.monotonic() > until:
+                raise
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
