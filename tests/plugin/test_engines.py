@@ -137,7 +137,7 @@ def test_an_entry_point_that_breaks_ends_only_a_run_that_chooses_it(
 
 @pytest.mark.parametrize(
     ("word", "says"),
-    [("dmup", "did you mean 'dump'?"), ("strem", "did you mean 'stream'?"), ("torch,stream", "one engine a run")],
+    [("dmup", "did you mean 'dump'?"), ("strem", "did you mean 'stream'?"), ("torch,strem", "did you mean 'stream'?")],
 )
 def test_a_name_that_no_engine_has_ends_with_the_nearest(
     package: Path, capsys: pytest.CaptureFixture[str], word: str, says: str
