@@ -40,10 +40,10 @@ class HangingEngine(StreamEngine):
         self.saves += 1
         super().save(draft, clock)
 
-    def write(self, image, sink, request, slot):
+    def write(self, *request):
         if self.saves == SAVES:
             threading.Event().wait()
-        super().write(image, sink, request, slot)
+        super().write(*request)
 
 
 def main():
