@@ -154,7 +154,7 @@ def test_the_cluster_that_saves_in_the_background_serve_is_larger_than_their_com
     assert all(row["save"] > 0 for row in sizes.values())
 
 
-@pytest.mark.parametrize("engine", [TORCH, STREAM])
+@pytest.mark.parametrize("engine", [pytest.param(TORCH, marks=pytest.mark.thorough), STREAM])
 def test_a_state_that_was_not_copied_before_the_job_went_on_is_found(door: FrontDoor, engine: str) -> None:
     """The job changes what is still being written: the bytes that come back are no checkpoint's."""
     run = door.run(*SMALLEST, engine, ASYNC, environment=in_every_rank(door.home, NOTHING_COPIED))
@@ -180,6 +180,7 @@ def test_storage_that_drains_too_slowly_fails_the_background(door: FrontDoor, ma
     assert "SAVE" not in verdicts
 
 
+@pytest.mark.thorough
 def test_an_error_in_the_background_is_told_with_its_call(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
     need_fuse()
     with misbehaving(make_home("refuses")) as target:
@@ -193,7 +194,7 @@ def test_an_error_in_the_background_is_told_with_its_call(door: FrontDoor, make_
     assert (failure["lane"], failure["errno"]) == (BACKGROUND, errno.errorcode[errno.EIO])
 
 
-@pytest.mark.parametrize("way", ["lose", "show"])
+@pytest.mark.parametrize("way", ["lose", pytest.param("show", marks=pytest.mark.thorough)])
 def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, way: str) -> None:
     """A committed checkpoint loses bytes with its process; a save that was cut off stands there as a checkpoint."""
     environment = in_every_rank(door.home, WHEN_KILLED, CKPT_LOSES=str(door.target), CKPT_WAY=way)

@@ -36,12 +36,14 @@ def test_a_save_that_blocks_a_little_and_is_committed_early_meets_all():
     assert judged("LOST-WORK", found).measured == pytest.approx(0.5 + 19.5 / K)
 
 
+@pytest.mark.covers(requirements=("BACKGROUND",))
 def test_storage_that_drains_too_slowly_fails_the_background_and_not_the_blocking():
     found = in_background(20.0, 1.01 * INTERVAL, 20.0)
     assert outcomes(found) == ["met", "failed", "failed"]
     assert "1 of 3 saves exceeded the limit" in judged("BACKGROUND", found).because
 
 
+@pytest.mark.covers(requirements=("LOST-WORK",))
 def test_a_save_may_be_committed_in_time_and_risk_too_much():
     # 5 s are lost at 16,000 accelerators: then the work at risk may be about 456 s.
     assert outcomes(in_background(*[5.0 + 455.0] * 3, blocked=5.0)) == ["met"] * 3
@@ -54,6 +56,7 @@ def test_a_copy_that_takes_too_long_is_told_as_the_clients():
     assert "the client's memory, not of the storage" in judged("BLOCKING", found).because
 
 
+@pytest.mark.covers(requirements=("BLOCKING",))
 def test_slow_steps_count_as_what_training_loses():
     # 80 steps beside each save.
     late = in_background(beside=STEP + (SAVE + 1) / 80)
@@ -67,6 +70,7 @@ def test_steps_that_became_faster_give_nothing_back():
     assert cost.lost_seconds == 0.5
 
 
+@pytest.mark.covers(requirements=("SLOWDOWN",))
 @pytest.mark.parametrize(
     ("beside", "scatter", "outcome", "reason"),
     [
@@ -154,6 +158,7 @@ def test_kills_of_which_enough_come_before_the_commit_decide():
     assert judged("CRASH-ASYNC", crashed(EARLY, *[LATE] * 3)).outcome == "met"
 
 
+@pytest.mark.covers(requirements=("CRASH-ASYNC",))
 @pytest.mark.parametrize(
     ("kill", "reason"),
     [

@@ -36,7 +36,7 @@ THINGS = {
         insertions=(
             (
                 "pytest_ckpt/judging/speed.py",
-                "def _judge_time(",
+                "def judge_time(",
                 '''def judge_total(measurement: Measurement, limits: ClusterLimits, *, most: float) -> Decision:
     """All saves together within ``most`` times their limit."""
     operations = measurement.of_kind("save")
