@@ -70,8 +70,8 @@ class Kill:
 class Crashes:
     """Saves of ``bytes`` in the background whose processes were killed, after one that nobody disturbed.
 
-    ``usual_seconds`` is how long that one took from the copy to the commit. After every kill the newest checkpoint that
-    is committed was loaded and compared. ``planned`` kills were to be made.
+    ``usual_seconds`` is the shortest time from the copy to the commit that was seen. After every kill the newest
+    checkpoint that is committed was loaded and compared. ``planned`` kills were to be made.
     """
 
     planned: int

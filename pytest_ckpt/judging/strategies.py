@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MOST_SLOWDOWN = 0.05
 # Kills that come when all is over prove nothing about the middle.
-_LEAST_EARLY_KILLS = 0.25
+_LEAST_EARLY_KILLS = 0.1
 
 
 def judge_blocking(measurement: Measurement, limits: ClusterLimits) -> Decision:
@@ -130,9 +130,7 @@ def judge_crash(measurement: Measurement, _limits: ClusterLimits) -> Decision:
 
 
 def _describe_kills(found: Crashes) -> Iterator[str]:
-    yield (
-        f"saves of {format_bytes(found.bytes)}; undisturbed, {format_seconds(found.usual_seconds)} from copy to commit"
-    )
+    yield (f"saves of {format_bytes(found.bytes)}; from copy to commit {format_seconds(found.usual_seconds)} at least")
     for reached in get_args(Reached):
         of = [kill for kill in found.kills if kill.reached == reached]
         there = sum(kill.is_committed for kill in of)

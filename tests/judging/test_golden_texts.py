@@ -187,7 +187,7 @@ CASES = {
         "a commit is gone": crashed(EARLY, dataclasses.replace(LATE, is_committed=False)),
         "wrong bytes": crashed(fault_count=2, faults=(FLIPPED, FAULT)),
         "bytes are missing": crashed(bytes_checked=1),
-        "too few": crashed(EARLY, *[LATE] * 5),
+        "too few": crashed(EARLY, *[LATE] * 10),
         "one kill": crashed(EARLY, planned=1),
         "an error in it": in_background(patterns=None, failure=failed_in(at("load", 2, scenario="crashes"))),
         "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),

@@ -7,6 +7,7 @@ the copy meanwhile. The ranks themselves live on; they kill these processes at a
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import threading
 import time
@@ -44,7 +45,8 @@ _POLL_SECONDS = 0.001
 # Some kills come when the save is over: what was committed must be whole then, too.
 _LATEST = 1.15
 _FLIP = np.uint8(0x3C)
-COPIED, WRITTEN, COMMITTED, COMMIT = "c", "w", "d", "C"
+COPIED, WRITTEN, COMMITTED = "c", "w", "d"
+WRITE, COMMIT = "W", "C"
 _REACHED: dict[str, Reached] = {COPIED: "copied", WRITTEN: "written", COMMITTED: "committed"}
 
 
@@ -105,6 +107,15 @@ class _Compared:
     faults: list[Fault] = field(default_factory=list)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Cut:
+    """A save that was killed after ``seconds``; by rank 0's clock. It was committed before that, or infinitely late."""
+
+    seconds: float
+    committed_seconds: float
+    reached: Reached
+
+
 @dataclass(kw_only=True, slots=True)
 class CrashScenario:
     """Saves of the files ``names`` of this rank, ``bytes`` over all ranks, each under a number of its own.
@@ -131,17 +142,21 @@ class CrashScenario:
         """Kill, look, and tell what was found after every kill."""
         newest = self.after + OF_CRASHES
         kills: list[Kill] = []
-        usual, _ = self._save(self.do.new_ref(newest, "crash"), None)
+        usual = self._save(self.do.new_ref(newest, "crash"), None).committed_seconds
         for index in range(1, self.planned + 1):
             number = self.after + OF_CRASHES + index
             ref = self.do.new_ref(number, "crash")
             start = time.perf_counter()
-            moment, reached = self._save(ref, self.random.uniform(0.0, _LATEST * usual))
+            saved = self._save(ref, self.random.uniform(0.0, _LATEST * usual))
+            # The first one is slow: kills that aim at its length would come when the others are over.
+            usual = min(usual, saved.committed_seconds)
             is_committed = bool(self.group.share(self.group.rank == 0 and self.store.is_committed(ref)))
             newest, other = (number, newest) if is_committed else (newest, number)
             lost = self._load(newest)
             self._delete(other)
-            kills.append(Kill(moment_seconds=moment, reached=reached, is_committed=is_committed, lost=lost))
+            kills.append(
+                Kill(moment_seconds=saved.seconds, reached=saved.reached, is_committed=is_committed, lost=lost)
+            )
             self.do.step("crashes", index, time.perf_counter() - start)
             if lost:
                 break
@@ -161,36 +176,38 @@ class CrashScenario:
         )
         self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
 
-    def _save(self, ref: CheckpointRef, moment: float | None) -> tuple[float, Reached]:
+    def _save(self, ref: CheckpointRef, moment: float | None) -> _Cut:
         """Save in processes of their own; kill them ``moment`` seconds after all have copied, None: when it is over.
 
-        Return when they were killed and what they had reached, on all ranks.
+        Return, on all ranks, when they were killed and what they had reached.
         """
         with self.do.stage("crashes", self.do.one("crashes", "save", ref.number)):
             child = Forked(lambda tell, hear: self._child(ref, tell, hear))
             try:
                 self._until_copied(child)
-                seconds = self._until_over(child, moment)
+                # All begin to write at once: some would be done when the last had copied.
+                child.say(WRITE)
+                seconds, committed = self._until_over(child, moment)
             finally:
                 child.kill()
         told = self.group.gather(child.told)
         reached: Reached = "copied"
         if told and all(WRITTEN in of_rank for of_rank in told):
             reached = "committed" if COMMITTED in told[0] else "written"
-        found: tuple[float, Reached] = self.group.share((seconds, reached))
-        return found
+        cut: _Cut = self.group.share(_Cut(seconds=seconds, committed_seconds=committed, reached=reached))
+        return cut
 
     def _until_copied(self, child: Forked) -> None:
         while self.group.any_of(COPIED not in child.poll()):
             self._raise_error(child)
             time.sleep(_POLL_SECONDS)
 
-    def _until_over(self, child: Forked, moment: float | None) -> float:
-        """Let the checkpoint be committed when all have written; return after how many seconds the save is to end.
+    def _until_over(self, child: Forked, moment: float | None) -> tuple[float, float]:
+        """Let the checkpoint be committed when all have written; return when the save is to end, and was committed.
 
         What one rank sees is decided on by all of them together.
         """
-        start = time.perf_counter()
+        start, committed = time.perf_counter(), math.inf
         leads, asked = self.group.rank == 0, False
         while True:
             child.poll()
@@ -200,9 +217,11 @@ class CrashScenario:
                 if leads:
                     child.say(COMMIT)
             seconds = time.perf_counter() - start
-            is_over = COMMITTED in child.told if moment is None else leads and seconds >= moment
+            if COMMITTED in child.told:
+                committed = min(committed, seconds)
+            is_over = math.isfinite(committed) if moment is None else leads and seconds >= moment
             if self.group.any_of(is_over):
-                return seconds
+                return seconds, committed
             time.sleep(_POLL_SECONDS)
 
     def _child(self, ref: CheckpointRef, tell: Callable[[str], None], hear: Callable[[], str]) -> None:
@@ -213,6 +232,8 @@ class CrashScenario:
         state.stage()
         threading.Thread(target=_train, args=(state.state(),), daemon=True).start()
         tell(COPIED)
+        if hear() != WRITE:
+            return
         saved = write_files(engine, store, ref, clock)
         tell(WRITTEN)
         if self.group.rank == 0 and hear() == COMMIT:
