@@ -91,14 +91,15 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str], 
     only = " only" if up_to or one else ""
     how = ", ".join(
         (
-            _named("engine", "engines", (engines[str(c.subject)] for c in planned)),
-            _named("strategy", "strategies", (c.subject.strategy for c in planned)),
+            named("engine", "engines", (engines[str(c.subject)] for c in planned)),
+            named("strategy", "strategies", (c.subject.strategy for c in planned)),
         )
     )
     return f"checkpoints {many} {layout.model.name}{only} ({size}), {how}"
 
 
-def _named(one: str, many: str, names: Iterable[str]) -> str:
+def named(one: str, many: str, names: Iterable[str]) -> str:
+    """Return names behind what they are, each once: ``engine torch``, ``engines torch and stream``."""
     each = tuple(dict.fromkeys(names))
     return f"{one if len(each) == 1 else many} {' and '.join(each)}"
 

@@ -10,15 +10,14 @@ from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.document import plugin_sentences
 from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.scope import named
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_ckpt.facts.engines import EngineSpec
     from pytest_ckpt.facts.environment import Environment
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.facts.strategies import StrategySpec
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.obstacles import CacheSight
@@ -61,11 +60,13 @@ def header_lines(
     names = (
         ", ".join(f"{h.host} ({counted(len(h.ranks), 'rank')}, {counted(h.cores, 'core')})" for h in hosts) or "none"
     )
-    engines = _joined(settings.engines)
     if settings.where("--ckpt-engine").startswith(" (in default"):
-        lines.append(f"ckpt engine: {engines}, since torch is not installed: pip install 'pytest-ckpt[torch]'")
-    how = "" if settings.strategies == STRATEGIES[:1] else f"; strategy {_joined(settings.strategies)}"
-    lines.append(f"ckpt ranks: engine {engines}{how}; hosts: {names}; launcher: {environment.launcher}")
+        chosen = settings.engines[0].name
+        lines.append(f"ckpt engine: {chosen}, since torch is not installed: pip install 'pytest-ckpt[torch]'")
+    how = [named("engine", "engines", (engine.name for engine in settings.engines))]
+    if settings.strategies != STRATEGIES[:1]:
+        how.append(named("strategy", "strategies", (strategy.name for strategy in settings.strategies)))
+    lines.append(f"ckpt ranks: {'; '.join(how)}; hosts: {names}; launcher: {environment.launcher}")
     lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
     lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]
@@ -73,10 +74,6 @@ def header_lines(
     lines.append(f"ckpt grade possible: {possible_grade(found)}")
     lines += [f"ckpt obstacle: {obstacle.line}" for obstacle in found]
     return lines + [f"ckpt note: {notice}" for notice in (*not_given(settings, gates, catalogue), *notices)]
-
-
-def _joined(rows: Iterable[EngineSpec | StrategySpec]) -> str:
-    return " and ".join(row.name for row in rows)
 
 
 def _described(target: TargetFacts) -> Iterator[str]:

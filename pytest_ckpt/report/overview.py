@@ -105,7 +105,10 @@ def cluster_chart(key: str, sizes: Sequence[Mapping[str, Any]], asked: int) -> s
     if not measured:
         return ""
     values = [v for row in measured for v in (row.get("save"), row.get("load")) if v] + [asked]
-    left, right, top, row_height = 190.0, 1040.0, 46.0, 34
+    names = [f"{row['subject']}" + (" (projected)" if row.get("projected") else "") for row in measured]
+    # The longest name decides where the axis begins: a subject may name engine and strategy.
+    left = min(420.0, max(190.0, 6.6 * max(map(len, names)) + 16))
+    right, top, row_height = 1040.0, 46.0, 34
     low, high = min(values) / 1.6, max(values) * 1.6
     axis = Axis(low=low, high=high, start=left, end=right, log=True)
     bottom = top + row_height * len(measured)
@@ -115,9 +118,8 @@ def cluster_chart(key: str, sizes: Sequence[Mapping[str, Any]], asked: int) -> s
         parts.append(label(axis.at(tick), bottom + 18, f"{tick:,.0f}", "t", "middle"))
     parts.append(tag("path", d=f"M{number(axis.at(asked))} {number(top - 8)}V{number(bottom)}", class_="limit"))
     parts.append(label(axis.at(asked), top - 16, f"asked: {asked:,} accelerators", "t strong", "middle"))
-    for position, row in enumerate(measured):
+    for position, (name, row) in enumerate(zip(names, measured, strict=True)):
         y = top + (position + 0.5) * row_height
-        name = f"{row['subject']}" + (" (projected)" if row.get("projected") else "")
         parts.append(label(left - 12, y + 4, name, "t", "end"))
         save, load = row.get("save"), row.get("load")
         if save and load:

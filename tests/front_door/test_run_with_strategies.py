@@ -123,7 +123,7 @@ def test_the_terminal_and_the_report_name_engines_and_strategies(four: Run) -> N
     scope = four.document["scope"]
     assert (scope["engines"], scope["strategies"]) == (["torch", "stream"], ["sync", "async"])
     assert scope["text"].endswith("engines torch and stream, strategies sync and async")
-    assert "engine torch and stream; strategy sync and async" in four.text
+    assert "engines torch and stream; strategies sync and async" in four.text
     assert {c["subject"]: c["strategy"] for c in four.document["checkpoints"]} == SUBJECTS
 
 
