@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from pytest_ckpt.facts.engines import EngineSpec, MemoryRule
+from pytest_ckpt.facts.engines import EngineSpec, FileRule, MemoryRule
 from pytest_ckpt.facts.environment import PluginFacts
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.settings import Settings
@@ -28,8 +28,8 @@ from pytest_ckpt.sizing.limits import ClusterLimits
 
 __all__ = [
     "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "Decision", "EngineSpec", "ExtraRequirement",
-    "Measurement", "MemoryRule", "Operation", "PluginFacts", "Section", "Settings", "TargetFacts", "TargetSpec",
-    "in_words", "read_facts", "read_requirement", "read_section",
+    "FileRule", "Measurement", "MemoryRule", "Operation", "PluginFacts", "Section", "Settings", "TargetFacts",
+    "TargetSpec", "in_words", "read_facts", "read_requirement", "read_section",
 ]  # fmt: skip
 
 _ID = re.compile(r"[A-Z][A-Z0-9-]*")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT, EngineSpec, MemoryRule
+from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT, EngineSpec, FileRule, MemoryRule
 from pytest_ckpt.support.errors import UsageError, nearest
 
 GROUP = "pytest_ckpt.engines"
@@ -88,9 +88,22 @@ def read_spec(said: object, owner: str) -> EngineSpec:
     memory = said.memory
     if not isinstance(memory, MemoryRule) or memory.process_bytes < 0 or memory.state_share < 0:
         raise ValueError(f"memory of engine {said.name} is {memory!r}, and a MemoryRule of numbers from 0 is expected")
+    _check_files(said)
     if said.commits not in ("store", "engine"):
         raise ValueError(f"commits of engine {said.name} is {said.commits!r}, and store or engine is expected")
     return said._replace(owner=owner, needs=frozenset(said.needs))
+
+
+def _check_files(said: EngineSpec) -> None:
+    """Raise ValueError where files are named that clean-up would not find in the folder of a checkpoint."""
+    rule = said.files
+    if not isinstance(rule, FileRule) or not isinstance(rule.of_rank, str):
+        raise ValueError(f"files of engine {said.name} is {rule!r}, and a FileRule is expected")
+    if rule.of_rank and "{rank}" not in rule.of_rank:
+        raise ValueError(f"files of engine {said.name} names {rule.of_rank!r} for all ranks, without {{rank}}")
+    for name in filter(None, (rule.of_rank, *rule.shared, *rule.passing)):
+        if not isinstance(name, str) or "/" in name or name in {".", ".."}:
+            raise ValueError(f"files of engine {said.name} names {name!r}, and a name without folders is expected")
 
 
 def _given(spec: EngineSpec) -> Callable[[], EngineSpec]:

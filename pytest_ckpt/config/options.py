@@ -87,6 +87,7 @@ def resolve(
             f"Keep fewer, or leave it out: without it all {operations} stay until they have been loaded.",
         )
     _check_staging(values["engine"], values["strategy"])
+    _check_together(values)
     fields = {option.field or option.key: values[option.key] for option in OPTIONS if option.field != "-"}
     # What depends on more than one option.
     fields |= {
@@ -117,6 +118,19 @@ def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
                     "itself, and no copy of it.",
                     f"Take {' or '.join(e.name for e in BUILT_IN if e.stages)}, or --ckpt-strategy="
                     f"{STRATEGIES[0].name}.",
+                )
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    """Raise UsageError where single ranks are to fail and go on, and an engine's ranks save and load together only."""
+    for key in ("break", "during", "snapshot"):
+        for engine in values["engine"]:
+            if values[key] and engine.is_collective:
+                flag = _BY_NAME[f"ckpt_{key}"].flag
+                raise UsageError(
+                    f"{flag} with --ckpt-engine {engine.name}: while the storage changes, single ranks meet errors and "
+                    "try again. The ranks of this engine save and load together only.",
+                    f"Take {' or '.join(e.name for e in BUILT_IN if not e.is_collective)}.",
                 )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from pytest_ckpt.evidence.event_log import log_faults, more_than_told, plain_events, read_log, stage_faults
 from pytest_ckpt.evidence.upgrade import Schema, upgraded
 from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.engines import recorded_engine
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.subject_events import events_by_subject
@@ -65,10 +66,10 @@ def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list
     if integrity and integrity.bytes_expected != whole:
         found.append(f"{integrity.bytes_expected:,} bytes were to be compared, and its loads are of {whole:,}")
     saves = sum(o.kind == "save" for o in measurement.operations)
-    if durability and (durability.saves, durability.files) != (saves, saves * shards.files):
+    if durability and (durability.saves, durability.files) != (saves, saves * planned.files):
         found.append(
             f"durable calls are told of {durability.files:,} files in {durability.saves} saves, and there were "
-            f"{saves * shards.files:,} in {saves}"
+            f"{saves * planned.files:,} in {saves}"
         )
     return found
 
@@ -180,7 +181,8 @@ def _files(checkpoints: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for planned in checkpoints:
         processes = planned["processes"] if planned["mode"] == "open" else None
         shards = layout(planned["model"], mode=planned["mode"], processes=processes, scale=planned["scale"])
-        of_layout = [rank_to_plain(rank) for rank in shards.ranks()]
+        rule = recorded_engine(planned["engine"]).files
+        of_layout = [rank_to_plain(rank, rule) for rank in shards.ranks()]
         for one, other in itertools.zip_longest(planned["ranks"], of_layout):
             if one != other:
                 yield f"{PLAN}: rank {(one or other)['rank']} of {planned['subject']} has other files than its layout"

@@ -27,6 +27,18 @@ class MemoryRule(NamedTuple):
         return math.ceil(self.state_share * shard_bytes)
 
 
+class FileRule(NamedTuple):
+    """Which files a checkpoint has where the engine's library names them. Without ``of_rank`` they are the layout's.
+
+    ``of_rank`` is the one file of each rank; ``{rank}`` stands for its number. Rank 0 writes the ``shared`` ones too,
+    which every rank reads. ``passing`` ones are there only while a save goes on.
+    """
+
+    of_rank: str = ""
+    shared: tuple[str, ...] = ()
+    passing: tuple[str, ...] = ()
+
+
 class EngineSpec(NamedTuple):
     """One engine. ``help`` says in a few words what it does.
 
@@ -36,7 +48,8 @@ class EngineSpec(NamedTuple):
     target must be capable of, ``is_collective`` whether ranks save and load together only. ``package`` is the library
     that must be installed, with the ``extra`` of pytest-ckpt that brings it. ``stages`` says whether it can save a copy
     of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), which strategies need that let the job go on.
-    ``owner`` is the plugin that brings the engine, with its version; empty for a built-in one.
+    ``files`` says which files a checkpoint has: the plan counts them, and clean-up removes no others. ``owner`` is the
+    plugin that brings the engine, with its version; empty for a built-in one.
     """
 
     name: str
@@ -49,10 +62,12 @@ class EngineSpec(NamedTuple):
     package: str = ""
     extra: str = ""
     stages: bool = False
+    files: FileRule = FileRule()
     owner: str = ""
 
     def to_plain(self) -> dict[str, Any]:
         """Return what plan and report keep, in plain types: enough to judge again without the engine."""
+        named = {"files": {k: v if isinstance(v, str) else list(v) for k, v in self.files._asdict().items()}}
         return {
             "name": self.name,
             "owner": self.owner,
@@ -61,11 +76,13 @@ class EngineSpec(NamedTuple):
             "stages": self.stages,
             "process_bytes": self.memory.process_bytes,
             "state_share": self.memory.state_share,
+            **(named if self.files.of_rank else {}),
         }
 
 
 def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
     """Return an engine as a plan or report keeps it; it cannot be run. Raises KeyError, TypeError for another form."""
+    named = plain.get("files") or {}
     return EngineSpec(
         name=plain["name"],
         help="",
@@ -74,6 +91,11 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
         commits=plain["commits"],
         is_collective=plain["is_collective"],
         stages=bool(plain.get("stages", False)),
+        files=FileRule(
+            of_rank=named.get("of_rank", ""),
+            shared=tuple(named.get("shared", ())),
+            passing=tuple(named.get("passing", ())),
+        ),
         owner=plain["owner"],
     )
 
@@ -96,7 +118,24 @@ BUILT_IN = (
         memory=MemoryRule(process_bytes=100_000_000),
         stages=True,
     ),
+    EngineSpec(
+        name="dcp",
+        help="torch.distributed.checkpoint with its own files, all ranks together, the state in memory",
+        make="pytest_ckpt.ranks.engines.dcp.engine:make",
+        # A load holds one tensor more than the state: the largest is 4 of a rank's 14 bytes a parameter.
+        memory=MemoryRule(process_bytes=450_000_000, state_share=1.3),
+        needs=frozenset({"paths"}),
+        is_collective=True,
+        package="torch",
+        extra="torch",
+        files=FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",)),
+    ),
 )
 """The first is the default."""
 
 DEFAULT = BUILT_IN[0]
+
+
+def built_in(name: str) -> EngineSpec | None:
+    """Return the built-in engine of that name; None for one of another package."""
+    return next((engine for engine in BUILT_IN if engine.name == name), None)

@@ -6,7 +6,9 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.engines import FileRule, built_in
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
+from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.units import counted, format_percent, format_seconds
 
@@ -37,6 +39,12 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: f
         return undecided(measurement, "save")
     if measurement.processes < 3:
         return not_decided("too few", f"Too few ranks to find a straggler: {measurement.processes}.")
+    if (engine := built_in(measurement.engine)) and engine.is_collective:
+        return not_decided(
+            "not possible",
+            f"The ranks of engine {engine.name} wait for each other inside its library: their times do not tell which "
+            "of them was slow.",
+        )
     worst = max(measurement.operations, key=lambda o: skew_of(o, measurement.rank_bytes)[0])
     skew, tail = skew_of(worst, measurement.rank_bytes)
     host = next((r.host for r in measurement.ranks if r.rank == worst.slowest_rank), "")
@@ -65,7 +73,8 @@ def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
     shards = layout(measurement.model, mode=measurement.mode, processes=processes, scale=measurement.scale)
     if rank is None or rank >= shards.processes:
         return []
-    names = [file.name for file in shards.rank(rank).files]
+    engine = built_in(measurement.engine)
+    names = [file.name for file in files_of(shards.rank(rank), engine.files if engine else FileRule())]
     shown = names if len(names) <= 3 else [*names[:2], f"… ({len(names)} files)"]
     return [f"rank {rank} has {', '.join(shown)}"]
 

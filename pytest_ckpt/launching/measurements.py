@@ -24,6 +24,7 @@ from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.own_launches import OWN_LAUNCHES, Found, LaunchWithCommands, OwnLaunch
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
+from pytest_ckpt.sizing.files import names_of
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
@@ -237,6 +238,6 @@ def made_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
     beside: dict[str, frozenset[str]] = {}
     for planned in checkpoints:
         slug, ranks = planned.subject.slug, planned.layout.ranks()
-        files[slug] = frozenset(file.name for rank in ranks for file in rank.files)
+        files[slug] = names_of(planned.layout, planned.engine.files)
         beside[slug] = frozenset(ballast_name(level, rank.rank) for level in LEVELS for rank in ranks)
     return Names(files=files, beside=beside)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import (
     DurabilityCounted,
@@ -18,7 +18,7 @@ from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.engines.factory import engine_maker
-from pytest_ckpt.ranks.engines.protocol import Engine, Loader, staging
+from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts, staging
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import OF_DATA, EngineOptions
@@ -77,7 +77,7 @@ class MeasurementLoop:
         self._store: Store = load(job.area.opener)(job.area)
         self._layout = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
         self._shard = self._layout.rank(group.rank)
-        self._do = Operations(group, activity, task.subject, self._shard, self._store)
+        self._do = Operations(group, activity, task.subject, self._shard, self._store, shared=task.shared_files)
         self._own = SavesRetained(self._do, retain=task.retain)
         self._found = _Found()
 
@@ -106,12 +106,12 @@ class MeasurementLoop:
             do=do,
             cache=cache,
             layout=self._layout,
-            loader=lambda shard: self._loader(shard, self._options),
+            loader=None if task.is_collective else lambda shard: self._loader(shard, self._options),
             lends_memory=task.contention,
             drop=lambda files: self._drop(cache, files),
             take_in=self._take_in,
         ).measure(engine, self._own.kept, task.operations)
-        facts = _joined(self._group.gather(engine.facts()))
+        facts = joined_facts(self._group.gather(engine.facts()))
         # What the engine holds must be free before another one takes its place.
         del engine, strategy
         self._measure_beside(cache)
@@ -172,7 +172,7 @@ class MeasurementLoop:
                 cache=cache,
                 layout=self._layout,
                 options=self._options,
-                loader=self._loader,
+                loader=None if task.is_collective else self._loader,
                 drop=drop,
             ).measure(self._own.kept[-1])
             InterferenceScenario(
@@ -185,6 +185,7 @@ class MeasurementLoop:
                 rank_bytes=self._shard.bytes,
                 after=task.operations,
                 drop=drop,
+                is_collective=task.is_collective,
             ).measure(self._own.kept, self._own.usual_seconds)
 
     def _strategy(self, *, constant: bool = False, aside: str = "") -> Strategy:
@@ -247,6 +248,7 @@ class MeasurementLoop:
             drop=lambda files: self._drop(cache, files, again=True),
             after=task.operations,
             most=0 if task.keep else task.operations,
+            files=task.file_rule,
         ).measure()
         if second:
             second.close()
@@ -289,12 +291,3 @@ class MeasurementLoop:
         return RankFacts(
             rank=self._group.rank, host=self._group.host, pid=os.getpid(), peak_memory_bytes=peak_kib * 1024
         )
-
-
-def _joined(facts: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Join what the engines of all ranks say of themselves; where they differ, every answer is named."""
-    answers: dict[str, dict[str, None]] = {}
-    for of_rank in facts:
-        for name, answer in of_rank.items():
-            answers.setdefault(name, {})[answer] = None
-    return {name: " | ".join(said) for name, said in answers.items()}

@@ -7,18 +7,18 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import OperationDone, OperationStarted, StepDone
 from pytest_ckpt.facts.measurement import Operation
-from pytest_ckpt.facts.proofs import Durability, Fault, Observer
+from pytest_ckpt.facts.proofs import Durability, Fault
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.targets import CheckpointRef, Role
 from pytest_ckpt.ranks.beside import Beside
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
 from pytest_ckpt.ranks.process.activity import write_event
 from pytest_ckpt.ranks.process.host_cache import Files
-from pytest_ckpt.ranks.timing import Own, combine
+from pytest_ckpt.ranks.timing import Own, combine, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 _MOST_FAULTS_OF_RANK = 20
-_FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,14 +53,25 @@ class Operations:
     """What all ranks do with a subject's checkpoints in ``store``; ``stages`` adds up this rank's seconds by purpose.
 
     An operation that is not ``counted`` is none of the subject's saves and loads: it answers a question beside them.
+    Every rank reads files with the names ``shared``, which rank 0 saves.
     """
 
-    def __init__(self, group: Group, activity: Activity, subject: Subject, shard: RankLayout, store: Store) -> None:
+    def __init__(
+        self,
+        group: Group,
+        activity: Activity,
+        subject: Subject,
+        shard: RankLayout,
+        store: Store,
+        *,
+        shared: tuple[str, ...] = (),
+    ) -> None:
         self._group = group
         self._activity = activity
         self.subject = subject
         self._shard = shard
         self._store = store
+        self._shared = shared
         self._saved: list[Saved] = []
         self._commits = 0
         self._refs: dict[int, CheckpointRef] = {}
@@ -180,9 +190,9 @@ class Operations:
         )
 
     def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
-        """Return files of a checkpoint: those that this rank saved, or others."""
+        """Return the files of a checkpoint that this rank reads: its own and those of all ranks, or others."""
         if names is None:
-            names = self._names.get(checkpoint, tuple(file.name for file in self._shard.files))
+            names = dict.fromkeys((*self._own(checkpoint), *self._shared))
         return Files(ref=self.ref(checkpoint), names=tuple(names))
 
     def delete(self, checkpoint: int) -> float:
@@ -197,8 +207,11 @@ class Operations:
 
     def delete_own(self, checkpoint: int) -> None:
         """Delete the files of a checkpoint that this rank saved."""
-        files = self.files(checkpoint)
-        self._store.delete(files.ref, files.names)
+        self._store.delete(self.ref(checkpoint), self._own(checkpoint))
+
+    def _own(self, checkpoint: int) -> tuple[str, ...]:
+        """Return the files of a checkpoint that this rank saved."""
+        return self._names.get(checkpoint, tuple(file.name for file in self._shard.files))
 
     def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
         """Remove on rank 0 what is left of checkpoints, and where they were the last ``of_all``, of the subject."""
@@ -220,18 +233,7 @@ class Operations:
         if self._group.rank != 0:
             return None
         pairs = [pair for of_rank in gathered for pair in of_rank]
-        own = [durability for durability, _ in pairs if durability]
-        commits = [commit for _, commit in pairs if commit]
-        return Durability(
-            files=sum(d.files_attempted for d in own),
-            files_synced=sum(d.files_returned for d in own),
-            directories=sum(d.folders_attempted for d in (*own, *commits)),
-            directories_synced=sum(d.folders_returned for d in (*own, *commits)),
-            saves=len(self._saved),
-            commits=self._commits,
-            observed=max((d.observed for d in own), key=_FROM_STRONG_TO_WEAK.index, default="unseen"),
-            commit_methods=tuple(dict.fromkeys(c.method for c in commits)),
-        )
+        return summed(pairs, saves=len(self._saved), commits=self._commits)
 
     @contextmanager
     def stage(self, spent_on: str, at: OperationRef | None) -> Iterator[None]:

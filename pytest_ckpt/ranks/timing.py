@@ -1,11 +1,15 @@
-"""Combines each rank's times of an operation into its result. Pure."""
+"""Combines what each rank saw of operations, times and durable calls, into their result. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from pytest_ckpt.facts.measurement import Operation, OperationKind
+from pytest_ckpt.facts.proofs import CommitProof, Durability, DurabilityProof, Observer
+
+_FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,3 +79,22 @@ def _last(seconds: Iterable[float | None]) -> float | None:
     """Return when the last rank reached a point; None where one did not."""
     reached = list(seconds)
     return None if None in reached else max(s for s in reached if s is not None)
+
+
+def summed(
+    pairs: Sequence[tuple[DurabilityProof | None, CommitProof | None]], *, saves: int, commits: int
+) -> Durability:
+    """Add up the durable calls of so many saves, of which so many were committed; pairs are those of every rank."""
+    own = [durability for durability, _ in pairs if durability]
+    of_commits = [commit for _, commit in pairs if commit]
+    folders: list[DurabilityProof | CommitProof] = [*own, *of_commits]
+    return Durability(
+        files=sum(d.files_attempted for d in own),
+        files_synced=sum(d.files_returned for d in own),
+        directories=sum(f.folders_attempted for f in folders),
+        directories_synced=sum(f.folders_returned for f in folders),
+        saves=saves,
+        commits=commits,
+        observed=max((d.observed for d in own), key=_FROM_STRONG_TO_WEAK.index, default="unseen"),
+        commit_methods=tuple(dict.fromkeys(c.method for c in of_commits)),
+    )

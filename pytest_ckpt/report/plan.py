@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.obstacles import possible_grade
+from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.steps import planned_steps
 from pytest_ckpt.support.units import (
@@ -42,7 +43,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
         published = CHECKPOINT_SIZES.get((shards.model.name, shards.mode))
         lines += [
             "",
-            f"{planned.subject}{scale}: {counted(shards.processes, 'rank')}, {counted(shards.files, 'file')}, "
+            f"{planned.subject}{scale}: {counted(shards.processes, 'rank')}, {counted(planned.files, 'file')}, "
             f"{counted(shards.bytes, 'byte')} ({format_bytes(shards.bytes)}) a checkpoint"
             + (f", published as {published}" if published and shards.scale == 1 else ""),
             *_save(planned, limits),
@@ -111,5 +112,6 @@ def describe_ranks(plan: Plan) -> list[str]:
     for planned in plan.checkpoints:
         lines += ["", f"{planned.subject}: rank, bytes, file"]
         for rank in planned.layout.ranks():
-            lines += [f"{rank.rank:>6} {file.bytes:>16,} {file.name}" for file in rank.files]
+            files = files_of(rank, planned.engine.files)
+            lines += [f"{rank.rank:>6} {file.bytes:>16,} {file.name}" for file in files]
     return lines

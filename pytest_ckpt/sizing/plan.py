@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.engines import EngineSpec
+from pytest_ckpt.facts.engines import EngineSpec, FileRule
 from pytest_ckpt.facts.strategies import StrategySpec
+from pytest_ckpt.sizing.files import file_count, files_of
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, RankLayout, layout
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
@@ -64,6 +65,11 @@ class PlannedCheckpoint:
     def subject(self) -> Subject:
         """What the measurement is of."""
         return self.layout.subject(self.engine.name, self.strategy.name)
+
+    @property
+    def files(self) -> int:
+        """Files of one checkpoint."""
+        return file_count(self.layout, self.engine.files)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,9 +183,10 @@ def _plan_checkpoint(
         rehearsal = f"The target is brought by {target.plugin}: nothing is certified on it"
     processes = settings.processes if mode == "open" else None
     shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
-    one = shards.bytes + shards.files * _FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
+    files = file_count(shards, engine.files)
+    one = shards.bytes + files * _FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
     # Where ranks load each other's files, each may hold the largest.
-    most = shards.largest_rank_bytes if settings.asks_contention else 0
+    most = shards.largest_rank_bytes if settings.asks_contention and not engine.is_collective else 0
     state = [
         max(strategy.memory_bytes(engine.memory.state_bytes(own), own), engine.memory.state_bytes(most))
         for own in shards.rank_bytes
@@ -202,7 +209,7 @@ def _plan_checkpoint(
         host_memory_bytes=_over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
-        scenarios=scenarios(settings),
+        scenarios=scenarios(settings, is_collective=engine.is_collective),
     )
 
 
@@ -253,7 +260,7 @@ def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str
         "operations": planned.operations,
         "bytes": shards.bytes,
         "full_bytes": shards.full_bytes,
-        "files": shards.files,
+        "files": planned.files,
         "published": CHECKPOINT_SIZES.get((shards.model.name, shards.mode), ""),
         "save_bytes_per_second": planned.demand.save_bytes_per_second,
         "load_bytes_per_second": planned.demand.load_bytes_per_second,
@@ -272,14 +279,14 @@ def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str
         "scenarios": list(planned.scenarios),
     }
     if ranks:
-        plain["ranks"] = [rank_to_plain(rank) for rank in shards.ranks()]
+        plain["ranks"] = [rank_to_plain(rank, planned.engine.files) for rank in shards.ranks()]
     return plain
 
 
-def rank_to_plain(rank: RankLayout) -> dict[str, Any]:
+def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
     """Return what one rank writes, as a plan tells it."""
     return {
         "rank": rank.rank,
         "bytes": rank.bytes,
-        "files": [{"name": file.name, "bytes": file.bytes} for file in rank.files],
+        "files": [file._asdict() for file in files_of(rank, rule)],
     }

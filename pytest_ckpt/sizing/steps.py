@@ -106,7 +106,7 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
         # Of small checkpoints: what counts is what is left of them.
         found.append(steps("crashes", kills, 0, 0.0))
     if settings.asks_contention:
-        if planned.layout.processes > 1:
+        if planned.layout.processes > 1 and not planned.engine.is_collective:
             found.append(steps("storm", LOADS_OF_A_PATTERN, storm(planned.layout).bytes, load))
             kinds: tuple[StepKind, ...] = ("shifted", "joined", "split")
             found += [steps(kind, LOADS_OF_A_PATTERN, size, load) for kind in kinds]
@@ -141,14 +141,19 @@ def _ballast_bytes(target: TargetFacts | None) -> int:
     return volume.ballast_bytes(LEVELS[-1])
 
 
-def scenarios(settings: Settings) -> tuple[str, ...]:
-    """Say what is measured beside the saves and loads, and how long it takes or how much it writes."""
+def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
+    """Say what is measured beside the saves and loads, and how long it takes or how much it writes.
+
+    The ranks of an engine that ``is_collective`` save and load together only.
+    """
     said = []
     if settings.asks_contention:
-        said.append(
+        alone = (
             "12 loads by other ranks than those that wrote; 6 saves of half of the ranks, 3 of them beside the other "
-            "half; 6 turns of 1 to 30 s in which samples are read, 3 of them beside saves"
+            "half; "
         )
+        turns = "6 turns of 1 to 30 s in which samples are read, 3 of them beside saves"
+        said.append(turns if is_collective else alone + turns)
     if settings.asks_endurance:
         seconds = settings.duration_seconds
         said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MOST_ROUNDS} saves")

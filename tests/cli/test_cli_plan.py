@@ -100,6 +100,7 @@ def test_sizes_files_and_rates_of_every_full_model(plan_json):
 
 @pytest.mark.parametrize("arguments", [("--ckpt-processes=1024",), ("--ckpt-processes=8",),
                                        ("--ckpt-mode=open", "--ckpt-processes=512"),
+                                       ("--ckpt-engine=dcp", "--ckpt-processes=8"),
                                        ("--ckpt-profile=smoke",)])  # fmt: skip
 def test_the_files_of_all_ranks_add_up_to_the_checkpoint(plan_json, arguments):
     for checkpoint in plan_json("--ranks", *arguments)["checkpoints"]:

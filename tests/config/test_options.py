@@ -495,3 +495,22 @@ def test_slots_are_digits_that_anybody_reads(slots):
 
 def test_slots_may_begin_with_zeros():
     assert parsers.read_hosts("node1:008,node2") == (HostSlots(name="node1", slots=8), HostSlots(name="node2", slots=1))
+
+
+# --- options that an engine cannot serve -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["break", "during", "snapshot"])
+def test_an_engine_whose_ranks_save_together_is_not_asked_to_let_single_ranks_fail(option):
+    said = {option: "true", "engine": "torch,dcp"} | ({"mend": "true"} if option == "break" else {})
+    with pytest.raises(
+        UsageError, match=f"(?s)--ckpt-{option} with --ckpt-engine dcp: .*Take torch or stream"
+    ) as caught:
+        settings_of(said)
+    assert "save and load together only" in str(caught.value)
+    assert settings_of(said | {"engine": "torch,stream"}).engines == BUILT_IN[:2]
+
+
+def test_an_engine_that_saves_the_state_itself_takes_no_strategy_that_needs_a_copy():
+    with pytest.raises(UsageError, match=r"(?s)--ckpt-strategy async with --ckpt-engine dcp: .*Take torch or stream"):
+        settings_of({"strategy": "async", "engine": "dcp"})

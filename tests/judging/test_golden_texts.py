@@ -148,6 +148,7 @@ CASES = {
         "met": measurement(),
         "one rank is slow": measurement(operations=[operation("save", 1, 4.0, ranks=[1.0, 1.0, 4.0, 1.0])]),
         "two ranks": measurement(processes=2),
+        "ranks wait for each other": measurement(engine="dcp"),
         "nothing was measured": measurement(operations=()),
     },
     "REPEAT": {

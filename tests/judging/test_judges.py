@@ -313,6 +313,13 @@ def test_two_ranks_are_too_few_to_tell_a_straggler():
     assert outcome("STRAGGLER", with_ranks([1.0, 9.0])) == "not run"
 
 
+def test_times_of_ranks_that_wait_for_each_other_in_a_library_tell_no_straggler():
+    together = dataclasses.replace(with_ranks([1.0, 1.0, 1.0, 9.0]), engine="dcp")
+    verdict = judged("STRAGGLER", together)
+    assert (verdict.outcome, verdict.reason) == ("not run", "not possible")
+    assert "engine dcp wait for each other" in verdict.because
+
+
 # --- REPEAT ----------------------------------------------------------------------------------------------------------
 
 

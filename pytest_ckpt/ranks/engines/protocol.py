@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from pytest_ckpt.ranks.process.job import EngineOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.proofs import CommitProof, FaultKind
@@ -84,7 +84,7 @@ class Engine(Loader, Protocol):
         """Take hold of what is needed; no bytes are made yet."""
 
     def facts(self) -> dict[str, str]:
-        """Return what the report should say of this engine (versions, ways chosen)."""
+        """Return what the report should say of this engine (versions, ways chosen); asked of all ranks together."""
 
     def fill(self, checkpoint: int) -> None:
         """Make the content of checkpoint ``checkpoint`` ready; outside the clock."""
@@ -114,3 +114,14 @@ def staging(engine: Engine) -> StagingEngine:
     if not (hasattr(engine, "stage") and hasattr(engine, "state")):
         raise TypeError(f"{type(engine).__name__} cannot copy its state, which a save in the background needs")
     return cast("StagingEngine", engine)
+
+
+def joined_facts(facts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Join what the engines of all ranks say of themselves; where they differ, every answer is named."""
+    answers: dict[str, list[str]] = {}
+    for of_rank in facts:
+        for name, answer in of_rank.items():
+            answers.setdefault(name, [])
+            if answer not in answers[name]:
+                answers[name].append(answer)
+    return {name: " | ".join(said) for name, said in answers.items()}

@@ -90,9 +90,22 @@ class Activity:
     @contextmanager
     def wait(self) -> Iterator[None]:
         """Mark that this rank waits for others and is not the one to blame."""
-        before, self.waiting = self.waiting, True
-        yield
-        self.waiting = before
+        with self._marked(waiting=True):
+            yield
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Mark that this rank works, within a wait: a library that is called waits for others between its own calls."""
+        with self._marked(waiting=False):
+            yield
+
+    @contextmanager
+    def _marked(self, *, waiting: bool) -> Iterator[None]:
+        before, self.waiting = self.waiting, waiting
+        try:
+            yield
+        finally:
+            self.waiting = before
 
     def forgive(self) -> tuple[Phase, str]:
         """Forget an error, which was expected; return the phase and the file that it left first. The rank goes on."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import shared
+from pytest_ckpt.facts.engines import FileRule
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
@@ -47,12 +48,14 @@ class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. Where the strategy does not block,
-    steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. With
-    ``contention`` and ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
-    ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
-    a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
-    loads in which the controller runs commands. The limits are those of one operation: what would take many times as
-    long is ended. ``kills`` is how many saves in the background are killed.
+    steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. The ranks of an
+    engine that ``is_collective`` save and load together only; ``rank_file`` and ``shared_files`` say what files a
+    checkpoint has where a library names them (`facts.engines.FileRule`). With ``contention`` and ``endurance`` the
+    patterns of `measurement.Patterns` are measured too; the volume is filled where ``near_full_bytes`` says what a
+    checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that a client has on disks.
+    ``beside_commands`` names the one pattern that is measured instead of all else: saves and loads in which the
+    controller runs commands. The limits are those of one operation: what would take many times as long is ended. ``kills``
+    is how many saves in the background are killed.
     """
 
     subject: Subject
@@ -83,6 +86,14 @@ class Task:
     step_seconds: float = 0.0
     step_cpu: float = 0.0
     kills: int = 0
+    is_collective: bool = False
+    rank_file: str = ""
+    shared_files: tuple[str, ...] = ()
+
+    @property
+    def file_rule(self) -> FileRule:
+        """Which files a checkpoint has."""
+        return FileRule(of_rank=self.rank_file, shared=self.shared_files)
 
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
@@ -91,6 +102,9 @@ class Task:
             "model": planned.layout.model.name,
             "engine": planned.engine.name,
             "make": planned.engine.make,
+            "is_collective": planned.engine.is_collective,
+            "rank_file": planned.engine.files.of_rank,
+            "shared_files": planned.engine.files.shared,
             "strategy": planned.strategy.make,
             "blocks": planned.strategy.blocks,
             "stages": planned.strategy.stages,

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.proofs import CanaryReads
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.job import OF_CANARIES
+from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.support.memory_limits import memory_of_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_ckpt.facts.engines import FileRule
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
@@ -49,7 +51,7 @@ class Canaries:
     """Measures on all hosts at once; the first rank of each reads what it saved itself.
 
     ``second`` is the same area through another mount of this host, where there is one. ``drop`` empties the caches as
-    before every load; ``most`` is how many checkpoints there is room for.
+    before every load; ``most`` is how many checkpoints there is room for. ``files``: which files ranks have in one.
     """
 
     group: Group
@@ -62,6 +64,7 @@ class Canaries:
     drop: Callable[[Sequence[Files]], None]
     after: int
     most: int
+    files: FileRule
 
     def measure(self) -> tuple[CanaryReads, ...]:
         """Return what was seen on every host; rank 0 knows it."""
@@ -120,11 +123,10 @@ class Canaries:
         )
 
     def _parts(self, rank: int, numbers: Sequence[int]) -> list[_Part]:
-        files = [(file.name, sum(t.bytes for t in file.tensors)) for file in self.layout.rank(rank).files]
         found = [
             _Part(number, name, offset)
             for number in numbers
-            for name, size in files
+            for name, size in files_of(self.layout.rank(rank), self.files)
             for offset in range(0, size - CANARY_BYTES + 1, CANARY_BYTES)
         ]
         return found[:_MOST_CANARIES]

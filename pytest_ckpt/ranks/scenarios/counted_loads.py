@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 class CountedLoads:
     """Loads every checkpoint that is kept, in turns.
 
-    ``loader`` makes what loads a shard of another rank, ``drop`` empties the caches of what this rank is about to read,
-    ``take_in`` is given every load. Where ranks differ in size, one may load a larger shard than its own only where
-    memory was planned for that: ``lends_memory``.
+    ``loader`` makes what loads a shard of another rank, None where no rank can. ``drop`` empties the caches of what
+    this rank is about to read, ``take_in`` is given every load. Where ranks differ in size, one may load a larger shard
+    than its own only where memory was planned for that: ``lends_memory``.
     """
 
     group: Group
     do: Operations
     cache: HostCache
     layout: Layout
-    loader: Callable[[RankLayout], Loader]
+    loader: Callable[[RankLayout], Loader] | None
     lends_memory: bool
     drop: Callable[[Sequence[Files]], None]
     take_in: Callable[[Loaded], None]
@@ -45,7 +45,7 @@ class CountedLoads:
         order = [kept[number % len(kept)] for number in range(count)]
         swapped = self._of_another_host() if self.cache.is_blind and len(kept) == count else None
         names = tuple(file.name for file in swapped.files) if swapped else None
-        reader = self.loader(swapped) if swapped else engine
+        reader = self.loader(swapped) if self.loader and swapped else engine
         for number, checkpoint in enumerate(order, start=1):
             # What was read once may be in the cache; so where checkpoints come again, there is a drop before each load.
             if number == 1 or len(kept) < count:
@@ -62,7 +62,7 @@ class CountedLoads:
         hosts: list[str] = self.group.share(self.group.gather(self.group.host))
         reading = shifted(self.layout, hosts)
         fits = self.lends_memory or len(set(self.layout.rank_bytes)) == 1
-        if reading.not_run or not fits:
+        if reading.not_run or not fits or self.loader is None:
             return None
         shards = [pieces[0].shard for pieces in reading.pieces]
         if any(hosts[shard.rank] == host for shard, host in zip(shards, hosts, strict=True)):

@@ -44,7 +44,7 @@ class InterferenceScenario:
     """Measures each load alone and beside the other, alternating; rank 0 reports each result at once.
 
     What ``strategy`` saves has content of its own, another one for every save; ``drop`` empties the caches of what is
-    about to be read.
+    about to be read. The ranks of an engine that ``is_collective`` cannot be two jobs.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class InterferenceScenario:
         rank_bytes: int,
         after: int,
         drop: Callable[[Sequence[Files]], None],
+        is_collective: bool = False,
     ) -> None:
         self._group = group
         self._activity = activity
@@ -70,6 +71,7 @@ class InterferenceScenario:
         self._rank_bytes = rank_bytes
         self._number, self._neighbour_number = after + BESIDE_WORK, after + OF_NEIGHBOUR
         self._drop = drop
+        self._is_collective = is_collective
         self._content = 0
         self._bursts = 0
 
@@ -80,6 +82,9 @@ class InterferenceScenario:
         """
         if self._group.size < 2:
             self._send("neighbour", None, "One rank cannot be two jobs; two are needed.")
+        elif self._is_collective:
+            why = "The ranks of this engine save together: half of them cannot be a second job."
+            self._send("neighbour", None, why)
         else:
             self._beside_neighbour()
         self._beside_reads(

@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
 
+_TOGETHER = "The ranks of this engine load together, each what it saved: none of them loads what another one saved."
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadPatterns:
     """Measures all patterns on a checkpoint that is on the target; rank 0 tells each as soon as it is known.
 
-    ``loader`` makes what loads a shard, ``drop`` empties the caches of what this rank is about to read.
+    ``loader`` makes what loads a shard, None where ranks load together only, each what it saved; ``drop`` empties the
+    caches of what this rank is about to read.
     """
 
     group: Group
@@ -37,22 +41,23 @@ class LoadPatterns:
     cache: HostCache
     layout: Layout
     options: EngineOptions
-    loader: Callable[[RankLayout, EngineOptions], Loader]
+    loader: Callable[[RankLayout, EngineOptions], Loader] | None
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self, checkpoint: int) -> None:
         """Load the checkpoint in every pattern, `LOADS_OF_A_PATTERN` times, cold each time."""
         hosts = self.group.share(self.group.gather(self.group.host))
         for reading in (storm(self.layout), shifted(self.layout, hosts), joined(self.layout), split(self.layout)):
-            if reading.not_run:
-                self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, not_run=reading.not_run))
+            if reading.not_run or self.loader is None:
+                why = reading.not_run or _TOGETHER
+                self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, not_run=why))
             else:
-                self._measure(reading, checkpoint)
+                self._measure(reading, checkpoint, self.loader)
 
-    def _measure(self, reading: Reading, checkpoint: int) -> None:
+    def _measure(self, reading: Reading, checkpoint: int, load: Callable[[RankLayout, EngineOptions], Loader]) -> None:
         mine = reading.of(self.group.rank)
         options = [replace(self.options, part=piece.part, parts=piece.parts) for piece in mine]
-        makers = [partial(self.loader, piece.shard, of) for piece, of in zip(mine, options, strict=True)]
+        makers = [partial(load, piece.shard, of) for piece, of in zip(mine, options, strict=True)]
         names = [file.name for piece in mine for file in piece.shard.files]
         operations: list[Operation] = []
         checked, fault_count = 0, 0

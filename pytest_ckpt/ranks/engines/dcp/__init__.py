@@ -1,0 +1,1 @@
+"""Engine dcp: torch.distributed.checkpoint, as its library saves and loads."""

@@ -1,0 +1,211 @@
+"""Engine ``dcp``: torch.distributed.checkpoint with its own writer and reader of files, over gloo among the ranks.
+
+The library's are all calls until the save has returned: each rank writes and syncs `__RANK_0.distcp`, then rank 0
+writes and syncs `.metadata` and gives it its name. Ours come behind them, on the clock, before the commit: the store
+makes each file and the folder durable, whatever the library did, and has seen that.
+
+Every rank waits for the others within the library, so what one rank meets, all are told. A rank that met an error of
+the storage ends the launch; the others wait for that, so that none is named in its place.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from pytest_ckpt.ranks.content.faults import compare
+from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.engines.dcp.arrivals import Arrivals, OneMetadataReader
+from pytest_ckpt.ranks.engines.dcp.gloo_ranks import GlooRanks
+from pytest_ckpt.ranks.engines.dcp.sharded_state import Holders, ShardedState, find_holders
+from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_ckpt.facts.proofs import FaultKind
+    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
+    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import Committed, Draft
+
+METADATA = ".metadata"
+_SUMMED = (METADATA, f"{METADATA}.tmp")
+_MOST_FAULTS = 20
+_MICROSECONDS = 1_000_000
+
+
+class DcpEngine:
+    """Keeps the rank's whole state in memory, as a training process does; all ranks call each method together."""
+
+    def __init__(self, shard: RankLayout, content: Content, group: Group, activity: Activity) -> None:
+        torch.set_num_threads(1)
+        self._shard, self._content, self._group, self._activity = shard, content, group, activity
+        self._tensors = [tensor for file in shard.files for tensor in file.tensors]
+        self._own_file = f"__{shard.rank}_0.distcp"
+        self._ranks = GlooRanks(group)
+        self._holders: Holders | None = None
+        self._state: ShardedState | None = None
+        self._filled = 0
+        self._added_seconds = 0.0
+        self._size: int | None = None
+        # By the number of a checkpoint, on rank 0, which writes it.
+        self._checksums: dict[int, int | None] = {}
+        self._arrived: frozenset[str] = frozenset()
+        self._faults: list[LocalFault] = []
+        self._seen_checksum: int | None = None
+
+    def facts(self) -> dict[str, str]:
+        """Return torch's version, how the library is called, and what is added to it."""
+        added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
+        return {
+            "torch": torch.__version__,
+            "save": "torch.distributed.checkpoint.save, FileSystemWriter as it is: one file a rank, sync_files",
+            "load": "torch.distributed.checkpoint.load, FileSystemReader, into tensors that are there",
+            "added": f"fsync of each file once more and of the folder, in every save: {added * 1000:.1f} ms at most",
+        }
+
+    def fill(self, checkpoint: int) -> None:
+        """Write the content of ``checkpoint`` over the state."""
+        state = self._ready()
+        for number, tensor in enumerate(self._tensors):
+            place = TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=number)
+            self._content.fill(state.bytes_of(tensor.name), place)
+        self._filled = checkpoint
+
+    def save(self, draft: Draft, clock: Clock) -> None:
+        """Let the library save, then make durable what it wrote, as the store does."""
+        files = WatchedFiles(clock, _SUMMED)
+        writer = FileSystemWriter(draft.location())
+        writer.fs = files
+        state = self._ready()
+        failures = self._together(lambda: save(state.whole, storage_writer=writer))
+        if self._shard.rank in failures:
+            raise files.error or failures[self._shard.rank]
+        if failures:
+            self._wait_for_the_end(failures)
+        is_first = self._group.rank == 0
+        if is_first:
+            self._checksums[self._filled] = files.checksum
+        began = time.perf_counter()
+        draft.adopt([self._own_file, METADATA] if is_first else [self._own_file])
+        entries, _ = draft.seal()
+        self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
+        self._size = next(entry.bytes for entry in entries if entry.name == self._own_file)
+
+    def load_steps(self) -> int:
+        """Everything is loaded before anything is compared; a job has its tensors before it loads into them."""
+        self._ready().clear()
+        return 1
+
+    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+        """Let the library load; what it cannot read becomes a fault, not an error."""
+        self._arrived, self._faults = frozenset(), []
+        files, arrivals, state = WatchedFiles(clock, _SUMMED), Arrivals(), self._ready()
+        reader = OneMetadataReader(Path(committed.local_path(METADATA) or "").parent)
+        reader.fs = files
+        failures = self._together(lambda: load(state.whole, storage_reader=reader, planner=arrivals))
+        if files.error:
+            raise files.error
+        if self._shard.rank in failures:
+            # The error has left a phase, and is none of the storage.
+            self._activity.forgive()
+            why = _first_line(failures[self._shard.rank])
+            found = arrivals.fault(why, reader.storage_data, state, files)
+            self._faults.append(found or _of_metadata("unreadable", files.sizes.get(METADATA, 0), why))
+        elif self._size not in {None, files.sizes.get(self._own_file, self._size)}:
+            self._faults.append(_of_other_size(self._own_file, files.sizes[self._own_file], self._size or 0))
+        self._arrived, self._seen_checksum = arrivals.whole, files.checksum
+        return sum(tensor.bytes for tensor in self._tensors if tensor.name in self._arrived)
+
+    def verify(self, checkpoint: int) -> Comparison:
+        """Compare every byte of every tensor that has arrived, and what was read of `.metadata`."""
+        faults, state = self._faults, self._ready()
+        written: int | None = self._group.share(self._checksums.get(checkpoint))
+        if not faults and None not in {written, self._seen_checksum} and written != self._seen_checksum:
+            why = "the library took it, and its bytes are not those that rank 0 wrote"
+            faults.append(_of_metadata("foreign", 0, why))
+        checked, count = 0, len(faults)
+        for number, tensor in enumerate(self._tensors):
+            if tensor.name not in self._arrived:
+                continue
+            place = TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=number)
+            pages, findings = compare(self._content, state.bytes_of(tensor.name), place)
+            checked, count = checked + tensor.bytes, count + pages
+            faults.extend(
+                LocalFault(
+                    kind=f.kind,
+                    file=self._own_file,
+                    tensor=tensor.name,
+                    offset=f.offset,
+                    bytes=f.bytes,
+                    detail=f.detail,
+                )
+                for f in findings
+            )
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+
+    def release(self) -> None:
+        """Let go of the state and of the process group; both are made again when they are needed."""
+        self._state = None
+        self._ranks.leave()
+
+    def _ready(self) -> ShardedState:
+        """Return the state, which is made with the process group at the first call, outside of any clock."""
+        if self._state is None:
+            if self._holders is None:
+                self._holders = find_holders(self._group, self._tensors)
+            self._ranks.join()
+            self._state = ShardedState(self._shard, self._holders)
+        return self._state
+
+    def _together(self, call: Callable[[], object]) -> Mapping[int, BaseException]:
+        """Call the library, and return what failed on which rank.
+
+        Where gloo cannot reach another rank, that one has ended: its end is the one to be told, and not this.
+        """
+        with self._activity.wait():
+            try:
+                call()
+            except CheckpointException as error:
+                return {rank: failure for rank, (failure, _) in error.failures.items()}
+            except RuntimeError:
+                self._group.wait()
+                raise
+        return {}
+
+    def _wait_for_the_end(self, failures: Mapping[int, BaseException]) -> NoReturn:
+        """Wait until those that failed have ended the launch."""
+        self._group.wait()
+        rank, failure = next(iter(failures.items()))
+        raise RuntimeError(f"rank {rank} could not save: {_first_line(failure)}")
+
+
+def _of_metadata(kind: FaultKind, size: int, why: str) -> LocalFault:
+    return LocalFault(kind=kind, file=METADATA, tensor="", offset=0, bytes=size, detail=why)
+
+
+def _of_other_size(name: str, size: int, written: int) -> LocalFault:
+    detail = f"the file has {size} bytes, {written} were written"
+    return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
+
+
+def _first_line(error: BaseException) -> str:
+    said = str(error).strip()
+    return said.splitlines()[0] if said else type(error).__name__
+
+
+def make(*, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions) -> DcpEngine:
+    """Return the engine of a rank's files, whose ranks call each method together."""
+    del options
+    return DcpEngine(shard, content, group, activity)

@@ -1,0 +1,127 @@
+"""The library's file system, watched: its calls are timed in phases, its bytes are progress, its errors are kept.
+
+The library's writer and reader take their file system from outside, and make the same calls through this one, in the
+same order. Where they move more than 64 MiB in one call, it is several: a slow target is seen to make progress.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch.distributed.checkpoint.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterator
+
+    from pytest_ckpt.facts.failure import Phase
+    from pytest_ckpt.ranks.engines.protocol import Clock
+    from pytest_ckpt.targets.protocol import Buffer
+
+    Place = str | os.PathLike[str]
+
+_PIECE_BYTES = 64 << 20
+
+
+class WatchedFiles(FileSystem):
+    """One save or load of one rank. Between its calls the rank waits for the others, as the library has it.
+
+    ``error`` is the first OSError that a call met: torch turns what its file raises into errors of its own. ``sizes``
+    are those of the files that were opened, in bytes. ``checksum`` is the CRC-32 of what was written to or read from
+    the file with a name of ``summed``, None where none was opened.
+    """
+
+    def __init__(self, clock: Clock, summed: Collection[str]) -> None:
+        super().__init__()
+        self._clock, self._summed = clock, summed
+        self.error: OSError | None = None
+        self.sizes: dict[str, int] = {}
+        self.checksum: int | None = None
+
+    @contextmanager
+    def create_stream(self, path: Place, mode: str) -> Generator[io.IOBase, None, None]:
+        """Open a file as the library does, buffered in the file system's blocks."""
+        name = Path(path).name
+        with self._call("open", name):
+            raw = _WatchedFile(path, mode, self, summed=name in self._summed)
+            about = os.fstat(raw.fileno())
+        self.sizes[name] = about.st_size
+        buffer_bytes = about.st_blksize if about.st_blksize > 1 else io.DEFAULT_BUFFER_SIZE
+        phase: Phase = "write" if raw.writable() else "read"
+        with self._clock.activity.work(), self._clock.phase(phase, name):
+            stream = io.BufferedWriter(raw, buffer_bytes) if raw.writable() else io.BufferedReader(raw, buffer_bytes)
+            with stream:
+                yield stream
+
+    def mkdir(self, path: Place) -> None:
+        """Make a folder."""
+        with self._call("open", Path(path).name):
+            super().mkdir(path)
+
+    def exists(self, path: Place) -> bool:
+        """Return whether something is there."""
+        with self._call("open", Path(path).name):
+            return super().exists(path)
+
+    def rename(self, path: Place, new_path: Place) -> None:
+        """Rename a file that is written."""
+        with self._call("write", Path(path).name):
+            super().rename(path, new_path)
+
+    def moved(self, count: int) -> None:
+        """Take in that so many bytes went through."""
+        self._clock.moved(count)
+
+    def met(self, error: OSError) -> None:
+        """Keep the first error."""
+        self.error = self.error or error
+
+    @contextmanager
+    def _call(self, phase: Phase, name: str) -> Iterator[None]:
+        with self._clock.activity.work(), self._clock.phase(phase, name):
+            try:
+                yield
+            except OSError as error:
+                self.met(error)
+                raise
+
+
+class _WatchedFile(io.FileIO):
+    """A file without a buffer, whose calls are those that reach the storage."""
+
+    def __init__(self, path: Place, mode: str, watch: WatchedFiles, *, summed: bool) -> None:
+        super().__init__(path, mode)
+        self._watch, self._is_summed = watch, summed
+        if summed:
+            watch.checksum = 0
+
+    def write(self, data: Buffer) -> int:
+        """Write some of the bytes; whoever holds the buffer writes the rest."""
+        view = memoryview(data).cast("B")[:_PIECE_BYTES]
+        try:
+            count = super().write(view)
+        except OSError as error:
+            self._watch.met(error)
+            raise
+        self._passed(view[:count])
+        return count
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Read some bytes."""
+        view = memoryview(buffer).cast("B")[:_PIECE_BYTES]
+        try:
+            count = super().readinto(view) or 0
+        except OSError as error:
+            self._watch.met(error)
+            raise
+        self._passed(view[:count])
+        return count
+
+    def _passed(self, data: memoryview) -> None:
+        self._watch.moved(len(data))
+        if self._is_summed:
+            self._watch.checksum = zlib.crc32(data, self._watch.checksum or 0)

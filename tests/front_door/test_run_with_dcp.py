@@ -1,0 +1,313 @@
+"""Runs of the engine dcp: torch.distributed.checkpoint itself, with all that other engines are held to."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
+from pytest_ckpt.sizing.models import layout
+from tests.support.bare_dcp import load_bare
+from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
+from tests.support.hidden_hosts import AS_HOST
+from tests.support.machine import need, patience
+from tests.support.matrix import OF_CANARIES
+from tests.support.targets.memory import memory_server
+from tests.support.targets.misbehaving import misbehaving
+
+DCP = "--ckpt-engine=dcp"
+FILES = {"__0_0.distcp", "__1_0.distcp", ".metadata"}
+# A command that drops caches, and damages a file of the first checkpoint before.
+DAMAGE = """
+import os, pathlib, sys
+(folder,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
+file, way = folder / sys.argv[2], sys.argv[3]
+if way == "cut":
+    os.truncate(file, file.stat().st_size // 2)
+elif way == "remove":
+    file.unlink()
+else:
+    with file.open("r+b") as out:
+        out.write(b"no pickle")
+for path in folder.parent.glob("*/*"):
+    with path.open("rb") as data:
+        os.fsync(data.fileno())
+        os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+"""
+
+
+# Starts each rank under the name of a host of its own.
+LAUNCHER = """
+import os, sys
+
+if sys.argv[1] == "--version":
+    print("hosts that are namespaces 1")
+    sys.exit()
+_, nodes, processes, *command = sys.argv[1:]
+os.environ |= {{"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}
+mpiexec = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+local = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
+rank = [sys.executable, {as_host!r}, nodes, processes, *command]
+os.execv(mpiexec, [mpiexec, "-n", processes, *local, *rank])
+"""
+
+
+def need_fuse() -> None:
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+
+
+@pytest.fixture(scope="module")
+def saved(make_home: Callable[[str], Path]) -> Run:
+    with opened_door(make_home("dcp")) as door:
+        return door.run(*TINY, DCP)
+
+
+def test_a_run_ends_with_zero_meets_all_that_is_required_and_leaves_nothing(saved: Run) -> None:
+    assert saved.code == 0, saved.text
+    assert saved.outcomes() == dict.fromkeys(REQUIRED, "met")
+    assert saved.left_on_target == []
+    assert "Traceback" not in saved.text
+
+
+def test_every_byte_of_every_load_is_compared_and_none_was_cached(saved: Run) -> None:
+    measurement = saved.measurement()
+    integrity = measurement["integrity"]
+    assert integrity["bytes_checked"] == integrity["bytes_expected"] == 2 * measurement["bytes"]
+    for load in saved.operations("load"):
+        assert load["resident_bytes"] == 0
+        # The metadata, which every rank reads, are counted for each.
+        assert load["mapped_bytes"] > measurement["bytes"]
+
+
+def test_what_is_the_library_s_and_what_is_added_are_told_apart(saved: Run) -> None:
+    measurement = saved.measurement()
+    assert measurement["subject"] == f"{SUBJECT}/dcp"
+    assert measurement["engine_facts"]["added"].startswith("fsync of each file once more and of the folder")
+    assert "FileSystemWriter" in measurement["engine_facts"]["save"]
+    for save in saved.operations("save"):
+        assert {"open", "write", "fsync", "directory", "coordination", "commit"} == set(save["phases"])
+        assert sum(save["phases"].values()) <= save["seconds"] + 1e-6
+
+
+def test_every_file_of_the_library_is_counted_as_durable(saved: Run) -> None:
+    durability = saved.measurement()["durability"]
+    assert durability["files"] == durability["files_synced"] == 2 * len(FILES)
+    (planned,) = saved.document["checkpoints"]
+    assert planned["files"] == len(FILES)
+    assert planned["engine"]["files"]["of_rank"] == "__{rank}_0.distcp"
+
+
+def test_it_takes_no_more_memory_than_it_states(saved: Run) -> None:
+    assert not [s for s in saved.document["disclosures"] if "more memory" in s]
+
+
+def test_its_evidence_verifies(saved: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    found = {check.name: check.outcome for check in verify_folder(saved.report, None) if check.outcome != "not checked"}
+    assert set(found.values()) == {"holds"}, found
+    assert main(["verify", str(saved.report)]) == 0
+    assert "UNCHANGED" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def kept(make_home: Callable[[str], Path]) -> Run:
+    """A run of four ranks whose checkpoints stay."""
+    with opened_door(make_home("kept")) as door:
+        return door.run(*TINY, DCP, "--ckpt-processes=4", "--ckpt-keep")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_the_library_alone_loads_what_was_saved_with_fewer_ranks_too(kept: Run, tmp_path: Path, processes: int) -> None:
+    assert kept.code == 0, kept.text
+    (folder,) = kept.target.glob("pytest-ckpt-*/*/checkpoint-0002")
+    found = load_bare(folder, tmp_path, processes)
+    assert found == whole_tensors(kept.measurement("llama3-8b-open-4"), kept.document["run"]["seed"], checkpoint=2)
+
+
+def whole_tensors(measurement: Mapping[str, Any], seed: int, checkpoint: int) -> dict[str, bytes]:
+    """Return what a checkpoint should hold, by name: the parts of all ranks, one after the other."""
+    content = Content(content_seed(seed, measurement["subject"]))
+    shards = layout("llama3-8b", mode="open", processes=measurement["processes"], scale=measurement["scale"])
+    found: dict[str, bytes] = {}
+    for shard in shards.ranks():
+        tensors = [tensor for file in shard.files for tensor in file.tensors]
+        for number, tensor in enumerate(tensors):
+            place = TensorKey(checkpoint=checkpoint, rank=shard.rank, tensor=number)
+            found[tensor.name] = found.get(tensor.name, b"") + content.expected(place, 0, tensor.bytes).tobytes()
+    return found
+
+
+def test_a_bit_that_storage_flips_turns_integrity(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need_fuse()
+    with misbehaving(make_home("flips")) as target:
+        target.fault("flipped bit in reads", path="*/__1_0.distcp")
+        run = door.run(*TINY, DCP, target=target.path)
+        assert run.left_on_target == []
+    assert run.code == 1, run.text
+    outcomes = run.outcomes()
+    assert (outcomes["INTEGRITY"], outcomes["SAVE"], outcomes["DURABLE-CALLS"]) == ("failed", "met", "met")
+    fault = run.measurement()["integrity"]["faults"][0]
+    assert (fault["kind"], fault["rank"], fault["file"]) == ("flipped", 1, "__1_0.distcp")
+    assert fault["tensor"].startswith("optimizer/")
+
+
+@pytest.mark.parametrize(
+    ("fault", "path", "rank", "file"),
+    [
+        ("EIO in write", "*/__1_0.distcp", 1, "__1_0.distcp"),
+        pytest.param("EIO in fsync", "*/__1_0.distcp", 1, "__1_0.distcp", marks=pytest.mark.thorough),
+        pytest.param("EIO in write", "*/.metadata*", 0, ".metadata.tmp", marks=pytest.mark.thorough),
+    ],
+)
+def test_an_error_of_the_storage_is_named_with_its_rank_and_file(
+    door: FrontDoor, make_home: Callable[[str], Path], fault: str, path: str, rank: int, file: str
+) -> None:
+    """The other rank is told of it by the library, and is not named in its place."""
+    need_fuse()
+    with misbehaving(make_home("refuses")) as target:
+        target.fault(fault, path=path)
+        run = door.run(*TINY, DCP, target=target.path)
+        assert run.left_on_target == []
+    assert run.code == 1, run.text
+    assert run.verdict("SAVE")["outcome"] == "failed"
+    failure = run.measurement()["failure"]
+    assert (failure["rank"], failure["file"], failure["errno"]) == (rank, file, "EIO")
+    assert failure["phase"] in {"write", "fsync"}
+    assert "other rank" not in failure["message"]
+    assert "Traceback" not in run.text
+
+
+@pytest.mark.thorough
+def test_a_rank_that_hangs_is_named_and_not_the_one_that_waits_for_it(
+    door: FrontDoor, make_home: Callable[[str], Path]
+) -> None:
+    need_fuse()
+    deadline = patience(3)
+    with misbehaving(make_home("hangs")) as target:
+        target.fault("hang", operation="write", path="*/__1_0.distcp")
+        run = door.run(*TINY, DCP, f"--ckpt-deadline={deadline:.0f}s", target=target.path)
+    assert run.code == 1, run.text
+    failure = run.measurement()["failure"]
+    assert (failure["kind"], failure["rank"], failure["phase"]) == ("hung", 1, "write")
+    assert failure["file"] == "__1_0.distcp"
+
+
+@pytest.mark.thorough
+def test_a_rank_that_is_killed_in_a_save_is_named_and_all_is_removed(
+    door: FrontDoor, make_home: Callable[[str], Path]
+) -> None:
+    need_fuse()
+    with misbehaving(make_home("killed")) as target:
+        target.fault("slow file", path="*/__1_0.distcp", seconds=0.3)
+        started = door.start(*TINY, DCP, target=target.path)
+        started.until(lambda: target.hits("slow file"), "rank 1 writes")
+        os.kill(started.pid_of_rank(1), signal.SIGKILL)
+        run = started.finish()
+        assert list(target.path.iterdir()) == []
+    assert run.code == 1, run.text
+    failure = run.measurement()["failure"]
+    assert (failure["kind"], failure["rank"]) == ("killed", 1)
+    assert "Traceback" not in run.text
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("file", "way", "kind"),
+    [
+        ("__1_0.distcp", "cut", "short"),
+        (".metadata", "overwrite", "unreadable"),
+        ("__1_0.distcp", "remove", ""),
+        (".metadata", "remove", ""),
+    ],
+)
+def test_a_damaged_file_is_a_fault_and_a_missing_one_an_error(door: FrontDoor, file: str, way: str, kind: str) -> None:
+    command = shlex.join([sys.executable, "-c", DAMAGE, str(door.target), file, way])
+    run = door.run(*TINY, DCP, f"--ckpt-drop-caches={command}")
+    assert run.code == 1, run.text
+    assert run.outcomes()["LOAD"] == "failed"
+    assert run.left_on_target == []
+    assert "Traceback" not in run.text
+    if kind:
+        assert run.outcomes()["INTEGRITY"] == "failed"
+        faults = run.measurement()["integrity"]["faults"]
+        assert {(f["kind"], f["file"]) for f in faults} == {(kind, file)}
+    else:
+        # Seen when the cached pages of what is to be read are counted.
+        failure = run.measurement()["failure"]
+        assert failure["errno"] == "ENOENT"
+        assert str(failure["rank"]) in file or file == ".metadata"
+
+
+@pytest.mark.thorough
+def test_patterns_in_which_single_ranks_load_are_not_run_and_say_why(door: FrontDoor) -> None:
+    words = ("--ckpt-suite=performance,contention", "--ckpt-gates=posix-local")
+    run = door.run(*TINY, DCP, "--ckpt-data-pairs=1", "--ckpt-retain=1", *words)
+    assert run.left_on_target == []
+    patterns = run.measurement()["patterns"]
+    for name in ("storm", "shifted", "joined", "split"):
+        assert "load together" in patterns["not_run"][name]
+    assert "save together" in patterns["not_run"]["neighbour"]
+    assert patterns["mixed"]
+    assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
+
+
+def test_the_plan_names_its_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", DCP, "--ranks"]) == 0
+    text = capsys.readouterr().out
+    assert "8 ranks, 9 files" in text
+    assert "__7_0.distcp" in text
+    assert ".metadata" in text
+
+
+def test_a_target_without_paths_is_refused(door: FrontDoor) -> None:
+    with memory_server() as name:
+        options: dict[str, Any] = {"target": f"memory://{name}"}
+        run = door.run(*TINY, "-p", "tests.support.targets.memory_plugin", DCP, **options)
+    assert run.code == 4
+    assert "--ckpt-engine dcp needs paths" in run.text
+
+
+@pytest.mark.thorough
+def test_ranks_on_several_hosts_find_each_other_and_load_what_they_saved(
+    door: FrontDoor, make_home: Callable[[str], Path]
+) -> None:
+    """No host can load what another one saved, so where the kernel shows no cache, timed reads are needed for COLD."""
+    need_fuse()
+    program, as_host = door.home / "start.py", door.home / "as_host.py"
+    as_host.write_text(AS_HOST)
+    program.write_text(LAUNCHER.format(as_host=str(as_host)))
+    launcher = f"{shlex.quote(sys.executable)} {program} start {{nodes}} {{processes}}"
+    with misbehaving(make_home("blind"), direct_io=True) as target:
+        words = ("--ckpt-hosts=left:1,right:1", f"--ckpt-launcher={launcher}")
+        run = door.run(*TINY, DCP, *words, target=target.path)
+        assert run.left_on_target == []
+    assert run.code == 8, run.text
+    measurement = run.measurement()
+    assert measurement["hosts"] == ["left", "right"]
+    assert measurement["cache"]["by_other_hosts"] is False
+    assert run.outcomes() | {"COLD": ""} == dict.fromkeys(REQUIRED, "met") | {"COLD": ""}
+    assert "10 parts of 64 MiB on each host are needed" in run.verdict("COLD")["because"]
+
+
+@pytest.mark.thorough
+def test_timed_reads_are_of_the_library_s_files(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need_fuse()
+    with misbehaving(make_home("cached"), direct_io=True) as target:
+        target.fault("client cache survives the drop", survives=False)
+        words = (*OF_CANARIES, f"--ckpt-drop-caches={shlex.join(target.drop_command)}")
+        run = door.run(*TINY, DCP, *words, target=target.path)
+        assert run.left_on_target == []
+    subject = "llama3-8b-open-1"
+    verdict = run.verdict("COLD", subject)
+    assert (verdict["outcome"], verdict["basis"]) == ("met", "timed canary"), run.text
+    (reads,) = run.measurement(subject)["cache"]["canaries"]
+    assert len(reads["saved_seconds"]) >= 10

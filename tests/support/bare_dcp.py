@@ -1,0 +1,84 @@
+"""torch.distributed.checkpoint by itself, as a job uses it: programs that know nothing of pytest-ckpt.
+
+`load_bare` and `save_bare` run them with several processes; what goes in and out are bytes of whole tensors.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_SECONDS = 300
+
+_BEGIN = """
+import hashlib, json, os, sys
+import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor, zeros
+
+folder, scratch, rank, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+torch.set_num_threads(1)
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+dist.init_process_group("gloo", store=dist.FileStore(scratch + "/store", count), rank=rank, world_size=count)
+mesh = init_device_mesh("cpu", (count,))
+"""
+_LOAD = """
+found = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+state = {
+    name: zeros(of.size, dtype=of.properties.dtype, device_mesh=mesh, placements=[Shard(0)])
+    for name, of in found.items()
+}
+dcp.load(state, checkpoint_id=folder)
+for name, tensor in state.items():
+    whole = tensor.full_tensor()
+    if rank == 0:
+        with open(os.path.join(scratch, name.replace("/", "+")), "wb") as out:
+            out.write(whole.reshape(-1).view(torch.uint8).numpy().tobytes())
+"""
+_SAVE = """
+with open(scratch + "/types.json") as file:
+    types = json.load(file)
+state = {}
+for name, kind in types.items():
+    with open(os.path.join(scratch, name.replace("/", "+")), "rb") as file:
+        whole = torch.frombuffer(bytearray(file.read()), dtype=getattr(torch, kind))
+    # A row for each rank that pytest-ckpt has: here one, cut by columns.
+    state[name] = distribute_tensor(whole.reshape(1, -1), mesh, [Shard(1)])
+dcp.save(state, checkpoint_id=folder)
+"""
+_END = """
+assert not [name for name in sys.modules if name.split(".")[0] == "pytest_ckpt"]
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def load_bare(folder: Path, scratch: Path, processes: int) -> dict[str, bytes]:
+    """Return the whole tensors of a checkpoint, which so many processes have loaded."""
+    _run(_LOAD, folder, scratch, processes)
+    return {path.name.replace("+", "/"): path.read_bytes() for path in scratch.iterdir() if "+" in path.name}
+
+
+def save_bare(folder: Path, scratch: Path, processes: int, tensors: Mapping[str, tuple[str, bytes]]) -> None:
+    """Save whole tensors of one row, given as type and bytes, each cut over so many processes."""
+    for name, (_, data) in tensors.items():
+        (scratch / name.replace("/", "+")).write_bytes(data)
+    (scratch / "types.json").write_text(json.dumps({name: kind for name, (kind, _) in tensors.items()}))
+    _run(_SAVE, folder, scratch, processes)
+
+
+def _run(program: str, folder: Path, scratch: Path, processes: int) -> None:
+    words = [sys.executable, "-I", "-c", _BEGIN + program + _END, str(folder), str(scratch)]
+    started = [
+        subprocess.Popen([*words, str(rank), str(processes)], stderr=subprocess.PIPE, text=True)
+        for rank in range(processes)
+    ]
+    try:
+        said = [process.communicate(timeout=_SECONDS)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0] * processes, said
