@@ -54,8 +54,8 @@ class Task:
     patterns of `measurement.Patterns` are measured too; the volume is filled where ``near_full_bytes`` says what a
     checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that a client has on disks.
     ``beside_commands`` names the one pattern that is measured instead of all else: saves and loads in which the
-    controller runs commands. The limits are those of one operation: what would take many times as long is ended. ``kills``
-    is how many saves in the background are killed.
+    controller runs commands. The limits are those of one operation: what would take many times as long is ended.
+    ``kills`` is how many saves in the background are killed.
     """
 
     subject: Subject
