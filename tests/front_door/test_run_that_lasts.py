@@ -96,6 +96,7 @@ def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mou
     assert {p.name for p in volume.iterdir()} == {"lost+found"}
 
 
+@pytest.mark.thorough
 def test_without_being_asked_nothing_is_filled_and_nothing_is_called_met(door: FrontDoor) -> None:
     run = door.run(*OPTIONS, "--ckpt-engine=stream")
     assert {name: run.verdict(name)["outcome"] for name in ("ENDURE", "NEARFULL")} == {

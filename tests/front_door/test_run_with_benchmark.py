@@ -95,6 +95,7 @@ def test_a_regression_ends_with_a_failure_and_the_report_is_there(
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_everything_works_without_pytest_benchmark(door: FrontDoor) -> None:
     run = door.run(*TINY, TORCH, "-p", "no:benchmark")
     assert run.code == 0, run.text

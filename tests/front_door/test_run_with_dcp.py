@@ -146,6 +146,7 @@ def whole_tensors(measurement: Mapping[str, Any], seed: int, checkpoint: int) ->
     return found
 
 
+@pytest.mark.thorough
 def test_a_bit_that_storage_flips_turns_integrity(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
     need_fuse()
     with misbehaving(make_home("flips")) as target:

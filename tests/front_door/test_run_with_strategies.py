@@ -157,7 +157,7 @@ def test_the_cluster_that_saves_in_the_background_serve_is_larger_than_their_com
 @pytest.mark.parametrize("engine", [pytest.param(TORCH, marks=pytest.mark.thorough), STREAM])
 def test_a_state_that_was_not_copied_before_the_job_went_on_is_found(door: FrontDoor, engine: str) -> None:
     """The job changes what is still being written: the bytes that come back are no checkpoint's."""
-    run = door.run(*SMALLEST, engine, ASYNC, environment=in_every_rank(door.home, NOTHING_COPIED))
+    run = door.run(*TINY, engine, ASYNC, "--ckpt-operations=1", environment=in_every_rank(door.home, NOTHING_COPIED))
     assert run.code == 1, run.text
     (verdict,) = (v for v in run.document["requirements"] if v["id"] == "INTEGRITY")
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "wrong bytes")
@@ -167,6 +167,7 @@ def need_fuse() -> None:
     need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
 
 
+@pytest.mark.thorough
 def test_storage_that_drains_too_slowly_fails_the_background(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
     need_fuse()
     with misbehaving(make_home("drain")) as target:

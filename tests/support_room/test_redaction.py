@@ -125,7 +125,9 @@ PLANTED = {
 IN_OPTIONS = ("planted-token-of-the-launcher", "planted-word-of-a-url", "planted-word-of-another-plugin", "planted-pw")
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    "workers", [pytest.param((), marks=pytest.mark.thorough, id="alone"), pytest.param(("-n", "2"), id="xdist")]
+)
 def test_no_planted_secret_reaches_a_file_of_a_real_run(front_door, pytester, monkeypatch, workers):
     """Options, environment, a launcher that repeats its command and its environment on a terminal, a drop command."""
     target = pytester.path / "target"

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
-_OWNER = "OWNER.json"
+OWNER = "OWNER.json"
+"""The file that says whose a run's folder is."""
 _CANARY = re.compile(r"canary-\d+")  # ranks.residency makes them
 
 
@@ -52,7 +53,7 @@ def find_leftovers(target: Path) -> list[OldFolder]:
     found = []
     for entry in sorted(target.glob(PREFIX + "*")):
         try:
-            owner = json.loads((entry / _OWNER).read_text())
+            owner = json.loads((entry / OWNER).read_text())
             run_id, host, pid, began = owner["run"], owner["host"], owner["pid"], owner["process_began"]
             is_alive = host == socket.gethostname() and process_began(pid) == began
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
@@ -93,7 +94,7 @@ class RunFolder:
             self.path.mkdir(mode=0o700)
             seen = self.path.stat()
             self.identity = (seen.st_dev, seen.st_ino)
-            (self.path / _OWNER).write_text(json.dumps(owner) + "\n")
+            (self.path / OWNER).write_text(json.dumps(owner) + "\n")
         except OSError as error:
             remove(self.path, self.identity, ())
             raise UsageError(
@@ -126,7 +127,7 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
         is_known = seen.st_ino == inode or _says_it_is_of(top, path.name.removeprefix(PREFIX))
         if seen.st_dev != device or not is_known:
             return [f"{path} was not removed: it is no longer the folder that this run made"]
-        left = _clear(top, "", frozenset(names) | (frozenset() if keep_folder else {_OWNER}))
+        left = _clear(top, "", frozenset(names) | (frozenset() if keep_folder else {OWNER}))
     finally:
         os.close(top)
     if not keep_folder and not left:
@@ -136,7 +137,7 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
             return []
         except OSError as error:
             return [f"{path} was not removed: {error.strerror}"]
-    return [f"{path / name} was not removed: {why}" for name, why in left if not (keep_folder and name == _OWNER)]
+    return [f"{path / name} was not removed: {why}" for name, why in left if not (keep_folder and name == OWNER)]
 
 
 def _is_on(folder: Path, device: int) -> bool:
@@ -150,7 +151,7 @@ def _is_on(folder: Path, device: int) -> bool:
 def _says_it_is_of(folder: int, run_id: str) -> bool:
     """Whether an open folder holds the word of a run's controller that it is that run's."""
     try:
-        with open(_OWNER, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)) as file:
+        with open(OWNER, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)) as file:
             return bool(json.load(file)["run"] == run_id)
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -29,6 +29,7 @@ from pytest_ckpt.conformance.posix.checkpoints import (
     wrong_bytes,
 )
 from pytest_ckpt.support.units import counted, format_seconds
+from pytest_ckpt.targets.posix.run_folder import OWNER
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Book, CheckContext
@@ -291,9 +292,16 @@ def _is_back(context: CheckContext, book: Book, cut: int, root: Path) -> bool:
 
 
 def _sync_up_to_the_mount(folder: Path, calls: Calls) -> Path:
-    """Make the folder's own name durable, and those above it that can be opened; return where the target is mounted."""
+    """Make the folder's own name durable, and those above it that can be opened; return where the target is mounted.
+
+    So is the word that says whose folder it is: without it nobody would dare to remove the folder after the cut.
+    """
     while True:
         with contextlib.suppress(PermissionError):
+            if (word := folder / OWNER).is_file():
+                calls("fsync", word)
+                with word.open("rb") as file:
+                    os.fsync(file.fileno())
             sync_folder(folder, calls)
         if folder.is_mount():
             return folder
