@@ -88,7 +88,7 @@ def make_document(
         "certified_cluster": sizes,
         "scope": scope,
         "certified_for": scope if judgement.grade == "certified" else None,
-        "training": training_rows(plan, measurements),
+        "training": training_rows(plan, measurements, sizes),
         "system": system,
         "environment": environment,
         "settings": settings.origins,

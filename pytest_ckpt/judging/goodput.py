@@ -91,13 +91,14 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
     return rows
 
 
-def training_rows(plan: Plan, measurements: Sequence[Measurement]) -> list[TrainingRow]:
+def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequence[ClusterSize]) -> list[TrainingRow]:
     """Return what the measured times mean for training: the intervals of the rule, of Young and of Daly.
 
     Each comes with the effective training time ratio that it gives (restart of the job itself counted as zero).
+    ``sizes`` are those of `cluster_sizes`.
     """
     rows = []
-    served = {size.subject: size.overall for size in cluster_sizes(plan, measurements)}
+    served = {size.subject: size.overall for size in sizes}
     clusters = sorted({*CLUSTERS, plan.limits.accelerators})
     for m in measurements:
         costs, load = _full_size_costs(m), _full_size_seconds(m, "load")

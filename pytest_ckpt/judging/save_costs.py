@@ -63,13 +63,12 @@ def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
     costs = []
     for save in saves:
         steps = training.of(save.checkpoint)
-        points = (save.returned_seconds, save.staged_seconds)
-        if steps is None or None in points:
+        if steps is None or save.returned_seconds is None or save.staged_seconds is None:
             return ()
         costs.append(
             SaveCost(
                 index=save.index,
-                blocked_seconds=max(point for point in points if point is not None),
+                blocked_seconds=max(save.returned_seconds, save.staged_seconds),
                 extra_seconds=steps.extra_seconds,
                 committed_seconds=save.seconds,
             )

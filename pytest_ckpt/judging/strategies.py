@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, get_args
 
 from pytest_ckpt.analysis.training import slowdown
@@ -47,7 +48,7 @@ def judge_blocking(measurement: Measurement, limits: ClusterLimits) -> Decision:
         f"{decision.because} The copy of the state alone took {format_seconds(worst.blocked_seconds)}: that is the "
         "time of the client's memory, not of the storage."
     )
-    return measured_as("over limit", worst.lost_seconds, limit, "s", because, decision.detail)
+    return dataclasses.replace(decision, because=because)
 
 
 def judge_background(measurement: Measurement, limits: ClusterLimits) -> Decision:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import statistics
 import time
 from typing import TYPE_CHECKING
@@ -13,6 +15,7 @@ from pytest_ckpt.facts.training import StepBatch, StepsOfSave, Training
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_ckpt.ranks.content.generator import Bytes
     from pytest_ckpt.ranks.engines.protocol import StagingEngine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
 STEPS_ALONE = 20
 """Steps before the first save, and after each: their median is what a step takes by itself."""
 
-_PIECE_BYTES = 64 << 10
+PIECE_BYTES = 64 << 10
+"""What is changed of the state at a time."""
+
 _TRIALS = 9
 # A save of hours has as many steps as it has tenths of a second; what is kept of them is this many sums.
 _MOST_BATCHES = 32
@@ -40,6 +45,8 @@ class TrainingSteps:
     ) -> None:
         self._group, self._activity, self._engine = group, activity, engine
         self._step_seconds, self._cpu_share = step_seconds, cpu_share
+        self._state: Sequence[Bytes] = ()
+        self._ends: Sequence[int] = ()
         self._pieces = 0
         self._at = 0
         self._alone: tuple[float, ...] = ()
@@ -49,6 +56,9 @@ class TrainingSteps:
     def begin(self) -> None:
         """Find how much work a step is, once there is a state; make the steps before the first save."""
         seconds = []
+        # Once: it stays where it is while checkpoints fill it, and a step is to work on it and not look for it.
+        self._state = self._engine.state()
+        self._ends = list(itertools.accumulate(map(len, self._state)))
         with self._activity.wait():
             for _ in range(_TRIALS):
                 start = time.perf_counter()
@@ -103,14 +113,17 @@ class TrainingSteps:
         return self._group.any_of(goes_on)
 
     def _work(self, pieces: int) -> None:
-        state = self._engine.state()
-        ends = np.cumsum([len(data) for data in state])
         for _ in range(pieces):
-            number = int(np.searchsorted(ends, self._at, side="right"))
-            data, start = state[number], self._at - (int(ends[number - 1]) if number else 0)
-            piece = data[start : start + _PIECE_BYTES]
-            np.bitwise_xor(piece, _FLIP, out=piece)
-            self._at = (self._at + len(piece)) % int(ends[-1])
+            number = bisect.bisect_right(self._ends, self._at)
+            start = self._at - (self._ends[number - 1] if number else 0)
+            piece = self._state[number][start : start + PIECE_BYTES]
+            change(piece)
+            self._at = (self._at + len(piece)) % self._ends[-1]
+
+
+def change(piece: Bytes) -> None:
+    """Change every byte of a piece of the state."""
+    np.bitwise_xor(piece, _FLIP, out=piece)
 
 
 def _halved(batches: Sequence[StepBatch]) -> list[StepBatch]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.training import Training
+from pytest_ckpt.judging.save_costs import SaveCost
 from pytest_ckpt.report.charts import time_label, time_ticks
 from pytest_ckpt.report.quantity import seconds_text
 from pytest_ckpt.report.svg import Axis, label, line, picture, rectangle
@@ -20,24 +21,16 @@ _MOST_BARS = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackgroundSave:
-    """One save: when the job could go on, all bytes were durable, it was committed; and the steps beside it. Seconds.
+    """What one save cost, when all its bytes were durable, and the steps beside it. Seconds.
 
     ``alone_seconds`` is the median of a step without a save, ``beside_seconds`` the mean of one beside it.
     """
 
-    index: int
-    staged_seconds: float
+    cost: SaveCost
     stored_seconds: float
-    committed_seconds: float
     steps: int
     alone_seconds: float
     beside_seconds: float | None
-    extra_seconds: float
-
-    @property
-    def lost_seconds(self) -> float:
-        """What training lost."""
-        return self.staged_seconds + max(0.0, self.extra_seconds)
 
 
 def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSave]:
@@ -55,14 +48,16 @@ def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSa
         beside = sum(batch.seconds for batch in steps.beside)
         found.append(
             BackgroundSave(
-                index=save["index"],
-                staged_seconds=max(points[:2]),
+                cost=SaveCost(
+                    index=save["index"],
+                    blocked_seconds=max(points[:2]),
+                    extra_seconds=steps.extra_seconds,
+                    committed_seconds=points[3],
+                ),
                 stored_seconds=points[2],
-                committed_seconds=points[3],
                 steps=steps.steps,
                 alone_seconds=steps.alone_seconds,
                 beside_seconds=beside / steps.steps if steps.steps else None,
-                extra_seconds=steps.extra_seconds,
             )
         )
     return found
@@ -74,7 +69,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
     if not shown:
         return ""
     bottom = _TOP + len(shown) * _ROW
-    axis = Axis(low=0.0, high=max(s.committed_seconds for s in shown) * 1.02, start=_LEFT, end=_RIGHT)
+    axis = Axis(low=0.0, high=max(s.cost.committed_seconds for s in shown) * 1.02, start=_LEFT, end=_RIGHT)
     ticks, unit = time_ticks(axis, 8)
     parts = [label(0, 16, f"every save from its begin, {unit[0]}", "t quiet")]
     for tick in ticks:
@@ -82,11 +77,15 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
         parts.append(label(axis.at(tick), bottom + 17, time_label(tick, unit), "t", "middle"))
     for position, save in enumerate(shown):
         y = _TOP + position * _ROW
-        parts.append(label(_LEFT - 8, y + 15, save.index, "t", "end"))
+        parts.append(label(_LEFT - 8, y + 15, save.cost.index, "t", "end"))
         begin = 0.0
-        points = (("stage", save.staged_seconds), ("write", save.stored_seconds), ("commit", save.committed_seconds))
+        points = (
+            ("stage", save.cost.blocked_seconds),
+            ("write", save.stored_seconds),
+            ("commit", save.cost.committed_seconds),
+        )
         for phase, end in points:
-            hint = f"save {save.index}: {phase} until {seconds_text(end)}"
+            hint = f"save {save.cost.index}: {phase} until {seconds_text(end)}"
             parts.append(
                 rectangle(axis.at(begin), y + 3, axis.at(end) - axis.at(begin), 14, f"bar phase-{phase}", hint)
             )
@@ -94,7 +93,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
         if save.beside_seconds:
             parts += _steps(save, axis, y + 23)
     parts.append(line(_LEFT, bottom, _RIGHT, bottom, "axis"))
-    longest = max(save.committed_seconds for save in saves)
+    longest = max(save.cost.committed_seconds for save in saves)
     described = f"{counted(len(saves), 'save')}; the longest took {seconds_text(longest)}."
     if len(saves) > len(shown):
         described += f" The first {len(shown)} are shown."
@@ -103,9 +102,9 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
 
 def _steps(save: BackgroundSave, axis: Axis, y: float) -> list[str]:
     """Return where the steps beside a save ended, as far as they can be told apart."""
-    ends = [save.staged_seconds + (n + 1) * (save.beside_seconds or 0.0) for n in range(save.steps)]
+    ends = [save.cost.blocked_seconds + (n + 1) * (save.beside_seconds or 0.0) for n in range(save.steps)]
     every = max(1, len(ends) // 100)
     return [
-        line(axis.at(save.staged_seconds), y, axis.at(min(ends[-1], save.committed_seconds)), y, "span"),
+        line(axis.at(save.cost.blocked_seconds), y, axis.at(min(ends[-1], save.cost.committed_seconds)), y, "span"),
         *(line(axis.at(end), y - 3, axis.at(end), y + 3, "span") for end in ends[::every] if end <= axis.high),
     ]

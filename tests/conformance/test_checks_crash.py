@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.support.machine import need
+from tests.support.machine import need, need_fuse
 from tests.support.made_check import kinds, made
 from tests.support.targets.misbehaving import misbehaving
 
@@ -318,7 +318,7 @@ os.fsync = lambda fd: (time.sleep(0.5), true_fsync(fd))
 @pytest.fixture(scope="module")
 def mounted(make_home):
     """A FUSE target that is honest until it is told otherwise."""
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     with misbehaving(make_home("misbehaving")) as target:
         yield target
 
@@ -389,7 +389,7 @@ def test_a_target_without_direct_reads_passes(target):
     ],
 )
 def test_a_small_volume_may_refuse_and_must_not_swallow(check, fault, mebibytes, found, mount, make_home):
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     with misbehaving(make_home("small"), backing=mount("tmpfs", 128)) as target:
         (target.path / "small").mkdir()
         target.fault(fault, room=mebibytes << 20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.verdict import Verdict
 from tests.support.docs_pages import conformance_page
-from tests.support.machine import Mounts, need
+from tests.support.machine import Mounts, need_fuse
 from tests.support.matrix import ALL, MATRIX, OF_SPEED, ONE_OF_EACH, Row, kind_of
 from tests.support.observing import EFFORT, Pair, observe
 from tests.support.targets.misbehaving import FAULTS, misbehaving
@@ -25,7 +24,7 @@ def failed(found: dict[str, Verdict]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def home(make_home) -> Path:
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     return make_home("matrix")
 
 

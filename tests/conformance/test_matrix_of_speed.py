@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.front_door import TINY, FrontDoor, processes_of
-from tests.support.machine import need
+from tests.support.machine import need_fuse
 from tests.support.matrix import OF_SPEED, SpeedRow
 from tests.support.targets.misbehaving import Target, misbehaving
 
@@ -22,7 +21,7 @@ USUAL = ("--ckpt-gates=speed-only", "--ckpt-engine=stream", "--ckpt-request=64Ki
 
 @pytest.fixture(scope="module")
 def target(make_home) -> Iterator[Target]:
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     with misbehaving(make_home("speed")) as mounted:
         yield mounted
 

@@ -19,7 +19,7 @@ from tests.support import CHECKOUT
 TOP = ("pyproject.toml", "README.md", "LICENSE", "conftest.py", "pytest_ckpt", "suites", "templates")
 # For a cluster so small that any disk is fast enough for it.
 SMALLEST = ("--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2",
-            "--ckpt-profile=smoke", "--ckpt-operations=2")  # fmt: skip
+            "--ckpt-profile=smoke", "--ckpt-operations=2", "--ckpt-engine=stream")  # fmt: skip
 # Met; failed or not run where the temporary folder is in memory, which is never cold.
 PASSED_BUT_FOR_COLD = {0, 1, 8}
 

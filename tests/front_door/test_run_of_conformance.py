@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from pytest_ckpt.facts.checks import CHECKS
 from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, counted_steps, opened_door, progress_lines
-from tests.support.machine import need
+from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
 LOCAL = ("--ckpt-gates=posix-local", "--ckpt-suite=conformance", *TINY)
@@ -157,7 +156,7 @@ def test_a_relaxed_limit_stands_in_the_report_and_the_certificate(door: FrontDoo
 @pytest.mark.thorough
 def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(door: FrontDoor, mount) -> None:
     """Two clients, power cuts and a volume that is filled, on a target that is honest."""
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     small = mount("tmpfs", 96)
     with misbehaving(door.home, second=True) as target:
         run = door.run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from tests.support.front_door import TINY, FrontDoor
-from tests.support.machine import need
+from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
 BLIND = "COLD cannot be proven: no call counts cached pages of the target"
@@ -21,7 +20,7 @@ COMMAND = ("--cluster=1", "--ckpt-gates=speed-only", *(word for word in TINY if 
 @pytest.fixture
 def blind(tmp_path: Path) -> Iterator[Path]:
     """A FUSE mount with direct I/O: what is read never comes into the kernel's cache."""
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     with misbehaving(tmp_path, direct_io=True) as target:
         yield target.path
 

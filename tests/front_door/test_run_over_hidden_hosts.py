@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.front_door import TINY, FrontDoor, Run, Sabotage, Started, processes_of
 from tests.support.hidden_hosts import HIDDEN, Hosts, hidden_hosts
-from tests.support.machine import eventually, need
+from tests.support.machine import eventually, need, need_fuse
 from tests.support.targets.misbehaving import Target, misbehaving
 
 
@@ -49,7 +49,7 @@ def interrupted(started: Started) -> Run:
 @pytest.fixture
 def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
     """Shared by hosts, as far as anybody can tell."""
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     with misbehaving(make_home("shared")) as mounted:
         yield mounted
 

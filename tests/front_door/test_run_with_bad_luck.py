@@ -13,7 +13,7 @@ import pytest
 
 from pytest_ckpt.sizing.models import layout
 from tests.support.front_door import SUBJECT, TINY, TORCH, FrontDoor, Run, Sabotage, opened_door, processes_of
-from tests.support.machine import eventually, frozen, need, patience
+from tests.support.machine import eventually, frozen, need_fuse, patience
 from tests.support.targets.misbehaving import misbehaving
 
 HOST = socket.gethostname()
@@ -106,7 +106,7 @@ def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
     door: FrontDoor, make_home: Callable[[str], Path]
 ) -> None:
     """A save that takes twelve deadlines, and is looked at after ten: it is late, and neither hung nor ended."""
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     deadline = patience(2)
     with misbehaving(make_home("steady")) as target:
         target.fault("writes trickle", most_bytes=1 << 16, bytes_per_second=_BYTES_OF_RANK / (12 * deadline))

@@ -19,7 +19,7 @@ from pytest_ckpt.sizing.models import layout
 from tests.support.bare_dcp import load_bare
 from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.hidden_hosts import AS_HOST
-from tests.support.machine import need, patience
+from tests.support.machine import need_fuse, patience
 from tests.support.matrix import OF_CANARIES
 from tests.support.targets.memory import memory_server
 from tests.support.targets.misbehaving import misbehaving
@@ -59,10 +59,6 @@ local = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "pml", "ob1
 rank = [sys.executable, {as_host!r}, nodes, processes, *command]
 os.execv(mpiexec, [mpiexec, "-n", processes, *local, *rank])
 """
-
-
-def need_fuse() -> None:
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
 
 
 @pytest.fixture(scope="module")
@@ -161,12 +157,13 @@ def test_a_bit_that_storage_flips_turns_integrity(door: FrontDoor, make_home: Ca
     assert fault["tensor"].startswith("optimizer/")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fault", "path", "rank", "file"),
     [
         ("EIO in write", "*/__1_0.distcp", 1, "__1_0.distcp"),
-        pytest.param("EIO in fsync", "*/__1_0.distcp", 1, "__1_0.distcp", marks=pytest.mark.thorough),
-        pytest.param("EIO in write", "*/.metadata*", 0, ".metadata.tmp", marks=pytest.mark.thorough),
+        ("EIO in fsync", "*/__1_0.distcp", 1, "__1_0.distcp"),
+        ("EIO in write", "*/.metadata*", 0, ".metadata.tmp"),
     ],
 )
 def test_an_error_of_the_storage_is_named_with_its_rank_and_file(

@@ -21,7 +21,7 @@ from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.support import resources
 from tests.support import CHECKOUT
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, opened_door, processes_of
-from tests.support.machine import eventually, need
+from tests.support.machine import eventually, need, need_fuse
 from tests.support.replicated_volume import ALONE, BREAK, MEND, PROGRAMS
 from tests.support.targets.misbehaving import Target, misbehaving
 
@@ -32,7 +32,7 @@ UNTOUCHED = dict.fromkeys(("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS"), "met")
 
 @pytest.fixture
 def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     with misbehaving(make_home("broken"), keep_cache=True) as mounted:
         yield mounted
 

@@ -17,7 +17,7 @@ import pytest
 from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.support import resources
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, processes_of
-from tests.support.machine import eventually, need
+from tests.support.machine import eventually, need, need_fuse
 from tests.support.targets.loop_devices import loop_mount
 from tests.support.targets.misbehaving import Target, misbehaving
 
@@ -27,7 +27,7 @@ UNTOUCHED = dict.fromkeys(("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS"), "met")
 
 @pytest.fixture
 def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     with misbehaving(make_home("maintained"), second=True, keep_cache=True) as mounted:
         yield mounted
 

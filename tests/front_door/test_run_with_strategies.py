@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.training import BACKGROUND
 from pytest_ckpt.ranks.training import STEPS_ALONE
 from tests.support.front_door import SMALLEST, STREAM, SUBJECT, TINY, TORCH, FrontDoor, Run, in_every_rank, opened_door
-from tests.support.machine import need, patience
+from tests.support.machine import need_fuse, patience
 from tests.support.targets.misbehaving import misbehaving
 
 ASYNC = "--ckpt-strategy=async"
@@ -71,22 +70,35 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 """
 
 
+@pytest.fixture(scope="module", params=[pytest.param("torch,stream", marks=pytest.mark.thorough), "stream"])
+def engines(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def four(make_home: Callable[[str], Path]) -> Run:
-    """Two engines, each with two strategies, in one run."""
+def together(make_home: Callable[[str], Path], engines: str) -> Run:
+    """One or two engines, each with two strategies, in one run."""
     with opened_door(make_home("strategies")) as door:
-        return door.run(*SMALLEST, "--ckpt-engine=torch,stream", "--ckpt-strategy=sync,async")
+        return door.run(*SMALLEST, f"--ckpt-engine={engines}", "--ckpt-strategy=sync,async")
+
+
+@pytest.fixture(scope="module")
+def subjects(engines: str) -> dict[str, str]:
+    """{subject: its strategy}, in the order of the run."""
+    if engines == "stream":
+        return {f"{SUBJECT}/stream": "sync", f"{SUBJECT}/stream/async": "async"}
+    return SUBJECTS
 
 
 def of_subject(run: Run, subject: str) -> dict[str, str]:
     return {v["id"]: v["outcome"] for v in run.document["requirements"] if v["subject"] == subject}
 
 
-def test_several_engines_and_strategies_are_subjects_of_their_own(four: Run) -> None:
-    assert four.code == 0, four.text
-    assert [m["subject"] for m in four.document["measurements"]] == list(SUBJECTS)
-    for subject, strategy in SUBJECTS.items():
-        verdicts = of_subject(four, subject)
+def test_several_engines_and_strategies_are_subjects_of_their_own(together: Run, subjects: dict[str, str]) -> None:
+    assert together.code == 0, together.text
+    assert [m["subject"] for m in together.document["measurements"]] == list(subjects)
+    for subject, strategy in subjects.items():
+        verdicts = of_subject(together, subject)
         assert {"LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"} <= set(verdicts)
         assert ("SAVE" in verdicts) is (strategy == "sync")
         assert set(THREE).issubset(verdicts) is (strategy == "async")
@@ -94,18 +106,18 @@ def test_several_engines_and_strategies_are_subjects_of_their_own(four: Run) -> 
         assert set(required.values()) == {"met"}, (subject, required)
 
 
-def test_a_save_in_the_background_returns_long_before_it_is_committed(four: Run) -> None:
-    for measurement in four.document["measurements"]:
-        strategy = SUBJECTS[measurement["subject"]]
+def test_a_save_in_the_background_returns_long_before_it_is_committed(together: Run, subjects: dict[str, str]) -> None:
+    for measurement in together.document["measurements"]:
+        strategy = subjects[measurement["subject"]]
         for save in (o for o in measurement["operations"] if o["kind"] == "save"):
             assert save["committed_seconds"] == save["seconds"]
             assert (save["returned_seconds"] < save["stored_seconds"]) is (strategy == "async")
             assert ("stage" in save["phases"]) is (strategy == "async")
 
 
-def test_steps_go_on_beside_every_save_and_between_them(four: Run) -> None:
-    for measurement in four.document["measurements"]:
-        if SUBJECTS[measurement["subject"]] == "sync":
+def test_steps_go_on_beside_every_save_and_between_them(together: Run, subjects: dict[str, str]) -> None:
+    for measurement in together.document["measurements"]:
+        if subjects[measurement["subject"]] == "sync":
             assert measurement["patterns"] is None
             continue
         training = measurement["patterns"]["training"]
@@ -119,25 +131,30 @@ def test_steps_go_on_beside_every_save_and_between_them(four: Run) -> None:
             assert beside >= save["committed_seconds"] - save["returned_seconds"] - training["step_seconds"]
 
 
-def test_the_terminal_and_the_report_name_engines_and_strategies(four: Run) -> None:
-    scope = four.document["scope"]
-    assert (scope["engines"], scope["strategies"]) == (["torch", "stream"], ["sync", "async"])
-    assert scope["text"].endswith("engines torch and stream, strategies sync and async")
-    assert "engines torch and stream; strategies sync and async" in four.text
-    assert {c["subject"]: c["strategy"] for c in four.document["checkpoints"]} == SUBJECTS
+def test_the_terminal_and_the_report_name_engines_and_strategies(
+    together: Run, subjects: dict[str, str], engines: str
+) -> None:
+    scope = together.document["scope"]
+    assert (scope["engines"], scope["strategies"]) == (engines.split(","), ["sync", "async"])
+    named = "engine stream" if engines == "stream" else "engines torch and stream"
+    assert scope["text"].endswith(f"{named}, strategies sync and async")
+    assert f"{named}; strategies sync and async" in together.text
+    assert {c["subject"]: c["strategy"] for c in together.document["checkpoints"]} == subjects
 
 
-def test_the_certificate_shows_what_training_loses_and_risks(four: Run) -> None:
-    page = (four.report / "certificate.html").read_text()
-    assert page.count("<h3>Saves beside training</h3>") == 2
-    rows = {row["subject"]: row for row in four.document["training"]}
-    for subject, strategy in SUBJECTS.items():
+def test_the_certificate_shows_what_training_loses_and_risks(
+    together: Run, subjects: dict[str, str], engines: str
+) -> None:
+    page = (together.report / "certificate.html").read_text()
+    assert page.count("<h3>Saves beside training</h3>") == len(engines.split(","))
+    rows = {row["subject"]: row for row in together.document["training"]}
+    for subject, strategy in subjects.items():
         assert (rows[subject]["at_risk_seconds"] > 0) is (strategy == "async")
 
 
-def test_saves_that_are_killed_lose_no_checkpoint(four: Run) -> None:
-    for measurement in four.document["measurements"]:
-        if SUBJECTS[measurement["subject"]] == "sync":
+def test_saves_that_are_killed_lose_no_checkpoint(together: Run, subjects: dict[str, str]) -> None:
+    for measurement in together.document["measurements"]:
+        if subjects[measurement["subject"]] == "sync":
             continue
         found = measurement["patterns"]["crashes"]
         assert len(found["kills"]) == found["planned"] == 6
@@ -145,12 +162,12 @@ def test_saves_that_are_killed_lose_no_checkpoint(four: Run) -> None:
         assert all(kill["is_committed"] or kill["reached"] != "committed" for kill in found["kills"])
 
 
-def test_verify_holds_the_evidence_of_saves_in_the_background(four: Run) -> None:
-    assert main(["verify", str(four.report)]) == 0
+def test_verify_holds_the_evidence_of_saves_in_the_background(together: Run) -> None:
+    assert main(["verify", str(together.report)]) == 0
 
 
-def test_the_cluster_that_saves_in_the_background_serve_is_larger_than_their_commit_alone_says(four: Run) -> None:
-    sizes = {row["subject"]: row for row in four.document["certified_cluster"]}
+def test_the_cluster_that_saves_in_the_background_serve_is_larger_than_their_commit_alone_says(together: Run) -> None:
+    sizes = {row["subject"]: row for row in together.document["certified_cluster"]}
     assert all(row["save"] > 0 for row in sizes.values())
 
 
@@ -161,10 +178,6 @@ def test_a_state_that_was_not_copied_before_the_job_went_on_is_found(door: Front
     assert run.code == 1, run.text
     (verdict,) = (v for v in run.document["requirements"] if v["id"] == "INTEGRITY")
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "wrong bytes")
-
-
-def need_fuse() -> None:
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
 
 
 @pytest.mark.thorough

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -12,15 +11,16 @@ from typing import Any
 import pytest
 
 from tests.support.front_door import TINY, FrontDoor, Run
-from tests.support.machine import need
+from tests.support.hidden_hosts import UNDER_A_NAME
+from tests.support.machine import need_fuse
 from tests.support.matrix import OF_CANARIES
 from tests.support.targets.misbehaving import Target, misbehaving
 
 SUBJECT = "llama3-8b-open-1"
 CACHE = "client cache survives the drop"
 
-# Starts every rank under the name of a host, with a boot of its own: one machine that two hosts could be.
-TWO_HOSTS = """
+TWO_HOSTS = (
+    """
 import os, sys, tempfile
 
 if sys.argv[1] == "--version":
@@ -33,18 +33,14 @@ if what == "start":
     as_host = [sys.executable, __file__, "as host", nodes, processes]
     local = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
     os.execv(mpiexec, [mpiexec, "-n", processes, *local, *as_host, *command])
-names = nodes.split(",")
-name = names[int(os.environ["OMPI_COMM_WORLD_RANK"]) * len(names) // int(processes)]
-with tempfile.NamedTemporaryFile("w", delete=False) as boot:
-    boot.write(f"boot of {name}")
-words = f'hostname {name}; mount --bind {boot.name} /proc/sys/kernel/random/boot_id; rm {boot.name}; exec "$@"'
-os.execvp("unshare", ["unshare", "--uts", "--mount", "sh", "-c", words, "sh", *command])
 """
+    + UNDER_A_NAME
+)
 
 
 @pytest.fixture(scope="module")
 def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     with misbehaving(make_home("blind"), second=True, direct_io=True) as target:
         yield target
 

@@ -17,11 +17,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-# Starts every rank under the name of a host, with a boot of its own: one machine that two hosts could be.
-AS_HOST = """
-import os, sys, tempfile
-
-nodes, processes, *command = sys.argv[1:]
+UNDER_A_NAME = """
 names = nodes.split(",")
 name = names[int(os.environ["OMPI_COMM_WORLD_RANK"]) * len(names) // int(processes)]
 with tempfile.NamedTemporaryFile("w", delete=False) as boot:
@@ -29,6 +25,14 @@ with tempfile.NamedTemporaryFile("w", delete=False) as boot:
 words = f'hostname {name}; mount --bind {boot.name} /proc/sys/kernel/random/boot_id; rm {boot.name}; exec "$@"'
 os.execvp("unshare", ["unshare", "--uts", "--mount", "sh", "-c", words, "sh", *command])
 """
+"""What starts a rank, ``command``, under the name of a host of ``nodes``, with a boot of its own: one machine that two
+hosts could be."""
+
+AS_HOST = f"""
+import os, sys, tempfile
+
+nodes, processes, *command = sys.argv[1:]
+{UNDER_A_NAME}"""
 PROGRAM = """
 import json, os, socket, sys
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from pytest_ckpt.ranks.engines.protocol import Clock
-from pytest_ckpt.ranks.strategies.protocol import Saved, all_have_written, write_files
+from pytest_ckpt.ranks.strategies.protocol import Saved, save_and_commit
 
 LANE = "background"
 
@@ -29,18 +29,10 @@ class LateStrategy:
 
     def _save(self, ref, start) -> Saved:
         clock = Clock(activity=self._lane)
-        saved = write_files(self.engine, self._store, ref, clock)
-        stored = time.perf_counter() - start
-        entries = all_have_written(self._group, self._store, saved.entries)
-        commit = saved.commit
-        if self._group.rank == 0 and commit is None:
-            commit = self._store.commit(ref, entries, clock)
+        saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=True)
         end = time.perf_counter() - start
         self._lane.rest()
-        committed = end if self._group.rank == 0 else None
-        return replace(
-            saved, commit=commit, timing=replace(saved.timing, staged=end, stored=stored, committed=committed)
-        )
+        return replace(saved, timing=replace(saved.timing, staged=end))
 
     def may_change_state(self, pending) -> bool:
         return pending.poll() is not None

@@ -30,6 +30,11 @@ def need(condition: object, reason: str) -> None:
     pytest.skip(reason)
 
 
+def need_fuse() -> None:
+    """Skip where nothing can be mounted by FUSE; on CI, where it can, fail."""
+    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+
+
 def patience(seconds: float) -> float:
     """Return a limit on time that belongs to a test, for the machine as it is: twice as much for twice the work.
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.machine import need
+from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import Target, misbehaving
 
 
 @pytest.fixture(scope="module")
 def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
     """A target with a second mount, shared by the tests of a module."""
-    need(os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK), "a FUSE mount needs root and /dev/fuse")
+    need_fuse()
     with misbehaving(make_home("misbehaving"), second=True) as target:
         yield target
 

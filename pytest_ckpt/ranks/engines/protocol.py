@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.proofs import CommitProof, FaultKind
+    from pytest_ckpt.ranks.content.faults import Finding
     from pytest_ckpt.ranks.content.generator import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.models import RankLayout
@@ -50,6 +51,13 @@ class LocalFault:
     offset: int
     bytes: int
     detail: str
+
+    @classmethod
+    def of(cls, found: Finding, file: str, tensor: str) -> LocalFault:
+        """Return what comparing a tensor of a file found."""
+        return cls(
+            kind=found.kind, file=file, tensor=tensor, offset=found.offset, bytes=found.bytes, detail=found.detail
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

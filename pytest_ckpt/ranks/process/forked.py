@@ -22,7 +22,7 @@ class Forked:
     """
 
     def __init__(self, work: Callable[[Callable[[str], None], Callable[[], str]], None]) -> None:
-        self.told = ""
+        self._heard = ""
         self._from_child, to_parent = os.pipe()
         from_parent, self._to_child = os.pipe()
         self._pid = os.fork()
@@ -46,13 +46,18 @@ class Forked:
     def poll(self) -> str:
         """Return what the child has told so far."""
         with contextlib.suppress(BlockingIOError):
-            self.told += os.read(self._from_child, 1 << 12).decode(errors="replace")
+            self._heard += os.read(self._from_child, 1 << 12).decode(errors="replace")
         return self.told
+
+    @property
+    def told(self) -> str:
+        """The letters that the child has told, of which what it met is none."""
+        return self._heard.partition("!")[0]
 
     @property
     def error(self) -> str:
         """What the child met; empty where nothing."""
-        return self.told.partition("!")[2].strip()
+        return self._heard.partition("!")[2].strip()
 
     def say(self, letter: str) -> None:
         """Send the child a letter."""

@@ -14,10 +14,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.facts.training import Crashes, Kill, Reached
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.engines.factory import engine_maker
@@ -26,15 +23,17 @@ from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.forked import Forked
 from pytest_ckpt.ranks.process.job import OF_CRASHES
+from pytest_ckpt.ranks.scenarios.operations_that_may_fail import Compared
 from pytest_ckpt.ranks.strategies.protocol import write_files
+from pytest_ckpt.ranks.training import PIECE_BYTES, change
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.sizing.record import MOST_FAULTS
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
+    from pytest_ckpt.ranks.content.generator import Bytes
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
@@ -44,12 +43,8 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.001
 # Some kills come when the save is over: what was committed must be whole then, too.
 _LATEST = 1.15
-_FLIP = np.uint8(0x3C)
 COPIED, WRITTEN, COMMITTED = "c", "w", "d"
 WRITE, COMMIT = "W", "C"
-_REACHED: dict[str, Reached] = {COPIED: "copied", WRITTEN: "written", COMMITTED: "committed"}
-
-
 # Of each rank: enough to be killed in the middle, and little to do it often.
 _RANK_BYTES = 8 << 20
 
@@ -73,6 +68,7 @@ def measure_crashes(
     if store.wants_entries:
         why = "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
         do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=why))
+        store.close()
         return
     content = Content(content_seed(task.seed, f"{task.subject}/crashes"), compressible=task.compressible)
 
@@ -97,14 +93,6 @@ def measure_crashes(
         planned=task.kills,
     ).measure()
     store.close()
-
-
-@dataclass(slots=True)
-class _Compared:
-    expected: int = 0
-    checked: int = 0
-    fault_count: int = 0
-    faults: list[Fault] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +124,7 @@ class CrashScenario:
     names: tuple[str, ...]
     bytes: int
     planned: int
-    _compared: _Compared = field(default_factory=_Compared)
+    _compared: Compared = field(default_factory=Compared)
 
     def measure(self) -> None:
         """Kill, look, and tell what was found after every kill."""
@@ -164,15 +152,12 @@ class CrashScenario:
         self._delete(newest)
 
     def _tell(self, usual: float, kills: Sequence[Kill]) -> None:
-        compared = self._compared
-        integrity = Integrity(
-            bytes_expected=compared.expected,
-            bytes_checked=compared.checked,
-            fault_count=compared.fault_count,
-            faults=tuple(compared.faults[:MOST_FAULTS]),
-        )
         found = Crashes(
-            planned=self.planned, bytes=self.bytes, usual_seconds=usual, kills=tuple(kills), integrity=integrity
+            planned=self.planned,
+            bytes=self.bytes,
+            usual_seconds=usual,
+            kills=tuple(kills),
+            integrity=self._compared.integrity,
         )
         self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
 
@@ -273,11 +258,10 @@ class CrashScenario:
         self.group.wait()
 
 
-def _train(state: Sequence[np.ndarray[tuple[int], np.dtype[np.uint8]]]) -> None:
+def _train(state: Sequence[Bytes]) -> None:
     """Change the state for ever."""
     while True:
         for data in state:
-            for start in range(0, len(data), 1 << 16):
-                piece = data[start : start + (1 << 16)]
-                np.bitwise_xor(piece, _FLIP, out=piece)
+            for start in range(0, len(data), PIECE_BYTES):
+                change(data[start : start + PIECE_BYTES])
                 time.sleep(0.0001)

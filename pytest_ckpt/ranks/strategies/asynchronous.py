@@ -7,10 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.proofs import SaveTiming
 from pytest_ckpt.facts.training import BACKGROUND
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
-from pytest_ckpt.ranks.strategies.protocol import Saved, all_have_written, write_files
+from pytest_ckpt.ranks.strategies.protocol import Saved, save_and_commit
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import CheckpointRef
@@ -47,16 +46,13 @@ class AsyncStrategy:
                 staged_bytes = self._state.stage()
         staged = time.perf_counter() - start
         self._lane.begin(self._activity.operation)
-        timing = SaveTiming(
-            returned=None,
-            staged=staged,
-            stored=None,
-            committed=None,
-            waited_for_previous=waited,
-            staged_bytes=staged_bytes,
-            phases=clock.phases,
-        )
-        work = self._thread.submit(self._save, ref, start, timing, takes_part)
+
+        def go_on() -> Saved:
+            saved = self._write(ref, start, clock.phases, takes_part=takes_part)
+            timing = replace(saved.timing, staged=staged, waited_for_previous=waited, staged_bytes=staged_bytes)
+            return replace(saved, timing=timing)
+
+        work = self._thread.submit(go_on)
         self._in_flight = InFlight(work, time.perf_counter() - start)
         return self._in_flight
 
@@ -70,30 +66,13 @@ class AsyncStrategy:
         self._thread.shutdown()
         self._in_flight = None
 
-    def _save(self, ref: CheckpointRef, start: float, timing: SaveTiming, takes_part: bool) -> Saved:
-        clock = Clock(activity=self._lane, phases=dict(timing.phases))
-        saved = Saved(timing=timing)
-        if takes_part:
-            saved = write_files(self.engine, self._store, ref, clock)
-        stored = time.perf_counter() - start
-        entries = all_have_written(self._group, self._store, saved.entries)
-        commit_start = time.perf_counter()
-        commit = saved.commit
-        if self._group.rank == 0 and commit is None:
-            commit = self._store.commit(ref, entries, clock)
-        end = time.perf_counter()
-        clock.phases["commit"] = end - commit_start
+    def _write(self, ref: CheckpointRef, start: float, phases: dict[str, float], *, takes_part: bool) -> Saved:
+        clock = Clock(activity=self._lane, phases=dict(phases))
+        saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=takes_part)
         # Nobody's save is over before the checkpoint is one: until then the next may not take its place.
         self._group.wait()
         self._lane.rest()
-        timing = replace(
-            timing,
-            stored=stored,
-            committed=end - start if self._group.rank == 0 else None,
-            stored_bytes=sum(entry.bytes for entry in saved.entries),
-            phases=clock.phases,
-        )
-        return replace(saved, timing=timing, commit=commit)
+        return saved
 
 
 class InFlight:

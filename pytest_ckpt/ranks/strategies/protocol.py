@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry, SaveTiming
@@ -77,6 +78,29 @@ def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) 
     entries, durability = draft.seal()
     timing = SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases)
     return Saved(timing=timing, entries=tuple(entries), durability=durability, commit=commit)
+
+
+def save_and_commit(
+    engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, takes_part: bool
+) -> Saved:
+    """Write this rank's files, wait for all ranks, commit on rank 0; return when what was reached since ``start``."""
+    nothing = SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases)
+    saved = write_files(engine, store, ref, clock) if takes_part else Saved(timing=nothing)
+    stored = time.perf_counter() - start
+    entries = all_have_written(group, store, saved.entries)
+    commit_start = time.perf_counter()
+    commit = saved.commit
+    if group.rank == 0 and commit is None:
+        commit = store.commit(ref, entries, clock)
+    end = time.perf_counter()
+    clock.phases["commit"] = end - commit_start
+    timing = replace(
+        saved.timing,
+        stored=stored,
+        committed=end - start if group.rank == 0 else None,
+        stored_bytes=sum(entry.bytes for entry in saved.entries),
+    )
+    return replace(saved, timing=timing, commit=commit)
 
 
 def all_have_written(group: Group, store: Store, entries: Sequence[Entry]) -> list[Entry]:

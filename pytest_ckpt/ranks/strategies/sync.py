@@ -6,10 +6,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.proofs import SaveTiming
 from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.ranks.engines.protocol import Clock
-from pytest_ckpt.ranks.strategies.protocol import Pending, Saved, all_have_written, write_files
+from pytest_ckpt.ranks.strategies.protocol import Pending, Saved, save_and_commit
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Engine
@@ -27,28 +26,10 @@ class SyncStrategy:
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
         """Write, wait for all ranks, commit on rank 0."""
-        clock = Clock(activity=self._activity)
-        saved = Saved(timing=SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases))
-        start = time.perf_counter()
-        if takes_part:
-            saved = write_files(self.engine, self._store, ref, clock)
-        stored = time.perf_counter() - start
-        entries = all_have_written(self._group, self._store, saved.entries)
-        commit_start = time.perf_counter()
-        commit = saved.commit
-        if self._group.rank == 0 and commit is None:
-            commit = self._store.commit(ref, entries, clock)
-        end = time.perf_counter()
-        clock.phases["commit"] = end - commit_start
-        timing = replace(
-            saved.timing,
-            returned=end - start,
-            staged=end - start,
-            stored=stored,
-            committed=end - start if self._group.rank == 0 else None,
-            stored_bytes=sum(entry.bytes for entry in saved.entries),
-        )
-        return Done(replace(saved, timing=timing, commit=commit))
+        clock, start = Clock(activity=self._activity), time.perf_counter()
+        saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=takes_part)
+        ended = time.perf_counter() - start
+        return Done(replace(saved, timing=replace(saved.timing, returned=ended, staged=ended)))
 
     def may_change_state(self, pending: Pending) -> bool:
         """Return True: nothing goes on."""

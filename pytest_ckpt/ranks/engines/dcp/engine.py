@@ -142,17 +142,7 @@ class DcpEngine:
             place = TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=number)
             pages, findings = compare(self._content, state.bytes_of(tensor.name), place)
             checked, count = checked + tensor.bytes, count + pages
-            faults.extend(
-                LocalFault(
-                    kind=f.kind,
-                    file=self._own_file,
-                    tensor=tensor.name,
-                    offset=f.offset,
-                    bytes=f.bytes,
-                    detail=f.detail,
-                )
-                for f in findings
-            )
+            faults.extend(LocalFault.of(found, self._own_file, tensor.name) for found in findings)
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
 
     def release(self) -> None:

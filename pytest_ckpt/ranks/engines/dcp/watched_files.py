@@ -76,18 +76,19 @@ class WatchedFiles(FileSystem):
         """Take in that so many bytes went through."""
         self._clock.moved(count)
 
-    def met(self, error: OSError) -> None:
-        """Keep the first error."""
-        self.error = self.error or error
+    @contextmanager
+    def keeping_errors(self) -> Iterator[None]:
+        """Keep the first error that a call of the storage meets; it goes on its way."""
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
+            raise
 
     @contextmanager
     def _call(self, phase: Phase, name: str) -> Iterator[None]:
-        with self._clock.activity.work(), self._clock.phase(phase, name):
-            try:
-                yield
-            except OSError as error:
-                self.met(error)
-                raise
+        with self._clock.activity.work(), self._clock.phase(phase, name), self.keeping_errors():
+            yield
 
 
 class _WatchedFile(io.FileIO):
@@ -102,22 +103,16 @@ class _WatchedFile(io.FileIO):
     def write(self, data: Buffer) -> int:
         """Write some of the bytes; whoever holds the buffer writes the rest."""
         view = memoryview(data).cast("B")[:_PIECE_BYTES]
-        try:
+        with self._watch.keeping_errors():
             count = super().write(view)
-        except OSError as error:
-            self._watch.met(error)
-            raise
         self._passed(view[:count])
         return count
 
     def readinto(self, buffer: Buffer) -> int:
         """Read some bytes."""
         view = memoryview(buffer).cast("B")[:_PIECE_BYTES]
-        try:
+        with self._watch.keeping_errors():
             count = super().readinto(view) or 0
-        except OSError as error:
-            self._watch.met(error)
-            raise
         self._passed(view[:count])
         return count
 

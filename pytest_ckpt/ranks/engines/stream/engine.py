@@ -172,7 +172,7 @@ class StreamEngine:
                 checked += len(part)
                 count += pages
                 name = file.tensors[number].name
-                faults.extend(_fault(f.kind, file, name, f.offset, f.bytes, f.detail) for f in findings)
+                faults.extend(LocalFault.of(found, file.name, name) for found in findings)
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
 
     def release(self) -> None:

@@ -146,12 +146,7 @@ class TorchEngine:
                 pages, findings = compare(self._content, _bytes(data), place, start * data.element_size())
                 checked += data.nbytes
                 count += pages
-                faults.extend(
-                    LocalFault(
-                        kind=f.kind, file=file.name, tensor=tensor.name, offset=f.offset, bytes=f.bytes, detail=f.detail
-                    )
-                    for f in findings
-                )
+                faults.extend(LocalFault.of(found, file.name, tensor.name) for found in findings)
             del loaded
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
 
