@@ -223,6 +223,7 @@ def test_a_report_on_the_target_is_refused(refused, target):
         refused(f"--ckpt-report={place}", says=[str(place), *words])
 
 
+@pytest.mark.thorough
 def test_a_report_around_the_target_is_refused(refused, pytester):
     for place in (".", pytester.path, pytester.path.parent):
         refused(f"--ckpt-report={place}", says=["--ckpt-report", "--ckpt-target", "lie in each other"])
@@ -245,6 +246,7 @@ def test_a_report_folder_with_files_of_others_is_refused(refused, pytester):
     assert (pytester.path / "report" / "thesis.tex").read_text() == "mine"
 
 
+@pytest.mark.thorough
 def test_a_report_folder_that_cannot_be_made_is_refused(refused):
     refused("--ckpt-report=/proc/report", *SMALL, says=["--ckpt-report /proc/report cannot be made", "/var/tmp"])
 

@@ -27,6 +27,7 @@ for file in run.glob("*/*.pt"):
 """
 
 
+@pytest.mark.thorough
 def test_a_link_to_the_target_works(door: FrontDoor) -> None:
     link = door.home / "link"
     link.symlink_to(door.target)
@@ -49,6 +50,7 @@ def test_spaces_and_letters_of_any_language_in_both_folders_work(door: FrontDoor
     assert run.document["run"]["folder"] == str(report)
 
 
+@pytest.mark.thorough
 def test_a_report_that_exists_is_kept_under_another_name(door: FrontDoor) -> None:
     first = door.run(*TINY, "-k", NOTHING)
     kept = {p.name: p.read_bytes() for p in first.report.iterdir() if p.is_file()}

@@ -140,6 +140,7 @@ def test_an_unknown_requirement_in_a_table_of_gates_is_named(door: FrontDoor) ->
     assert "'COMIT' is no known requirement (did you mean 'COMMIT'?)" in text
 
 
+@pytest.mark.thorough
 def test_a_relaxed_limit_stands_in_the_report_and_the_certificate(door: FrontDoor) -> None:
     (door.home / "own.toml").write_text(
         'name = "ours"\nextends = "speed-only"\n[requirements]\nREPEAT = { limit = 9 }\n'

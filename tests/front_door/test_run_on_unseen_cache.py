@@ -36,6 +36,7 @@ def test_the_first_lines_of_a_run_name_it_with_what_helps(door: FrontDoor, blind
     assert BLIND not in run.text
 
 
+@pytest.mark.thorough
 def test_doctor_names_it_and_plan_which_writes_nothing_says_who_tries_it(
     capsys: pytest.CaptureFixture[str], blind: Path, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_run_of_which_everything_was_deselected_is_not_green(door: FrontDoor) 
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_memory_as_a_target_fails_cold(door: FrontDoor) -> None:
     memory = Path("/dev/shm")
     need(memory.is_dir() and file_system_of(memory) == "tmpfs", "/dev/shm is no tmpfs")
@@ -180,6 +181,7 @@ def _failure(run: Run, requirement: str) -> str:
     )
 
 
+@pytest.mark.thorough
 def test_a_waiver_turns_a_failure_into_what_it_is_and_certifies_nothing(door: FrontDoor) -> None:
     (door.home / "waive.toml").write_text(
         '[[waive]]\nrequirement = "SAVE"\nsubject = "*"\nreason = "A trial"\nexpires = 2999-12-31\n'

@@ -253,6 +253,7 @@ def test_where_there_is_no_terminal_each_operation_is_one_plain_line(good: Run) 
     assert "\x1b" not in good.text
 
 
+@pytest.mark.thorough
 def test_on_a_terminal_a_live_line_follows_the_run(door: FrontDoor) -> None:
     ours, theirs = pty.openpty()
     started = door.start(*SMALLEST, TORCH, terminal=theirs, environment={"TERM": "xterm"})

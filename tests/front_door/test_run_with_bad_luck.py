@@ -157,6 +157,7 @@ def test_a_target_that_stops_answering_does_not_hold_the_run(
     assert run.left_on_target == [started.run_folder.name]
 
 
+@pytest.mark.thorough
 def test_a_target_that_fills_up_fails_the_save_with_its_error_and_file(
     door: FrontDoor, mount: Callable[..., Path]
 ) -> None:

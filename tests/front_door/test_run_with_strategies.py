@@ -171,7 +171,8 @@ def test_the_cluster_that_saves_in_the_background_serve_is_larger_than_their_com
     assert all(row["save"] > 0 for row in sizes.values())
 
 
-@pytest.mark.parametrize("engine", [pytest.param(TORCH, marks=pytest.mark.thorough), STREAM])
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", [TORCH, STREAM])
 def test_a_state_that_was_not_copied_before_the_job_went_on_is_found(door: FrontDoor, engine: str) -> None:
     """The job changes what is still being written: the bytes that come back are no checkpoint's."""
     run = door.run(*TINY, engine, ASYNC, "--ckpt-operations=1", environment=in_every_rank(door.home, NOTHING_COPIED))

@@ -102,6 +102,7 @@ def test_another_engine_in_a_measurement_is_seen(dumped: Run, tmp_path: Path) ->
     assert main(["judge", str(folder)]) == 4
 
 
+@pytest.mark.thorough
 def test_a_statement_of_too_little_memory_is_seen(make_home: Callable[[str], Path], tmp_path: Path) -> None:
     run = run_of(make_home("modest"), "modest")
     assert run.code == 0, run.text

@@ -219,7 +219,7 @@ def test_over_workers_it_is_the_same(acme: Run, make_home: Callable[[str], Path]
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.thorough)])
 def test_the_vendor_s_folder_alone_leaves_ours_not_run(door: FrontDoor, workers: tuple[str, ...]) -> None:
     put_example(door.home)
     run = door.run(*QUICK, *workers, SUITE)
@@ -281,7 +281,7 @@ def test_an_option_wins_over_the_hook_and_a_hook_speaks_where_the_rack_has_a_swi
     assert f"failed: ACME-DROPPED of {SUBJECT}/stream: Caches were emptied otherwise" in run.text
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.thorough)])
 def test_a_hook_that_will_not_have_it_fails_the_measurement_before_a_rank_starts(
     door: FrontDoor, workers: tuple[str, ...]
 ) -> None:

@@ -279,6 +279,7 @@ def test_what_was_begun_before_can_be_ended_after_whatever_happened(door: FrontD
     assert "after is ill" in (run.report / "launches" / "1" / "hooks.log").read_text()
 
 
+@pytest.mark.thorough
 def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(door: FrontDoor) -> None:
     folder = door.home / "vendor"
     folder.mkdir()
@@ -358,7 +359,7 @@ def test_the_power_is_cut_by_the_command_of_a_hook(door: FrontDoor, mount, worke
                 "row 1 of the section 'T' has 1 cells, and 2",
             ),
         ],
-        2,
+        1,
     ),
 )
 def test_sections_that_fail_cost_only_themselves(run_with: Callable[..., Run], body: str, says: str) -> None:
@@ -404,6 +405,7 @@ def test_workers_without_the_plugins_of_the_run_run_nothing(
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_a_test_that_judges_what_no_plugin_asks_for_fails_the_collection_of_a_worker(door: FrontDoor) -> None:
     folder = door.home / "vendor"
     folder.mkdir()
@@ -414,6 +416,7 @@ def test_a_test_that_judges_what_no_plugin_asks_for_fails_the_collection_of_a_wo
     assert "INTERNALERROR" not in run.text
 
 
+@pytest.mark.thorough
 def test_a_plugin_that_comes_when_the_run_is_open_stops_workers_too(door: FrontDoor) -> None:
     folder = door.home / "vendor" / "below"
     folder.mkdir(parents=True)

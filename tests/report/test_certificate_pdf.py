@@ -265,6 +265,7 @@ def without_weasyprint(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(Path(__file__).parents[2])]))
 
 
+@pytest.mark.thorough
 def test_without_the_printer_verify_says_what_it_could_not_check(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

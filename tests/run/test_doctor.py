@@ -64,6 +64,7 @@ def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_a
     assert found["clock"]["description"].startswith("monotonic")
 
 
+@pytest.mark.thorough
 def test_a_launcher_that_fails_is_told_and_no_secret_of_it(capsys, tmp_path):
     code, found = doctor(capsys, "--ckpt-launcher=false --token=planted-secret", "--ckpt-processes=2")
     assert code == 4
@@ -71,6 +72,7 @@ def test_a_launcher_that_fails_is_told_and_no_secret_of_it(capsys, tmp_path):
     assert "planted-secret" not in json.dumps(found)
 
 
+@pytest.mark.thorough
 def test_a_run_that_does_not_fit_is_told_before_it_is_tried(capsys, tmp_path):
     code, found = doctor(
         capsys, f"--ckpt-target={tmp_path}", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open",

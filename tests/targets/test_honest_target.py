@@ -281,6 +281,7 @@ def test_the_second_mount_sees_at_once_what_the_first_did(target):
         assert (target.second / "file").read_bytes() == content[:10]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("mounted")  # it needs what this needs
 def test_space_is_told_as_it_is_and_what_was_deleted_is_there_to_write_to(make_home, mount):
     with misbehaving(make_home("small"), second=True, backing=mount("tmpfs", 64)) as small:
