@@ -57,6 +57,40 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(subject: str, judge: J
     judge(subject)
 
 
+@pytest.mark.requirement("RETAIN-COMMITTED")
+def test_retention_leaves_the_newest_committed_checkpoint(subject: str, judge: Judge) -> None:
+    """When older checkpoints are deleted during a save that fails, the newest committed one loads whole.
+
+    Jobs keep a few checkpoints and delete the oldest while the next save is still in flight. When that save is cut off,
+    the newest committed checkpoint is all that is left. In every kill of CRASH-ASYNC the one before it is deleted while
+    the save goes on; then caches are dropped, the newest is loaded and every byte compared.
+    """
+    judge(subject)
+
+
+@pytest.mark.requirement("CHAIN")
+def test_the_longest_chain_is_restored_in_time(subject: str, judge: Judge) -> None:
+    """The longest chain, a full save and all deltas behind it, is restored within the load limit.
+
+    A restore from deltas reads the full save and every delta since. Caches are dropped before, and every page is
+    compared with what was made for its own checkpoint, so that a delta that is missing, damaged or older is found. Then
+    one delta is deleted: its file must be gone for every rank. The client's work to put the pages together is not part
+    of it.
+    """
+    judge(subject)
+
+
+@pytest.mark.requirement("RETAIN-CHAIN")
+def test_deleting_old_checkpoints_breaks_no_chain(subject: str, judge: Judge) -> None:
+    """When older checkpoints are deleted, a chain that is kept loads whole, and the space comes back.
+
+    A full save and two deltas are saved, all checkpoints before them are deleted, and the chain is loaded with caches
+    dropped, every byte compared. Where the target tells its free space and 1 GB or more was deleted, at least half of
+    it must be free within 10 seconds: less would be hidden by what others write.
+    """
+    judge(subject)
+
+
 @pytest.mark.requirement("SLOWDOWN")
 def test_saves_in_the_background_hardly_slow_training(subject: str, judge: Judge) -> None:
     """Steps beside a save take at most 5 % longer than steps alone.

@@ -88,6 +88,7 @@ def resolve(
         )
     _check_staging(values["engine"], values["strategy"])
     _check_together(values)
+    _check_deltas(values)
     fields = {option.field or option.key: values[option.key] for option in OPTIONS if option.field != "-"}
     # What depends on more than one option.
     fields |= {
@@ -132,6 +133,25 @@ def _check_together(values: Mapping[str, Any]) -> None:
                     "try again. The ranks of this engine save and load together only.",
                     f"Take {' or '.join(e.name for e in BUILT_IN if not e.is_collective)}.",
                 )
+
+
+def _check_deltas(values: Mapping[str, Any]) -> None:
+    """Raise UsageError where deltas lack what they need, or something else cannot be had beside them."""
+    named = [strategy.name for strategy in values["strategy"] if strategy.saves_deltas]
+    if not named:
+        return
+    if not values["changed"]:
+        raise UsageError(
+            f"--ckpt-strategy {named[0]} needs the share of the pages that change between two checkpoints.",
+            "Say --ckpt-changed=10% for sparse experts, adapters or frozen layers. Dense training changes all pages: "
+            "deltas gain nothing there.",
+        )
+    if values["retain"]:
+        raise UsageError(
+            f"--ckpt-retain with --ckpt-strategy {named[0]}: it deletes one checkpoint at a time, and a delta is of no "
+            "use without those before it.",
+            "Leave --ckpt-retain out: RETAIN-CHAIN deletes a whole chain and loads another.",
+        )
 
 
 def _where(source: str) -> str:

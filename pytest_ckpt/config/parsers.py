@@ -22,6 +22,7 @@ from pytest_ckpt.support.user_files import read_user_text
 _REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
 # Shorter ones are lost in the ranks' waiting for each other; of longer ones too few go on beside a save.
 _LEAST_STEP_SECONDS, _MOST_STEP_SECONDS = 0.01, 60.0
+_LEAST_CHANGED = 0.01
 _MOST_SECONDS = 30 * 86_400.0
 _MOST_NAME, _MOST_PATH = 255, 4095
 # As many as there can be processes, and no other script's digits.
@@ -102,6 +103,22 @@ def read_step(value: str) -> float:
     if not _LEAST_STEP_SECONDS <= seconds <= _MOST_STEP_SECONDS:
         raise ValueError(f"{_LEAST_STEP_SECONDS * 1000:g}ms to {_MOST_STEP_SECONDS:g}s are expected, such as 50ms")
     return seconds
+
+
+def read_full_every(value: str) -> int:
+    """Return how many saves follow from one full one to the next, at least 2."""
+    number = read_number(value)
+    if number < 2:
+        raise ValueError("2 or more is expected, such as 10: with 1 every save would be a full one")
+    return number
+
+
+def read_changed(value: str) -> float:
+    """Return the share of the pages that change, from 1 %."""
+    share = read_share(value)
+    if share < _LEAST_CHANGED:
+        raise ValueError("1 % or more is expected, such as 10%")
+    return share
 
 
 def read_suites(value: str) -> tuple[str, ...]:

@@ -46,6 +46,8 @@ def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list
         "operations_planned": planned.operations,
         "rank_bytes": shards.rank_bytes,
         "basis": "all ranks",
+        "save_bytes": planned.save_bytes,
+        "load_bytes": planned.load_bytes,
     }
     found = [
         f"its {name} is {_short(getattr(measurement, name))}, that of the plan {_short(value)}"
@@ -60,16 +62,16 @@ def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list
             found.append(f"its {kind}s are numbered {_short(numbers)}, and {planned.operations} were planned")
     found += [f"{o.kind} {o.index}: {text}" for o in measurement.operations for text in _of_operation(o, measurement)]
     integrity, durability = measurement.integrity, measurement.durability
-    whole = shards.bytes * planned.operations
+    whole = sum(planned.load_bytes) or shards.bytes * planned.operations
     if integrity and integrity.fault_count < len(integrity.faults):
         found.append(f"it names {len(integrity.faults)} faults and counts {integrity.fault_count}")
     if integrity and integrity.bytes_expected != whole:
         found.append(f"{integrity.bytes_expected:,} bytes were to be compared, and its loads are of {whole:,}")
     saves = sum(o.kind == "save" for o in measurement.operations)
-    if durability and (durability.saves, durability.files) != (saves, saves * planned.files):
+    if durability and (durability.saves, durability.files) != (saves, planned.files_of_saves(saves)):
         found.append(
             f"durable calls are told of {durability.files:,} files in {durability.saves} saves, and there were "
-            f"{saves * planned.files:,} in {saves}"
+            f"{planned.files_of_saves(saves):,} in {saves}"
         )
     return found
 

@@ -185,7 +185,7 @@ def _compared(launch: Sequence[Told], measurements: Mapping[Subject, Measurement
             before = None
         elif isinstance(told.event, IntegrityCompared) and (found := measurements.get(told.event.subject)):
             now = told.event.integrity
-            if wrong := _step(before, now, found.bytes):
+            if wrong := _step(before, now, max(found.load_bytes, default=found.bytes)):
                 yield f"line {told.line}: {wrong}"
             before = now
 

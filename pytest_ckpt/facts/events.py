@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.facts.environment import HostFacts
@@ -37,7 +38,7 @@ MARK = "@ckpt "
 
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
-    "near_full", "failover", "upgrade", "snapshots", "crashes",
+    "near_full", "failover", "upgrade", "snapshots", "crashes", "chains",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
@@ -52,6 +53,7 @@ PatternFound = (
     | Snapshots
     | Training
     | Crashes
+    | Chains
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
@@ -172,8 +173,8 @@ class Patterns:
     ``mixed``: samples are read meanwhile. ``endurance``: saves for long. ``near_full``: on a full volume. ``failover``:
     something is broken in the middle. ``upgrade``: the storage is changed while it serves. ``snapshots``: one is taken
     in the middle of a save. ``training``: steps go on beside the subject's own saves.
-    ``crashes``: saves in the background are killed. ``not_run`` holds, by the name of one of these, why something could
-    not be measured.
+    ``crashes``: saves in the background are killed. ``chains``: checkpoints before a chain of deltas are deleted.
+    ``not_run`` holds, by the name of one of these, why something could not be measured.
     """
 
     storm: LoadPattern | None = None
@@ -189,6 +190,7 @@ class Patterns:
     snapshots: Snapshots | None = None
     training: Training | None = None
     crashes: Crashes | None = None
+    chains: Chains | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 
@@ -208,6 +210,8 @@ class Measurement:
 
     ``bytes`` is one checkpoint as it was written, ``full_bytes`` the same layout at scale 1.0. ``stages`` are the
     seconds of the whole measurement by what they were spent on. ``failure`` is None only when everything ran.
+    ``save_bytes`` and ``load_bytes`` are what each save writes and each restore reads, by the number of the checkpoint;
+    empty where that is all of a checkpoint, once.
     """
 
     subject: Subject
@@ -235,6 +239,13 @@ class Measurement:
     patterns: Patterns | None = None
     failure: Failure | None = None
     launch: str = ""
+    save_bytes: tuple[int, ...] = ()
+    load_bytes: tuple[int, ...] = ()
+
+    def bytes_of(self, operation: Operation) -> int:
+        """Return the bytes of tensors that a whole operation moves."""
+        each = self.save_bytes if operation.kind == "save" else self.load_bytes
+        return each[operation.checkpoint - 1] if each else self.bytes
 
     def of_kind(self, kind: OperationKind) -> tuple[Operation, ...]:
         """Return the operations of one kind, in the order they ran."""

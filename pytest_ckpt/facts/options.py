@@ -127,6 +127,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="step_cpu", group="workload", metavar="PERCENT", default="10%", parse="read_share",
            example="20%", roles=("plan", "disclosed"),
            help="share of such a step in which each rank's core works; for the rest it waits, as for an accelerator"),
+    Option(key="full_every", group="workload", metavar="N", default="10", parse="read_full_every", example="5",
+           roles=("plan", "disclosed"),
+           help="every N-th save is a full one where a strategy saves deltas between them; every save of the run but "
+           "the first is a delta where it has fewer"),
+    Option(key="changed", group="workload", metavar="PERCENT", parse="read_changed", example="10%",
+           roles=("plan", "disclosed"), unset=0.0,
+           help="share of the pages that change between two checkpoints, from 1 %, which strategy incremental needs: "
+           "dense training changes all of them, sparse experts, adapters and frozen layers about 10 %"),
     Option(key="profile", group="workload", metavar="NAME", default="acceptance", parse="read_profile",
            example="nightly", roles=("plan", "disclosed"),
            help="acceptance: full size, 10 saves and 10 loads; nightly: 1/100 of the size, 10 and 10; "

@@ -68,6 +68,8 @@ class Settings:
     strategies: tuple[StrategySpec, ...]
     step_seconds: float
     step_cpu: float
+    full_every: int
+    changed: float
     request_bytes: int
     depth: int
     profile: str
@@ -128,6 +130,11 @@ class Settings:
     def lets_go_on(self) -> bool:
         """Whether some saves go on while the job does."""
         return not all(strategy.blocks for strategy in self.strategies)
+
+    @property
+    def saves_deltas(self) -> bool:
+        """Whether some saves hold only what changed."""
+        return any(strategy.saves_deltas for strategy in self.strategies)
 
     @property
     def asks_strategies(self) -> bool:

@@ -20,7 +20,8 @@ class StrategySpec(NamedTuple):
     ``make`` is "module:class", imported in the ranks alone (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
     ``blocks`` says whether the job stands still until a save is committed; where it does not, steps of a stand-in for
     training go on beside every save. ``stages`` says whether the state is copied before it is written: then a rank
-    holds it twice, and an engine must be able to do so.
+    holds it twice, and an engine must be able to do so. ``saves_deltas``: between full saves it
+    saves only what changed.
     """
 
     name: str
@@ -28,6 +29,7 @@ class StrategySpec(NamedTuple):
     make: str
     blocks: bool = True
     stages: bool = False
+    saves_deltas: bool = False
 
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
         """Return what a rank needs for its state: that of its engine, or the state and a copy of it."""
@@ -46,6 +48,12 @@ STRATEGIES = (
         make="pytest_ckpt.ranks.strategies.asynchronous:AsyncStrategy",
         blocks=False,
         stages=True,
+    ),
+    StrategySpec(
+        name="incremental",
+        help="between full saves only the pages that changed are saved, and a restore reads the chain",
+        make="pytest_ckpt.ranks.strategies.sync:SyncStrategy",
+        saves_deltas=True,
     ),
 )
 """The first is the default."""

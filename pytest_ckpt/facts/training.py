@@ -57,13 +57,15 @@ class Kill:
     """The processes of all ranks were killed ``moment_seconds`` after the last had copied its state.
 
     ``reached``: what they had told until then; ``is_committed``: whether the checkpoint that they saved stands there.
-    ``lost`` says what is wrong with the newest checkpoint that does; empty where it loaded whole.
+    ``lost`` says what is wrong with the newest checkpoint that does; empty where it loaded whole. ``deletes_older``:
+    the checkpoint before the newest committed one was deleted while the save went on.
     """
 
     moment_seconds: float
     reached: Reached
     is_committed: bool
     lost: str = ""
+    deletes_older: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging import strategies
+from pytest_ckpt.judging import chains, strategies
 from pytest_ckpt.judging.requirement import Requirement
 
 if TYPE_CHECKING:
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 def _lets_go_on(strategy: StrategySpec) -> bool:
     return not strategy.blocks
+
+
+def _saves_deltas(strategy: StrategySpec) -> bool:
+    return strategy.saves_deltas
+
+
+def _asks_deltas(settings: Settings) -> bool:
+    return settings.saves_deltas
 
 
 def _is_asked(settings: Settings) -> bool:
@@ -74,6 +82,47 @@ STRATEGY_ROWS = (
         is_asked=_is_asked,
         of_strategy=_lets_go_on,
         needs=frozenset(("paths",)),
+    ),
+    Requirement(
+        id="RETAIN-COMMITTED",
+        title="Retention leaves the newest committed checkpoint while a save fails",
+        severity="required",
+        judge=strategies.judge_retain_committed,
+        units=("faults",),
+        figure="newest committed checkpoints that did not load whole",
+        limit="none",
+        source="zero tolerance",
+        suite="strategies",
+        is_asked=_is_asked,
+        of_strategy=_lets_go_on,
+        needs=frozenset(("paths",)),
+    ),
+    Requirement(
+        id="CHAIN",
+        title="The longest chain of deltas is restored in time",
+        severity="required",
+        judge=chains.judge_chain,
+        units=("s",),
+        figure="the restore of the longest chain: a full save and all deltas behind it",
+        limit="the load limit of the cluster ({load} for 16,000 accelerators)",
+        source="as LOAD: restore budget x mean time to failure",
+        suite="strategies",
+        is_asked=_asks_deltas,
+        of_strategy=_saves_deltas,
+    ),
+    Requirement(
+        id="RETAIN-CHAIN",
+        title="Deleting old checkpoints breaks no chain that is kept",
+        severity="required",
+        judge=chains.judge_retain_chain,
+        units=("faults", "bytes"),
+        figure="faults in a chain that was loaded when all before it was deleted; bytes that came back, where too few "
+        "did",
+        limit="no fault, every byte; half of the space, from 1 GB that were deleted",
+        source="zero tolerance; the share of the space is our proposal",
+        suite="strategies",
+        is_asked=_asks_deltas,
+        of_strategy=_saves_deltas,
     ),
     Requirement(
         id="SLOWDOWN",

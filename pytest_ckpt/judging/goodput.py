@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.save_costs import SaveCost, at_full_size, save_costs
@@ -54,7 +55,8 @@ class AtCluster:
 class TrainingRow:
     """What the measured times of a subject, at full size, mean for training.
 
-    ``save_seconds`` is what the costliest save takes from training, ``at_risk_seconds`` how long it goes on while a
+    ``save_seconds`` is what the costliest save takes from training, or where full saves and deltas take turns the mean
+    of all; ``at_risk_seconds`` how long it goes on while a
     failure would still cost the work since the save before: 0 where the job stands still.
     """
 
@@ -104,7 +106,7 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequen
         costs, load = _full_size_costs(m), _full_size_seconds(m, "load")
         if not costs or not load:
             continue
-        worst = _worst(costs, load)
+        worst = _worst(costs, load, is_mixed=bool(m.save_bytes))
         rows.append(
             TrainingRow(
                 subject=str(m.subject),
@@ -129,6 +131,8 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequen
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Worst:
     """The costliest save and the slowest load of a subject, in seconds at full size.
+
+    Where full saves and deltas take turns, ``lost_seconds`` is their mean.
 
     ``committed_seconds`` is how long saves take that go on while training does: the next cannot begin before.
     """
@@ -159,10 +163,10 @@ class _Worst:
         return max(self.committed_seconds, daly_interval_seconds(self.lost_seconds, mttf_seconds))
 
 
-def _worst(costs: Sequence[SaveCost], load_seconds: float) -> _Worst:
+def _worst(costs: Sequence[SaveCost], load_seconds: float, *, is_mixed: bool) -> _Worst:
     at_risk = max(cost.at_risk_seconds for cost in costs)
     return _Worst(
-        lost_seconds=max(cost.lost_seconds for cost in costs),
+        lost_seconds=(fmean if is_mixed else max)([cost.lost_seconds for cost in costs]),
         at_risk_seconds=at_risk,
         committed_seconds=max(cost.committed_seconds for cost in costs) if at_risk else 0.0,
         load_seconds=load_seconds,

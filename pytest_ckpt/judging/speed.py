@@ -36,7 +36,8 @@ def judge_time(measurement: Measurement, kind: OperationKind, full_limit: float,
     limit = full_limit * share
     slowest = max(operations, key=_seconds)
     worst = _seconds(slowest)
-    needed = measurement.full_bytes / full_limit
+    # A restore of a chain reads more than a checkpoint, and a delta is less: each within the same time.
+    needed = measurement.full_bytes / full_limit * (measurement.bytes_of(slowest) / measurement.bytes)
     origin = [reason]
     if share < 1:
         origin.append(
@@ -54,11 +55,11 @@ def judge_time(measurement: Measurement, kind: OperationKind, full_limit: float,
         f"{format_rate(slowest.bytes_per_second)} where {format_rate(needed)} are needed",
         *origin,
     )
-    short = [o for o in operations if o.bytes != measurement.bytes]
+    short = [o for o in operations if o.bytes != measurement.bytes_of(o)]
     if short:
         because = (
             f"{kind.capitalize()} {short[0].index} brought {format_count(short[0].bytes)} of "
-            f"{counted(measurement.bytes, 'byte')}: its time is not that of a whole {kind}."
+            f"{counted(measurement.bytes_of(short[0]), 'byte')}: its time is not that of a whole {kind}."
         )
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     over = [o for o in operations if _seconds(o) > limit]

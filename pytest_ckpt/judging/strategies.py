@@ -130,6 +130,33 @@ def judge_crash(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
 
+def judge_retain_committed(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """The newest committed checkpoint loads whole when older ones are deleted during a save that then fails."""
+    found = measurement.patterns.crashes if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("crashes",))
+    detail = tuple(_describe_kills(found))
+    tried = [kill for kill in found.kills if kill.deletes_older]
+    for number, kill in enumerate(found.kills, start=1):
+        if kill.lost and kill.deletes_older:
+            because = (
+                f"After kill {number} the checkpoint before the newest was deleted, and the newest did not load whole: "
+                f"{kill.lost}."
+            )
+            return lost(because, detail)
+    if measurement.failure and len(found.kills) < found.planned:
+        return ended_before(measurement.failure)
+    cut = [kill for kill in tried if not kill.is_committed]
+    if not cut:
+        because = "No save was cut off while an older checkpoint was deleted."
+        return not_decided("too few", because, detail)
+    because = (
+        f"{counted(len(cut), 'save was', 'saves were')} cut off while the checkpoint before the newest was deleted: "
+        "each time the newest committed one loaded whole."
+    )
+    return measured_as("met", 0.0, 0.0, "faults", because, detail)
+
+
 def _describe_kills(found: Crashes) -> Iterator[str]:
     yield (f"saves of {format_bytes(found.bytes)}; from copy to commit {format_seconds(found.usual_seconds)} at least")
     for reached in get_args(Reached):

@@ -81,19 +81,22 @@ def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
 
 def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_VARIATION) -> Decision:
     """The same operation takes the same time again: coefficient of variation of the saves, and of the loads."""
-    variations = {k: _variation(measurement.of_kind(k)) for k in _KINDS}
+    # Deltas and the restores of chains take other times than what is whole.
+    alike = {k: [o for o in measurement.of_kind(k) if measurement.bytes_of(o) == measurement.bytes] for k in _KINDS}
+    variations = {k: _variation(alike[k]) for k in _KINDS}
     known = {k: v for k, v in variations.items() if v is not None}
     if len(known) < len(_KINDS):
         if measurement.failure:
             return undecided(measurement, "load")
-        return not_decided("too few", "Variation needs at least two operations of a kind.")
+        what = "operations of a whole checkpoint" if measurement.save_bytes else "operations"
+        return not_decided("too few", f"Variation needs at least two {what} of a kind.")
     worst = max(known, key=known.__getitem__)
     value = known[worst]
     because = (
         f"Coefficient of variation: {format_percent(variations['save'] or 0)} for saves and "
         f"{format_percent(variations['load'] or 0)} for loads (limit {format_percent(most)})."
     )
-    detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in measurement.of_kind(k)) for k in _KINDS)
+    detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in alike[k]) for k in _KINDS)
     warm = _much_faster(measurement.of_kind("load"))
     if warm:
         because = f"{warm} {because}"

@@ -24,6 +24,7 @@ from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.own_launches import OWN_LAUNCHES, Found, LaunchWithCommands, OwnLaunch
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
+from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.sizing.files import names_of
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
@@ -238,6 +239,7 @@ def made_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
     beside: dict[str, frozenset[str]] = {}
     for planned in checkpoints:
         slug, ranks = planned.subject.slug, planned.layout.ranks()
-        files[slug] = names_of(planned.layout, planned.engine.files)
+        deltas = (delta_name(rank.rank) for rank in ranks) if planned.deltas else ()
+        files[slug] = names_of(planned.layout, planned.engine.files).union(deltas)
         beside[slug] = frozenset(ballast_name(level, rank.rank) for level in LEVELS for rank in ranks)
     return Names(files=files, beside=beside)

@@ -100,6 +100,8 @@ class Recorder:
             "basis": "all ranks",
             "operations_planned": task.operations,
             "launch": self._launch_name,
+            "save_bytes": planned.save_bytes,
+            "load_bytes": planned.load_bytes,
             "stages": stages,
             "failure": failure,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import (
@@ -14,15 +14,17 @@ from pytest_ckpt.facts.events import (
     MeasurementDone,
     PatternMeasured,
 )
-from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
-from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
+from pytest_ckpt.facts.measurement import RankFacts
 from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.engines.chained import ChainedEngine
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts, staging
+from pytest_ckpt.ranks.found import Found
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import OF_DATA, EngineOptions
 from pytest_ckpt.ranks.scenarios.canaries import Canaries
+from pytest_ckpt.ranks.scenarios.chains import measure_chains
 from pytest_ckpt.ranks.scenarios.counted_loads import CountedLoads
 from pytest_ckpt.ranks.scenarios.crashes import measure_crashes
 from pytest_ckpt.ranks.scenarios.data_effect import DataInTurns
@@ -33,7 +35,6 @@ from pytest_ckpt.ranks.scenarios.retention import SavesRetained
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
 from pytest_ckpt.ranks.training import TrainingSteps
 from pytest_ckpt.sizing.models import RankLayout, layout
-from pytest_ckpt.sizing.record import MOST_FAULTS
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
@@ -45,23 +46,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store
 
 _RESIDENT_WITHOUT_DROP = 0.01
-
-
-@dataclass(slots=True)
-class _Found:
-    """What has been found so far; on rank 0 the figures are those of all ranks."""
-
-    bytes_checked: int = 0
-    fault_count: int = 0
-    faults: list[Fault] = field(default_factory=list)
-    worst_resident: float | None = None
-    drops: list[str] = field(default_factory=list)
-    readings: dict[tuple[str, str], CacheReading] = field(default_factory=dict)
-    retention: Retention | None = None
-    data: DataEffect | None = None
-    by_other_hosts: bool = False
-    moved: tuple[MovedBytes, ...] = ()
-    canaries: tuple[CanaryReads, ...] = ()
 
 
 class MeasurementLoop:
@@ -77,9 +61,12 @@ class MeasurementLoop:
         self._store: Store = load(job.area.opener)(job.area)
         self._layout = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
         self._shard = self._layout.rank(group.rank)
-        self._do = Operations(group, activity, task.subject, self._shard, self._store, shared=task.shared_files)
+        self._do = Operations(
+            group, activity, task.subject, self._shard, self._store, shared=task.shared_files, deltas=task.deltas
+        )
         self._own = SavesRetained(self._do, retain=task.retain)
-        self._found = _Found()
+        self._expected_bytes = task.loaded_bytes(self._layout)
+        self._found = Found()
 
     def run(self) -> None:
         """Measure, verify, remove what was written (unless it is to be kept)."""
@@ -106,7 +93,7 @@ class MeasurementLoop:
             do=do,
             cache=cache,
             layout=self._layout,
-            loader=None if task.is_collective else lambda shard: self._loader(shard, self._options),
+            loader=None if task.is_collective or task.deltas else lambda shard: self._loader(shard, self._options),
             lends_memory=task.contention,
             drop=lambda files: self._drop(cache, files),
             take_in=self._take_in,
@@ -174,7 +161,7 @@ class MeasurementLoop:
                 options=self._options,
                 loader=None if task.is_collective else self._loader,
                 drop=drop,
-            ).measure(self._own.kept[-1])
+            ).measure(self._own.newest_full)
             InterferenceScenario(
                 self._group,
                 self._activity,
@@ -187,6 +174,9 @@ class MeasurementLoop:
                 drop=drop,
                 is_collective=task.is_collective,
             ).measure(self._own.kept, self._own.usual_seconds)
+        if task.deletes_chain:
+            strategy = self._strategy(aside="chains")
+            measure_chains(self._group, self._activity, do, self._store, strategy, cache, drop, task, self._own)
 
     def _strategy(self, *, constant: bool = False, aside: str = "") -> Strategy:
         """Return what saves this rank's own files; ``aside`` gives them other content than the subject's."""
@@ -229,6 +219,8 @@ class MeasurementLoop:
         engine: Engine = engine_maker(self._task.make)(
             shard=shard, content=content, group=self._group, activity=self._activity, options=options
         )
+        if rule := self._task.deltas:
+            return ChainedEngine(engine, shard, content, rule, options.request_bytes)
         return engine
 
     def _time_canaries(self, cache: HostCache) -> None:
@@ -254,19 +246,7 @@ class MeasurementLoop:
             second.close()
 
     def _take_in(self, loaded: Loaded) -> None:
-        found = self._found
-        if loaded.operation and loaded.operation.mapped_bytes:
-            resident = (loaded.operation.resident_bytes or 0) / loaded.operation.mapped_bytes
-            found.worst_resident = max(found.worst_resident or 0.0, resident)
-        found.bytes_checked += loaded.bytes_checked
-        found.fault_count += loaded.fault_count
-        found.faults = (found.faults + loaded.faults)[:MOST_FAULTS]
-        integrity = Integrity(
-            bytes_expected=self._layout.bytes * self._task.operations,
-            bytes_checked=found.bytes_checked,
-            fault_count=found.fault_count,
-            faults=tuple(found.faults),
-        )
+        integrity = self._found.take(loaded, self._expected_bytes)
         self._do.send(IntegrityCompared(subject=self._task.subject, integrity=integrity))
 
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:

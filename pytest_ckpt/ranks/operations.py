@@ -13,11 +13,11 @@ from pytest_ckpt.facts.events import OperationDone, OperationStarted, StepDone
 from pytest_ckpt.facts.measurement import Operation
 from pytest_ckpt.facts.proofs import Durability, Fault
 from pytest_ckpt.facts.subject import OperationRef
-from pytest_ckpt.facts.targets import CheckpointRef, Role
+from pytest_ckpt.facts.targets import Role
 from pytest_ckpt.ranks.beside import Beside
+from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
 from pytest_ckpt.ranks.process.activity import write_event
-from pytest_ckpt.ranks.process.host_cache import Files
 from pytest_ckpt.ranks.timing import Own, combine, summed
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.host_cache import HostCache
     from pytest_ckpt.ranks.strategies.protocol import Saved, Strategy
     from pytest_ckpt.ranks.training import TrainingSteps
+    from pytest_ckpt.sizing.deltas import DeltaRule
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Store
 
@@ -49,11 +50,10 @@ class Loaded:
     rank_bytes: tuple[int, ...]
 
 
-class Operations:
+class Operations(Checkpoints):
     """What all ranks do with a subject's checkpoints in ``store``; ``stages`` adds up this rank's seconds by purpose.
 
     An operation that is not ``counted`` is none of the subject's saves and loads: it answers a question beside them.
-    Every rank reads files with the names ``shared``, which rank 0 saves.
     """
 
     def __init__(
@@ -65,29 +65,16 @@ class Operations:
         store: Store,
         *,
         shared: tuple[str, ...] = (),
+        deltas: DeltaRule | None = None,
     ) -> None:
+        super().__init__(subject, shard, store, shared, deltas)
         self._group = group
         self._activity = activity
-        self.subject = subject
-        self._shard = shard
-        self._store = store
-        self._shared = shared
         self._saved: list[Saved] = []
         self._commits = 0
-        self._refs: dict[int, CheckpointRef] = {}
-        self._names: dict[int, tuple[str, ...]] = {}
         self.stages: dict[str, float] = {}
         # When the last save began and was committed, on this rank's monotonic clock.
         self.span = (0.0, 0.0)
-
-    def new_ref(self, checkpoint: int, role: Role) -> CheckpointRef:
-        """Return the reference of the next save under a number, which may have been saved and deleted before."""
-        before = self._refs.get(checkpoint)
-        ref = CheckpointRef(
-            subject=self.subject.slug, number=checkpoint, role=role, attempt=before.attempt + 1 if before else 0
-        )
-        self._refs[checkpoint] = ref
-        return ref
 
     def save(
         self,
@@ -132,7 +119,7 @@ class Operations:
         own = Own(
             steps=(timing.stored or 0.0,),
             phases=timing.phases,
-            bytes=self._shard.bytes if takes_part else 0,
+            bytes=self._bytes(checkpoint) if takes_part else 0,
             commit_seconds=timing.phases.get("commit", 0.0),
             committed_seconds=timing.committed or 0.0,
             returned_seconds=timing.returned,
@@ -160,10 +147,10 @@ class Operations:
         """
         at = OperationRef(subject=self.subject, scenario=scenario, action="load", index=number)
         with self.stage("residency", at.at("residency")):
-            resident = cache.resident([self.files(checkpoint, names)])
+            resident = cache.resident(self.files_of_load(checkpoint, names))
             steps = self._group.largest(engine.load_steps())
         clock = Clock(activity=self._activity)
-        committed = self._store.open(self.ref(checkpoint), clock)
+        committed = self._open(checkpoint, clock)
         seconds, loaded_bytes = [], 0
         checks: list[Comparison] = []
         for step in range(steps):
@@ -189,12 +176,6 @@ class Operations:
             rank_bytes=tuple(g[3] for g in gathered),
         )
 
-    def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
-        """Return the files of a checkpoint that this rank reads: its own and those of all ranks, or others."""
-        if names is None:
-            names = dict.fromkeys((*self._own(checkpoint), *self._shared))
-        return Files(ref=self.ref(checkpoint), names=tuple(names))
-
     def delete(self, checkpoint: int) -> float:
         """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""
         self._start(OperationRef(subject=self.subject, action="delete", index=checkpoint), tell=False)
@@ -209,10 +190,6 @@ class Operations:
         """Delete the files of a checkpoint that this rank saved."""
         self._store.delete(self.ref(checkpoint), self._own(checkpoint))
 
-    def _own(self, checkpoint: int) -> tuple[str, ...]:
-        """Return the files of a checkpoint that this rank saved."""
-        return self._names.get(checkpoint, tuple(file.name for file in self._shard.files))
-
     def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
         """Remove on rank 0 what is left of checkpoints, and where they were the last ``of_all``, of the subject."""
         self._group.wait()
@@ -222,10 +199,6 @@ class Operations:
             if of_all:
                 self._store.clear(self.subject.slug)
         self._group.wait()
-
-    def ref(self, checkpoint: int) -> CheckpointRef:
-        """Return the reference of a checkpoint as it was saved last; another process saved it but once."""
-        return self._refs.get(checkpoint) or CheckpointRef(subject=self.subject.slug, number=checkpoint)
 
     def durability(self) -> Durability | None:
         """Add up, on rank 0, the durable calls of all counted saves."""

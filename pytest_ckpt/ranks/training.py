@@ -126,6 +126,15 @@ def change(piece: Bytes) -> None:
     np.bitwise_xor(piece, _FLIP, out=piece)
 
 
+def change_all(state: Sequence[Bytes]) -> None:
+    """Change the state for ever."""
+    while True:
+        for data in state:
+            for start in range(0, len(data), PIECE_BYTES):
+                change(data[start : start + PIECE_BYTES])
+                time.sleep(0.0001)
+
+
 def _halved(batches: Sequence[StepBatch]) -> list[StepBatch]:
     """Join pairs of batches that follow each other."""
     return [

@@ -47,6 +47,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             f"{counted(shards.bytes, 'byte')} ({format_bytes(shards.bytes)}) a checkpoint"
             + (f", published as {published}" if published and shards.scale == 1 else ""),
             *_save(planned, limits),
+            *_deltas(planned),
             f"  load   within {format_seconds(asks.load_limit_seconds)}: {format_rate(asks.load_bytes_per_second)}",
             f"  run    {counted(planned.operations, 'save')}, {counted(planned.operations, 'load')}, "
             f"space {format_bytes(planned.space_bytes)}, memory {format_bytes(planned.largest_rank_memory_bytes)} "
@@ -63,6 +64,18 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
         if planned.rehearsal:
             lines.append(f"  rehearsal: {planned.rehearsal}")
     return lines + _in_all(plan, settings, target)
+
+
+def _deltas(planned: PlannedCheckpoint) -> Iterator[str]:
+    rule = planned.deltas
+    if rule is None:
+        return
+    of_deltas = [size for n, size in enumerate(planned.save_bytes, start=1) if rule.is_delta(n)]
+    longest = max(planned.load_bytes)
+    yield (
+        f"  chain  a full save, then {counted(rule.deltas, 'delta')} of {format_bytes(max(of_deltas, default=0))}; "
+        f"the longest restore reads {format_bytes(longest)}, {longest / planned.layout.bytes:.3g} x a checkpoint"
+    )
 
 
 def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
@@ -83,7 +96,8 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
     if not plan.runnable or not settings.measures:
         return []
     operations = sum(c.operations for c in plan.runnable)
-    moved = sum(c.operations * c.layout.bytes for c in plan.runnable)
+    moved = sum(sum(c.save_bytes) or c.operations * c.layout.bytes for c in plan.runnable)
+    read = sum(sum(c.load_bytes) or c.operations * c.layout.bytes for c in plan.runnable)
     steps = [s for c in plan.runnable for s in planned_steps(c, settings, target)]
     seconds = sum(s.limit_seconds for s in steps)
     beside = sum(s.count for s in steps) - 2 * operations
@@ -91,7 +105,8 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
     return [
         "",
         f"in all: {counted(operations, 'save writes', 'saves write')} {format_decimal_bytes(moved)} and "
-        f"{counted(operations, 'load reads', 'loads read')} as much{more}: "
+        f"{counted(operations, 'load reads', 'loads read')} "
+        f"{'as much' if read == moved else format_decimal_bytes(read)}{more}: "
         f"at most {format_seconds(seconds)} if every save and load just meets its limit",
         "        not in it: starting the ranks, making and comparing content, ballast, checks of behaviour; the run "
         "says after its first save how long it will take",

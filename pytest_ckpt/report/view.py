@@ -58,7 +58,12 @@ class Kind:
 
     @property
     def variation(self) -> float | None:
-        """The coefficient of variation of the results: standard deviation (of a sample) over mean."""
+        """The coefficient of variation of the results: standard deviation (of a sample) over mean.
+
+        None where they moved different amounts: deltas and full saves.
+        """
+        if len({o.get("bytes") for o in self.operations}) > 1:
+            return None
         mean = self.mean_seconds
         return statistics.stdev(self.seconds) / mean if mean and len(self.operations) > 1 else None
 
@@ -76,8 +81,9 @@ class Kind:
     @property
     def got_bytes_per_second(self) -> float | None:
         """The rate of the slowest operation."""
-        slowest = self.slowest_seconds
-        return self.bytes / slowest if slowest and self.bytes else None
+        slowest = max(self.operations, key=lambda o: o["seconds"], default=None)
+        moved = slowest and (slowest.get("bytes") or self.bytes)
+        return moved / slowest["seconds"] if slowest and moved and slowest["seconds"] else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

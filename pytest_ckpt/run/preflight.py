@@ -27,8 +27,9 @@ from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run.commands import check_commands
 from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.sizing.near_full import Volume, why_not
-from pytest_ckpt.sizing.plan import Plan, checkpoints_at_once, plan_run
+from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.sizing.record import check_record
+from pytest_ckpt.sizing.space import checkpoints_at_once
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import counted, format_bytes

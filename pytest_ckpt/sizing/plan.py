@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.engines import EngineSpec, FileRule
 from pytest_ckpt.facts.strategies import StrategySpec
+from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.files import file_count, files_of
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, RankLayout, layout
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.reliability import parse_failure_model
+from pytest_ckpt.sizing.space import (
+    FILE_OVERHEAD_BYTES,
+    chain_bytes,
+    checkpoints_at_once,
+    delta_memory,
+    delta_rule,
+    over_hosts,
+    with_deltas,
+)
 from pytest_ckpt.sizing.steps import scenarios
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
@@ -29,8 +39,6 @@ SCHEMA = "pytest-ckpt/plan/2"
 
 # The process of a host that reads samples while ranks save.
 _SAMPLES_BYTES = 30_000_000
-# A container's header, directory and pickle, and what file systems round up to.
-_FILE_OVERHEAD_BYTES = 64 << 10
 _TENSOR_OVERHEAD_BYTES = 8 << 10
 # The file with which the gauges of residency are tried.
 _CANARY_BYTES = 4 << 20
@@ -43,7 +51,7 @@ class PlannedCheckpoint:
     ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` that of all that are there at once.
     ``rank_memory_bytes`` is what each rank needs in all, ``state_bytes`` the part of it that grows with the model.
     ``not_run``: why it cannot run as requested; ``rehearsal``: why it can run but never be certified; ``scenarios``:
-    what else is measured.
+    what else is measured. ``deltas`` says which saves hold only what changed; None: all are full.
     """
 
     layout: Layout
@@ -60,6 +68,7 @@ class PlannedCheckpoint:
     not_run: str
     rehearsal: str
     scenarios: tuple[str, ...]
+    deltas: DeltaRule | None = None
 
     @property
     def subject(self) -> Subject:
@@ -70,6 +79,26 @@ class PlannedCheckpoint:
     def files(self) -> int:
         """Files of one checkpoint."""
         return file_count(self.layout, self.engine.files)
+
+    @property
+    def save_bytes(self) -> tuple[int, ...]:
+        """The bytes of tensors that each save writes; empty where each writes all of them."""
+        if self.deltas is None:
+            return ()
+        return tuple(self.deltas.save_bytes(self.layout, n) for n in range(1, self.operations + 1))
+
+    @property
+    def load_bytes(self) -> tuple[int, ...]:
+        """The bytes of tensors that a restore of each checkpoint reads; empty where that is all of them, once."""
+        if self.deltas is None:
+            return ()
+        written = self.save_bytes
+        return tuple(sum(written[n - 1] for n in self.deltas.chain(number)) for number in range(1, len(written) + 1))
+
+    def files_of_saves(self, saves: int) -> int:
+        """Return how many files the first ``saves`` saves write; a delta is one file of each rank."""
+        deltas = sum(self.deltas.is_delta(n) for n in range(1, saves + 1)) if self.deltas else 0
+        return (saves - deltas) * self.files + deltas * self.layout.processes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,12 +213,13 @@ def _plan_checkpoint(
     processes = settings.processes if mode == "open" else None
     shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
     files = file_count(shards, engine.files)
-    one = shards.bytes + files * _FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
+    one = shards.bytes + files * FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
+    rule = delta_rule(settings, strategy)
     # Where ranks load each other's files, each may hold the largest.
     most = shards.largest_rank_bytes if settings.asks_contention and not engine.is_collective else 0
     state = [
-        max(strategy.memory_bytes(engine.memory.state_bytes(own), own), engine.memory.state_bytes(most))
-        for own in shards.rank_bytes
+        max(strategy.memory_bytes(engine.memory.state_bytes(own), own), engine.memory.state_bytes(most)) + of_delta
+        for own, of_delta in zip(shards.rank_bytes, delta_memory(shards, rule), strict=True)
     ]
     beside = engine.memory.process_bytes
     if settings.asks_contention:
@@ -199,17 +229,18 @@ def _plan_checkpoint(
         layout=shards,
         engine=engine,
         strategy=strategy,
-        demand=demand(shards, limits, strategy),
+        demand=with_deltas(demand(shards, limits, strategy), shards, rule),
         operations=settings.operations,
         checkpoint_bytes=one,
-        space_bytes=one * checkpoints_at_once(settings) + _CANARY_BYTES,
+        space_bytes=one * checkpoints_at_once(settings) + chain_bytes(shards, rule, one) + _CANARY_BYTES,
         largest_rank_memory_bytes=max(memory),
         rank_memory_bytes=tuple(memory),
         state_bytes=tuple(state),
-        host_memory_bytes=_over_hosts(memory, settings),
+        host_memory_bytes=over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
         scenarios=scenarios(settings, is_collective=engine.is_collective),
+        deltas=rule,
     )
 
 
@@ -222,31 +253,6 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
     if settings.has_several_hosts:
         return "several hosts take part"
     return ""
-
-
-def checkpoints_at_once(settings: Settings) -> int:
-    """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
-    kept = min(settings.retain or settings.operations, settings.operations)
-    at_once = kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
-    if settings.asks_failover or settings.asks_upgrade or settings.asks_snapshots:
-        # One that is whole and one that is written, where the others are not to be kept in their place.
-        at_once = max(at_once, 2 + (kept if settings.keep else 0))
-    if not settings.asks_endurance:
-        return at_once
-    # Endurance has two and the one that is written, where the others are not to be kept in their place.
-    return max(at_once, 3 + (kept if settings.keep else 0))
-
-
-def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
-    """Add up the memory of ranks for each host; launchers fill a host's slots before they go on to the next."""
-    if not settings.hosts:
-        return (sum(memory),)
-    sums, start = [], 0
-    for host in settings.hosts:
-        sums.append(sum(memory[start : start + host.slots]))
-        start += host.slots
-    sums[0] += sum(memory[start:])
-    return tuple(sums)
 
 
 def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str, Any]:
@@ -277,6 +283,7 @@ def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str
         "not_run": planned.not_run or None,
         "rehearsal": planned.rehearsal or None,
         "scenarios": list(planned.scenarios),
+        "deltas": to_plain(planned.deltas) if planned.deltas else None,
     }
     if ranks:
         plain["ranks"] = [rank_to_plain(rank, planned.engine.files) for rank in shards.ranks()]

@@ -41,6 +41,7 @@ _LABELS: dict[StepKind, str] = {
     "mixed": "turn of reading samples",
     "near_full": "save on a filled volume",
     "crashes": "kill of a save in the background",
+    "chains": "chain that outlives those before it",
     "snapshots": "snapshot in a save",
     "upgrade": "change of the storage",
     "failover": "break of a component",
@@ -96,15 +97,25 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
             parts=int(more.get("parts") or 1),
         )
 
-    found = [steps("save", count, size, save)]
+    found = [steps("save", count, sum(planned.save_bytes) // count or size, save)]
     if 0 < settings.retain <= count:
         found.append(steps("retention", 1, size, save))
-    found.append(steps("load", count, size, load))
+    found.append(steps("load", count, sum(planned.load_bytes) // count or size, load))
     if settings.data_pairs:
         found.append(steps("data", 4 * settings.data_pairs, size, (save + load) / 2))
     if kills := kills_of(planned.strategy, settings):
         # Of small checkpoints: what counts is what is left of them.
         found.append(steps("crashes", kills, 0, 0.0))
+    if planned.deltas and settings.asks_strategies:
+        # A chain of its own is saved, loaded when the others are deleted, and deleted.
+        found.append(
+            steps(
+                "chains",
+                1,
+                2 * sum(planned.deltas.save_bytes(planned.layout, n) for n in planned.deltas.own_chain),
+                3 * save + load,
+            )
+        )
     if settings.asks_contention:
         if planned.layout.processes > 1 and not planned.engine.is_collective:
             found.append(steps("storm", LOADS_OF_A_PATTERN, storm(planned.layout).bytes, load))

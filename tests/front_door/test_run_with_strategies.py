@@ -20,7 +20,8 @@ from tests.support.targets.misbehaving import misbehaving
 ASYNC = "--ckpt-strategy=async"
 ASYNC_SUBJECT = f"{SUBJECT}/torch/async"
 FILES = "*optim_states*"
-THREE = ("BLOCKING", "BACKGROUND", "LOST-WORK", "CRASH-ASYNC")
+NAMES = ", ".join(strategy.name for strategy in STRATEGIES)
+OF_ASYNC = ("BLOCKING", "BACKGROUND", "LOST-WORK", "CRASH-ASYNC", "RETAIN-COMMITTED")
 SUBJECTS = {
     f"{SUBJECT}": "sync",
     f"{SUBJECT}/torch/async": "async",
@@ -70,6 +71,26 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
 """
 
 
+# A retention that takes the newest committed checkpoint along when it deletes the one before, in the middle of a save.
+TAKES_THE_NEWEST = """
+import os, pathlib, sys, threading
+
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.ranks.scenarios.crashes import CrashScenario
+
+    delete, target = CrashScenario._delete_own, pathlib.Path(os.environ["CKPT_TARGET"])
+
+    def deleted(scenario, number):
+        delete(scenario, number)
+        if threading.current_thread() is not threading.main_thread():
+            newest = sorted(f for f in target.glob("*/*/checkpoint-*") if not f.name.endswith(".partial"))[-1]
+            for name in scenario.names:
+                os.truncate(newest / name, 0)
+
+    CrashScenario._delete_own = deleted
+"""
+
+
 @pytest.fixture(scope="module", params=[pytest.param("torch,stream", marks=pytest.mark.thorough), "stream"])
 def engines(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -101,8 +122,8 @@ def test_several_engines_and_strategies_are_subjects_of_their_own(together: Run,
         verdicts = of_subject(together, subject)
         assert {"LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"} <= set(verdicts)
         assert ("SAVE" in verdicts) is (strategy == "sync")
-        assert set(THREE).issubset(verdicts) is (strategy == "async")
-        required = {name: outcome for name, outcome in verdicts.items() if name in {"INTEGRITY", "SAVE", *THREE}}
+        assert set(OF_ASYNC).issubset(verdicts) is (strategy == "async")
+        required = {name: outcome for name, outcome in verdicts.items() if name in {"INTEGRITY", "SAVE", *OF_ASYNC}}
         assert set(required.values()) == {"met"}, (subject, required)
 
 
@@ -160,6 +181,7 @@ def test_saves_that_are_killed_lose_no_checkpoint(together: Run, subjects: dict[
         assert len(found["kills"]) == found["planned"] == 6
         assert found["integrity"]["bytes_checked"] == 6 * found["bytes"]
         assert all(kill["is_committed"] or kill["reached"] != "committed" for kill in found["kills"])
+        assert all(kill["deletes_older"] for kill in found["kills"])
 
 
 def test_verify_holds_the_evidence_of_saves_in_the_background(together: Run) -> None:
@@ -221,6 +243,22 @@ def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, way: str
 
 
 @pytest.mark.thorough
+def test_retention_that_takes_the_newest_committed_one_is_found(door: FrontDoor) -> None:
+    """What counts a save in flight as the newest deletes the last whole checkpoint."""
+    run = door.run(
+        *TINY,
+        STREAM,
+        ASYNC,
+        "--ckpt-operations=1",
+        environment=in_every_rank(door.home, TAKES_THE_NEWEST, CKPT_TARGET=str(door.target)),
+    )
+    assert run.code == 1, run.text
+    verdicts = of_subject(run, f"{SUBJECT}/stream/async")
+    assert (verdicts["RETAIN-COMMITTED"], verdicts["INTEGRITY"]) == ("failed", "met")
+    assert run.left_on_target == []
+
+
+@pytest.mark.thorough
 def test_a_save_that_hangs_in_the_background_is_ended_and_named(
     door: FrontDoor, make_home: Callable[[str], Path]
 ) -> None:
@@ -238,8 +276,8 @@ def test_a_save_that_hangs_in_the_background_is_ended_and_named(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--ckpt-strategy=asynchronous",), "one of sync, async is expected (did you mean 'async'?)"),
-        (("--ckpt-strategy=sync,",), "one of sync, async is expected"),
+        (("--ckpt-strategy=asynchronous",), f"one of {NAMES} is expected (did you mean 'async'?)"),
+        (("--ckpt-strategy=sync,",), f"one of {NAMES} is expected"),
         (("--ckpt-step-seconds=1ms",), "10ms to 60s are expected"),
         (("--ckpt-step-cpu=100%",), "more than 0 % and less than 100 % is expected"),
     ],
@@ -259,4 +297,3 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
     # Of 5.67 TB: in 5 % of an interval, and in a whole one.
     assert "save   within 27.8 s: 204 GB/s" in sync
     assert "save   committed within 9.28 min: 10.2 GB/s" in both
-    assert [s.name for s in STRATEGIES] == ["sync", "async"]

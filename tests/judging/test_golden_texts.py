@@ -44,7 +44,17 @@ from tests.support.made_patterns import (
     with_reads,
     with_retention,
 )
-from tests.support.made_training import ASYNC, EARLY, LATE, STEP, crashed, in_background
+from tests.support.made_training import (
+    ASYNC,
+    EARLY,
+    INCREMENTAL,
+    LATE,
+    STEP,
+    crashed,
+    in_background,
+    of_chains,
+    outlived,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 SAVE, LOAD = LIMITS.save_limit_seconds, LIMITS.load_limit_seconds
@@ -192,6 +202,32 @@ CASES = {
         "one kill": crashed(EARLY, planned=1),
         "an error in it": in_background(patterns=None, failure=failed_in(at("load", 2, scenario="crashes"))),
         "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
+    },
+    "RETAIN-COMMITTED": {
+        "met": crashed(),
+        "did not load whole": crashed(EARLY, dataclasses.replace(EARLY, lost="12 of 16 bytes came back")),
+        "nothing was deleted": crashed(dataclasses.replace(EARLY, deletes_older=False)),
+        "all were committed": crashed(*[LATE] * 6),
+        "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
+    },
+    "CHAIN": {
+        "met": of_chains(),
+        "too slow": of_chains(10.0, 11.0, 2 * LIMITS.load_limit_seconds),
+        "a deleted delta is served": of_chains(patterns=Patterns(chains=outlived(misses=False))),
+        "failed": of_chains(10.0, patterns=None, failure=failed_in(at("load", 2))),
+        "not looked for": of_chains(patterns=None),
+        "the run ended before": measurement(failure=ENDED, loads=(), subject=INCREMENTAL),
+    },
+    "RETAIN-CHAIN": {
+        "met": of_chains(),
+        "little was deleted": of_chains(patterns=Patterns(chains=outlived(deleted_bytes=1000))),
+        "the target does not tell": of_chains(patterns=Patterns(chains=outlived(freed=None))),
+        "space is gone": of_chains(patterns=Patterns(chains=outlived(freed=0.1))),
+        "wrong bytes": of_chains(patterns=Patterns(chains=outlived(fault_count=1, faults=(FAULT,)))),
+        "bytes are missing": of_chains(patterns=Patterns(chains=outlived(checked=1))),
+        "an error in it": of_chains(patterns=None, failure=failed_in(at("load", 131, scenario="chains"))),
+        "kept": of_chains(patterns=Patterns(not_run={"chains": "Checkpoints were to be kept (--ckpt-keep)."})),
+        "the run ended before": of_chains(patterns=None, failure=ENDED),
     },
     "SLOWDOWN": {
         "met": in_background(),

@@ -182,3 +182,15 @@ def test_kills_that_were_not_all_made_decide_nothing():
     assert judged("CRASH-ASYNC", found).reason == "run ended"
     failed = in_background(patterns=None, failure=failed_in(at("load", 2, scenario="crashes")))
     assert judged("CRASH-ASYNC", failed).outcome == "failed"
+
+
+@pytest.mark.covers(requirements=("RETAIN-COMMITTED",))
+def test_what_retention_takes_with_it_is_found():
+    assert judged("RETAIN-COMMITTED", crashed()).outcome == "met"
+    torn = dataclasses.replace(EARLY, lost="1 of 2 bytes came back")
+    found = judged("RETAIN-COMMITTED", crashed(*SIX[:5], torn))
+    assert (found.outcome, found.reason) == ("failed", "missing bytes")
+    # Where nothing was deleted meanwhile, it is CRASH-ASYNC's alone.
+    alone = dataclasses.replace(torn, deletes_older=False)
+    assert judged("RETAIN-COMMITTED", crashed(*SIX[:5], alone)).outcome == "met"
+    assert judged("RETAIN-COMMITTED", crashed(*[LATE] * 6)).reason == "too few"

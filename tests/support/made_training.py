@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
 from pytest_ckpt.facts.training import Crashes, Kill, StepBatch, StepsOfSave, Training
@@ -48,8 +49,8 @@ def in_background(*committed, blocked=0.5, beside=STEP, batches=8, scatter=0.0, 
     return measurement(size=size, **given)
 
 
-EARLY = Kill(moment_seconds=0.01, reached="copied", is_committed=False)
-LATE = Kill(moment_seconds=0.09, reached="committed", is_committed=True)
+EARLY = Kill(moment_seconds=0.01, reached="copied", is_committed=False, deletes_older=True)
+LATE = Kill(moment_seconds=0.09, reached="committed", is_committed=True, deletes_older=True)
 SIX = (EARLY, EARLY, EARLY, dataclasses.replace(EARLY, reached="written"), LATE, LATE)
 SMALL = 16 << 20
 
@@ -66,3 +67,44 @@ def crashed(*kills, planned=6, fault_count=0, faults=(), bytes_checked=None, **c
     )
     found = Crashes(planned=planned, bytes=SMALL, usual_seconds=0.08, kills=kills, integrity=integrity)
     return in_background(patterns=Patterns(crashes=found), **changes)
+
+
+INCREMENTAL = dataclasses.replace(SUBJECT, strategy="incremental")
+DELTA = FULL // 10
+SIZES = (FULL, DELTA, DELTA)
+DELETED = FULL + 2 * DELTA
+RESTORES = (FULL, FULL + DELTA, FULL + 2 * DELTA)
+
+
+def of_chains(*seconds, **changes):
+    """Return a measurement of a full save and two deltas, whose restores took so many seconds."""
+    seconds = seconds or (10.0, 11.0, 12.0)
+    saves = [
+        dataclasses.replace(operation("save", n, 5.0 * size / FULL), checkpoint=n, bytes=size)
+        for n, size in enumerate(SIZES, 1)
+    ]
+    loads = [
+        dataclasses.replace(operation("load", n, each), checkpoint=n, bytes=size)
+        for n, (each, size) in enumerate(zip(seconds, RESTORES, strict=False), 1)
+    ]
+    given = {
+        "operations": [*saves, *loads],
+        "patterns": Patterns(chains=outlived()),
+        "subject": INCREMENTAL,
+        "save_bytes": SIZES,
+        "load_bytes": RESTORES,
+    } | changes
+    return measurement(**given)
+
+
+def outlived(*, deleted_bytes=DELETED, freed=1.0, misses=True, fault_count=0, faults=(), checked=RESTORES[2]):
+    """Return a chain that was loaded after others were deleted, of whose space a share came back."""
+    integrity = Integrity(bytes_expected=RESTORES[2], bytes_checked=checked, fault_count=fault_count, faults=faults)
+    return Chains(
+        deltas=2,
+        deleted=3,
+        deleted_bytes=deleted_bytes,
+        freed_bytes=None if freed is None else round(freed * deleted_bytes),
+        integrity=integrity,
+        misses_deleted=misses,
+    )

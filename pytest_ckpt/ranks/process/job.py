@@ -10,16 +10,18 @@ from pytest_ckpt.facts.engines import FileRule
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.steps import kills_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.sizing.models import Layout
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
-# in turns, those whose reads are timed, ten at most, two for a launch in which the storage is changed, and last those
-# whose processes are killed.
+# in turns, those whose reads are timed, ten at most, two for a launch in which the storage is changed, those whose
+# processes are killed, and last the chain that outlives others (sizing.deltas.OF_CHAIN).
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
 BESIDE_COMMANDS, OF_CRASHES = 24, 32
 
@@ -55,7 +57,8 @@ class Task:
     checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that a client has on disks.
     ``beside_commands`` names the one pattern that is measured instead of all else: saves and loads in which the
     controller runs commands. The limits are those of one operation: what would take many times as long is ended.
-    ``kills`` is how many saves in the background are killed.
+    ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what changed;
+    ``deletes_chain``: a chain of its own must outlive the deletion of the others.
     """
 
     subject: Subject
@@ -86,6 +89,8 @@ class Task:
     step_seconds: float = 0.0
     step_cpu: float = 0.0
     kills: int = 0
+    deltas: DeltaRule | None = None
+    deletes_chain: bool = False
     is_collective: bool = False
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
@@ -94,6 +99,12 @@ class Task:
     def file_rule(self) -> FileRule:
         """Which files a checkpoint has."""
         return FileRule(of_rank=self.rank_file, shared=self.shared_files)
+
+    def loaded_bytes(self, whole: Layout) -> int:
+        """Return the bytes of tensors that all of the subject's own loads read."""
+        if self.deltas is None:
+            return whole.bytes * self.operations
+        return sum(self.deltas.load_bytes(whole, number) for number in range(1, self.operations + 1))
 
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
@@ -111,6 +122,8 @@ class Task:
             "seed": seed,
             "contention": settings.asks_contention,
             "kills": kills_of(planned.strategy, settings),
+            "deltas": planned.deltas,
+            "deletes_chain": planned.deltas is not None and settings.asks_strategies,
             "endurance": settings.asks_endurance,
             "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
         }

@@ -45,11 +45,14 @@ class CountedLoads:
         order = [kept[number % len(kept)] for number in range(count)]
         swapped = self._of_another_host() if self.cache.is_blind and len(kept) == count else None
         names = tuple(file.name for file in swapped.files) if swapped else None
+        # What was read once may be in the cache; so where files come again, there is a drop before each load.
+        again = len(kept) < count or any(len(self.do.files_of_load(each)) > 1 for each in kept)
         reader = self.loader(swapped) if self.loader and swapped else engine
         for number, checkpoint in enumerate(order, start=1):
-            # What was read once may be in the cache; so where checkpoints come again, there is a drop before each load.
-            if number == 1 or len(kept) < count:
-                self.drop([self.do.files(each, names) for each in (kept if number == 1 else [checkpoint])])
+            if number == 1:
+                self.drop([self.do.files(each, names) for each in kept])
+            elif again:
+                self.drop(self.do.files_of_load(checkpoint, names))
             self.take_in(self.do.load(reader, self.cache, number, checkpoint, names=names))
         reader.release()
         if not self.cache.is_blind:

@@ -1,5 +1,7 @@
 """Training is killed while a save goes on in the background: what is committed must load, and nothing else may.
 
+Meanwhile retention deletes the checkpoint before the newest committed one: that alone is left when a save is cut off.
+
 Each rank forks a process that stands in for its training process: it copies its state, goes on to change it, and writes
 the copy meanwhile. The ranks themselves live on; they kill these processes at a random moment and look what is left.
 """
@@ -7,6 +9,7 @@ the copy meanwhile. The ranks themselves live on; they kill these processes at a
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 import threading
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.training import Crashes, Kill, Reached
+from pytest_ckpt.ranks.beside import Beside
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
@@ -25,15 +29,15 @@ from pytest_ckpt.ranks.process.forked import Forked
 from pytest_ckpt.ranks.process.job import OF_CRASHES
 from pytest_ckpt.ranks.scenarios.operations_that_may_fail import Compared
 from pytest_ckpt.ranks.strategies.protocol import write_files
-from pytest_ckpt.ranks.training import PIECE_BYTES, change
+from pytest_ckpt.ranks.training import change_all
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.references import load
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
-    from pytest_ckpt.ranks.content.generator import Bytes
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
@@ -128,28 +132,40 @@ class CrashScenario:
 
     def measure(self) -> None:
         """Kill, look, and tell what was found after every kill."""
-        newest = self.after + OF_CRASHES
+        numbers = itertools.count(self.after + OF_CRASHES)
+        newest, older = next(numbers), 0
         kills: list[Kill] = []
         usual = self._save(self.do.new_ref(newest, "crash"), None).committed_seconds
         for index in range(1, self.planned + 1):
-            number = self.after + OF_CRASHES + index
-            ref = self.do.new_ref(number, "crash")
             start = time.perf_counter()
-            saved = self._save(ref, self.random.uniform(0.0, _LATEST * usual))
+            if not older:
+                newest, older = next(numbers), newest
+                usual = min(usual, self._save(self.do.new_ref(newest, "crash"), None).committed_seconds)
+            number = next(numbers)
+            ref = self.do.new_ref(number, "crash")
+            saved = self._save(ref, self.random.uniform(0.0, _LATEST * usual), older)
             # The first one is slow: kills that aim at its length would come when the others are over.
             usual = min(usual, saved.committed_seconds)
             is_committed = bool(self.group.share(self.group.rank == 0 and self.store.is_committed(ref)))
-            newest, other = (number, newest) if is_committed else (newest, number)
+            newest, older = (number, newest) if is_committed else (newest, 0)
             lost = self._load(newest)
-            self._delete(other)
+            if not is_committed:
+                self._delete(number)
             kills.append(
-                Kill(moment_seconds=saved.seconds, reached=saved.reached, is_committed=is_committed, lost=lost)
+                Kill(
+                    moment_seconds=saved.seconds,
+                    reached=saved.reached,
+                    is_committed=is_committed,
+                    lost=lost,
+                    deletes_older=True,
+                )
             )
             self.do.step("crashes", index, time.perf_counter() - start)
             if lost:
                 break
         self._tell(usual, kills)
-        self._delete(newest)
+        for number in filter(None, (older, newest)):
+            self._delete(number)
 
     def _tell(self, usual: float, kills: Sequence[Kill]) -> None:
         found = Crashes(
@@ -161,20 +177,27 @@ class CrashScenario:
         )
         self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
 
-    def _save(self, ref: CheckpointRef, moment: float | None) -> _Cut:
+    def _save(self, ref: CheckpointRef, moment: float | None, older: int = 0) -> _Cut:
         """Save in processes of their own; kill them ``moment`` seconds after all have copied, None: when it is over.
 
-        Return, on all ranks, when they were killed and what they had reached.
+        Meanwhile delete checkpoint ``older``, where there is one. Return, on all ranks, when they were killed and what
+        they had reached.
         """
         with self.do.stage("crashes", self.do.one("crashes", "save", ref.number)):
             child = Forked(lambda tell, hear: self._child(ref, tell, hear))
+            retention = Beside(lambda _over: self._delete_own(older)) if older else None
             try:
                 self._until_copied(child)
                 # All begin to write at once: some would be done when the last had copied.
                 child.say(WRITE)
+                if retention:
+                    retention.start()
                 seconds, committed = self._until_over(child, moment)
             finally:
                 child.kill()
+            if retention:
+                retention.finish()
+                self._finish_delete(older)
         told = self.group.gather(child.told)
         reached: Reached = "copied"
         if told and all(WRITTEN in of_rank for of_rank in told):
@@ -215,7 +238,7 @@ class CrashScenario:
         state = staging(engine)
         engine.fill(ref.number)
         state.stage()
-        threading.Thread(target=_train, args=(state.state(),), daemon=True).start()
+        threading.Thread(target=change_all, args=(state.state(),), daemon=True).start()
         tell(COPIED)
         if hear() != WRITE:
             return
@@ -233,6 +256,9 @@ class CrashScenario:
 
     def _load(self, number: int) -> str:
         """Load the newest checkpoint that is committed, and compare it; return what is wrong with it."""
+        missing = sum(self.group.share(self.group.gather(self._missing(number))))
+        if missing:
+            return f"{counted(missing, 'file is', 'files are')} missing"
         engine = self.make(False)
         self.drop([self.do.files(number, self.names)])
         compared = self._compared
@@ -247,21 +273,28 @@ class CrashScenario:
             lost = f"{loaded.bytes_checked} of {self.bytes} bytes came back, {loaded.fault_count} of its places wrong"
         return str(self.group.share(lost))
 
+    def _missing(self, number: int) -> int:
+        """Return how many files of this rank are not there."""
+        committed, missing = self.store.open(self.do.ref(number), Clock(activity=Activity())), 0
+        for name in self.names:
+            try:
+                committed.source(name).close()
+            except FileNotFoundError:
+                missing += 1
+        return missing
+
     def _delete(self, number: int) -> None:
         """Remove what is left of a checkpoint; a process that was killed early may have left nothing."""
         with contextlib.suppress(FileNotFoundError):
-            self.store.delete(self.do.ref(number), self.names)
+            self._delete_own(number)
+        self._finish_delete(number)
+
+    def _delete_own(self, number: int) -> None:
+        self.store.delete(self.do.ref(number), self.names)
+
+    def _finish_delete(self, number: int) -> None:
         self.group.wait()
         if self.group.rank == 0:
             with contextlib.suppress(FileNotFoundError):
                 self.store.finish_delete(self.do.ref(number))
         self.group.wait()
-
-
-def _train(state: Sequence[Bytes]) -> None:
-    """Change the state for ever."""
-    while True:
-        for data in state:
-            for start in range(0, len(data), PIECE_BYTES):
-                change(data[start : start + PIECE_BYTES])
-                time.sleep(0.0001)

@@ -28,6 +28,11 @@ class SavesRetained:
         self.saves: list[Operation] = []
 
     @property
+    def newest_full(self) -> int:
+        """The newest checkpoint that is kept and is no delta."""
+        return next(number for number in reversed(self.kept) if not self._do.is_delta(number))
+
+    @property
     def usual_seconds(self) -> float:
         """The median of the saves; rank 0 knows it."""
         return statistics.median([o.seconds for o in self.saves] or [0.0])

@@ -1,0 +1,82 @@
+"""The checkpoints that ranks have saved: their references, their files on this rank, and what a load of each reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.targets import CheckpointRef, Role
+from pytest_ckpt.ranks.engines.chained import Chain
+from pytest_ckpt.ranks.process.host_cache import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ckpt.facts.subject import Subject
+    from pytest_ckpt.ranks.engines.protocol import Clock
+    from pytest_ckpt.sizing.deltas import DeltaRule
+    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import Committed, Store
+
+
+class Checkpoints:
+    """Checkpoints of a subject in ``store``, of which this rank saves ``shard``.
+
+    Every rank reads files with the names ``shared``, which rank 0 saves. ``deltas`` says which saves hold only what
+    changed, and what a load reads then.
+    """
+
+    def __init__(
+        self, subject: Subject, shard: RankLayout, store: Store, shared: tuple[str, ...], deltas: DeltaRule | None
+    ) -> None:
+        self.subject = subject
+        self._shard = shard
+        self._store = store
+        self._shared = shared
+        self._deltas = deltas
+        self._refs: dict[int, CheckpointRef] = {}
+        self._names: dict[int, tuple[str, ...]] = {}
+
+    def new_ref(self, checkpoint: int, role: Role) -> CheckpointRef:
+        """Return the reference of the next save under a number, which may have been saved and deleted before."""
+        before = self._refs.get(checkpoint)
+        ref = CheckpointRef(
+            subject=self.subject.slug, number=checkpoint, role=role, attempt=before.attempt + 1 if before else 0
+        )
+        self._refs[checkpoint] = ref
+        return ref
+
+    def ref(self, checkpoint: int) -> CheckpointRef:
+        """Return the reference of a checkpoint as it was saved last; another process saved it but once."""
+        return self._refs.get(checkpoint) or CheckpointRef(subject=self.subject.slug, number=checkpoint)
+
+    def files_of_load(self, checkpoint: int, names: Iterable[str] | None = None) -> list[Files]:
+        """Return the files that this rank reads to restore a checkpoint: those of its whole chain."""
+        return [self.files(number, names) for number in self._chain(checkpoint)]
+
+    def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
+        """Return the files of a checkpoint that this rank reads: its own and those of all ranks, or others."""
+        if names is None:
+            names = dict.fromkeys((*self._own(checkpoint), *(() if self.is_delta(checkpoint) else self._shared)))
+        return Files(ref=self.ref(checkpoint), names=tuple(names))
+
+    def _own(self, checkpoint: int) -> tuple[str, ...]:
+        """Return the files of a checkpoint that this rank saved."""
+        return self._names.get(checkpoint, tuple(file.name for file in self._shard.files))
+
+    def is_delta(self, checkpoint: int) -> bool:
+        """Return whether a checkpoint holds only what changed."""
+        return self._deltas is not None and self._deltas.is_delta(checkpoint)
+
+    def _chain(self, checkpoint: int) -> tuple[int, ...]:
+        return self._deltas.chain(checkpoint) if self._deltas else (checkpoint,)
+
+    def _bytes(self, checkpoint: int) -> int:
+        """Return the bytes of tensors that this rank saves of a checkpoint."""
+        if self._deltas and self._deltas.is_delta(checkpoint):
+            return self._deltas.delta_bytes(self._shard, checkpoint)
+        return self._shard.bytes
+
+    def _open(self, checkpoint: int, clock: Clock) -> Committed:
+        numbers = self._chain(checkpoint)
+        links = tuple(self._store.open(self.ref(number), clock) for number in numbers)
+        return links[0] if len(links) == 1 else Chain(links, numbers)

@@ -1,0 +1,220 @@
+"""An engine whose saves may be deltas: it saves and loads what is full; this one saves pages, and loads chains.
+
+A rank's delta is one file: an index of runs of pages, then the pages, each whole. It is read back whole and every page
+is compared with what was made for the delta's own checkpoint, so that an older page is told from a newer one. Putting
+the pages together is work of the client's memory; it is neither done nor measured.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from pytest_ckpt.ranks.content.faults import compare
+from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
+from pytest_ckpt.ranks.engines.stream.buffers import Buffers
+from pytest_ckpt.sizing.deltas import PAGE_BYTES, delta_name, index_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.facts.proofs import CommitProof, Entry, FaultKind
+    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.sizing.deltas import DeltaRule, Run
+    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Source
+
+_HEAD = struct.Struct("<8sQQQ")
+_MAGIC = b"CKPTDLTA"
+# More than a sink asks to align to; what stands behind the end of a file is zero.
+_MOST_ALIGNMENT_BYTES = 1 << 20
+_MOST_FAULTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A committed checkpoint whose restore reads others first: ``links``, the full save first, itself last.
+
+    ``numbers`` are those of the checkpoints.
+    """
+
+    links: tuple[Committed, ...]
+    numbers: tuple[int, ...]
+
+    def entries(self) -> Sequence[Entry]:
+        """Return all files of the last."""
+        return self.links[-1].entries()
+
+    def source(self, name: str, *, fresh: bool = False) -> Source:
+        """Open a file of the last for reads at offsets."""
+        return self.links[-1].source(name, fresh=fresh)
+
+    def file(self, name: str) -> ReadableFile:
+        """Open a file of the last as a file object."""
+        return self.links[-1].file(name)
+
+    def local_path(self, name: str) -> str | None:
+        """Return where a file of the last lies."""
+        return self.links[-1].local_path(name)
+
+
+class ChainedEngine:
+    """Saves fully by ``engine``, and deltas of the same rank by itself; ``rule`` says which a checkpoint is."""
+
+    def __init__(
+        self, engine: Engine, shard: RankLayout, content: Content, rule: DeltaRule, request_bytes: int
+    ) -> None:
+        self._engine, self._shard, self._content, self._rule = engine, shard, content, rule
+        self._request_bytes = request_bytes
+        self._name = delta_name(shard.rank)
+        tensors = [(file.name, tensor.name) for file in shard.files for tensor in file.tensors]
+        self._tensors = dict(enumerate(tensors))
+        self._buffer: Bytes | None = None
+        self._number = 0
+        # What the last step of a load brought: None where it was one of the engine's own, else the delta's bytes.
+        self._read: tuple[int, int, int] | None = None
+        self._is_idle = False
+
+    def facts(self) -> dict[str, str]:
+        """Return what the engine says of itself, and how deltas are saved."""
+        return self._engine.facts() | {
+            "deltas": "pages that changed are gathered before the clock runs, and written to one file a rank; a "
+            "restore reads the full save and every delta whole; putting the pages together is not measured"
+        }
+
+    def fill(self, checkpoint: int) -> None:
+        """Make the state of a full save, or the pages of a delta."""
+        self._number = checkpoint
+        if not self._rule.is_delta(checkpoint):
+            self._engine.fill(checkpoint)
+            return
+        data = self._room(self._rule.file_bytes(self._shard, checkpoint))
+        runs = list(self._rule.runs(self._shard, checkpoint))
+        index = self._index(checkpoint, runs)
+        data[: len(index)] = index
+        at = len(index)
+        for run in runs:
+            self._content.fill(data[at : at + run.bytes], self._place(checkpoint, run), run.page * PAGE_BYTES)
+            end = at + run.pages * PAGE_BYTES
+            data[at + run.bytes : end] = 0
+            at = end
+        data[at:] = 0
+
+    def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
+        """Save what was made: a full save, or a delta."""
+        if not self._rule.is_delta(self._number):
+            return self._engine.save(draft, clock)
+        size = self._rule.file_bytes(self._shard, self._number)
+        data = self._room(size)
+        sink = draft.create(self._name, size)
+        try:
+            with clock.phase("write", self._name):
+                step, stop = sink.part_bytes or self._request_bytes, -(-size // sink.alignment) * sink.alignment
+                for offset in range(0, stop, step):
+                    sink.write_at(offset, data[offset : min(offset + step, stop)])
+        except BaseException:
+            sink.abort()
+            raise
+        sink.finish()
+        return None
+
+    def load_steps(self) -> int:
+        """Return the engine's steps and one for each delta of the longest chain."""
+        return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
+
+    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+        """Read what belongs to a step: of the full save, or one delta; where the chain is shorter, nothing."""
+        links = committed.links if isinstance(committed, Chain) else (committed,)
+        delta = step - self._engine.load_steps() + 1
+        self._is_idle, self._read = delta >= len(links), None
+        if self._is_idle:
+            return 0
+        if delta < 1:
+            return self._engine.load(links[0], step, clock)
+        source = links[delta].source(self._name)
+        try:
+            size = source.size
+            data = self._room(size)
+            got = 0
+            with clock.phase("read", self._name):
+                for offset in range(0, size, self._request_bytes):
+                    got += source.read_into(offset, data[offset : min(offset + self._request_bytes, size)])
+        finally:
+            source.close()
+        self._read = (delta, got, size)
+        return self._tensor_bytes(cast("Chain", committed).numbers[delta], got)
+
+    def verify(self, checkpoint: int) -> Comparison:
+        """Compare every page that the last step brought with what was made for its own checkpoint."""
+        if self._is_idle:
+            return Comparison(bytes_checked=0, fault_count=0, faults=())
+        base = self._rule.chain(checkpoint)[0]
+        if self._read is None:
+            return self._engine.verify(base)
+        delta, got, size = self._read
+        return self._verify_delta(base + delta, got, size)
+
+    def release(self) -> None:
+        """Give back what the engine and the pages hold."""
+        self._engine.release()
+        self._buffer, self._read = None, None
+
+    def _verify_delta(self, number: int, got: int, size: int) -> Comparison:
+        runs = list(self._rule.runs(self._shard, number))
+        index = self._index(number, runs)
+        wanted = self._rule.file_bytes(self._shard, number)
+        data = self._room(size)
+        faults: list[LocalFault] = []
+        checked = count = 0
+        if got != wanted or size != wanted:
+            detail = f"the delta has {size} bytes, {got} could be read, {wanted} were written"
+            faults.append(self._fault("short" if min(got, size) < wanted else "foreign", min(got, wanted), detail))
+        elif not np.array_equal(data[: len(index)], index):
+            faults.append(self._fault("unreadable", 0, "the index of the delta is not what was written"))
+        at = len(index)
+        for run in runs:
+            part = data[at : min(at + run.bytes, got)] if at < got else data[:0]
+            at += run.pages * PAGE_BYTES
+            if len(part) < run.bytes:
+                break
+            pages, findings = compare(self._content, part, self._place(number, run), run.page * PAGE_BYTES)
+            checked += len(part)
+            count += pages
+            faults.extend(LocalFault.of(found, self._name, self._tensors[run.tensor][1]) for found in findings)
+        # What is said of the file as a whole counts once; what its pages hold is counted by the page.
+        count += sum(not fault.tensor for fault in faults)
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+
+    def _tensor_bytes(self, number: int, got: int) -> int:
+        """Return how many bytes of tensors are among the first ``got`` of a delta's file."""
+        runs = list(self._rule.runs(self._shard, number))
+        at, found = index_bytes(len(runs)), 0
+        for run in runs:
+            found += max(0, min(run.bytes, got - at))
+            at += run.pages * PAGE_BYTES
+        return found
+
+    def _index(self, number: int, runs: Sequence[Run]) -> Bytes:
+        """Return the bytes before the pages: what the delta is, its runs, and a checksum."""
+        table = np.array([(run.tensor, run.page, run.pages) for run in runs], dtype="<u8").tobytes()
+        head = _HEAD.pack(_MAGIC, number, len(runs), zlib.crc32(table))
+        return np.frombuffer((head + table).ljust(index_bytes(len(runs)), b"\0"), dtype=np.uint8)
+
+    def _place(self, number: int, run: Run) -> TensorKey:
+        return TensorKey(checkpoint=number, rank=self._shard.rank, tensor=run.tensor)
+
+    def _room(self, size: int) -> Bytes:
+        """Return the buffer, with room behind ``size`` for what a sink aligns to; it grows to what the run needs."""
+        if self._buffer is None or len(self._buffer) < size + _MOST_ALIGNMENT_BYTES:
+            most = max(size, self._rule.largest_file_bytes(self._shard))
+            self._buffer = Buffers(1, most + _MOST_ALIGNMENT_BYTES).slots[0]
+        return self._buffer
+
+    def _fault(self, kind: FaultKind, offset: int, detail: str) -> LocalFault:
+        return LocalFault(kind=kind, file=self._name, tensor="", offset=offset, bytes=0, detail=detail)

@@ -1,0 +1,125 @@
+"""A chain of deltas outlives the deletion of the checkpoints before it; a delta that was deleted is missed."""
+
+from __future__ import annotations
+
+import errno
+import time
+from typing import TYPE_CHECKING, cast
+
+from pytest_ckpt.facts.chains import Chains
+from pytest_ckpt.facts.events import PatternMeasured
+from pytest_ckpt.facts.proofs import Integrity
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.sizing.deltas import delta_name
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.targets.protocol import StoreOnVolume
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.ranks.process.job import Task
+    from pytest_ckpt.ranks.scenarios.retention import SavesRetained
+    from pytest_ckpt.ranks.strategies.protocol import Strategy
+    from pytest_ckpt.targets.protocol import Store
+
+# Many file systems give space back a while after the files are gone.
+_SPACE_SECONDS = 10.0
+_POLL_SECONDS = 0.25
+_MOST_LEFT = 0.1
+
+
+def measure_chains(
+    group: Group,
+    activity: Activity,
+    do: Operations,
+    store: Store,
+    strategy: Strategy,
+    cache: HostCache,
+    drop: Callable[[Sequence[Files]], None],
+    task: Task,
+    own: SavesRetained,
+) -> None:
+    """Save a chain, delete all that is older, load the chain; delete a delta of it, and look for that one."""
+    rule = task.deltas
+    if rule is None or task.keep:
+        why = "Checkpoints were to be kept (--ckpt-keep), and this deletes them."
+        do.send(PatternMeasured(subject=task.subject, name="chains", not_run=why))
+        return
+    start = time.perf_counter()
+    whole = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
+    chain = rule.own_chain
+    for number in chain:
+        do.save(strategy, number, role="chain", stage="chains")
+    older = own.kept
+    deleted_bytes = sum(rule.save_bytes(whole, number) for number in older)
+    used = _used_bytes(group, store, task)
+    own.delete_all(of_subject=False)
+    freed = _freed_bytes(group, activity, store, task, used, deleted_bytes)
+    drop(do.files_of_load(chain[-1]))
+    loaded = do.load(strategy.engine, cache, chain[-1], chain[-1], counted=False, scenario="chains")
+    integrity = Integrity(
+        bytes_expected=rule.load_bytes(whole, chain[-1]),
+        bytes_checked=loaded.bytes_checked,
+        fault_count=loaded.fault_count,
+        faults=tuple(loaded.faults),
+    )
+    strategy.release()
+    strategy.engine.release()
+    do.delete(chain[1])
+    misses = not group.any_of(_is_found(do, store, chain[1], delta_name(group.rank), activity))
+    for number in (chain[0], *chain[2:]):
+        do.delete(number)
+    do.send(
+        PatternMeasured(
+            subject=task.subject,
+            name="chains",
+            found=Chains(
+                deltas=len(chain) - 1,
+                deleted=len(older),
+                deleted_bytes=deleted_bytes,
+                freed_bytes=freed,
+                integrity=integrity,
+                misses_deleted=misses,
+            ),
+        )
+    )
+    do.step("chains", 1, time.perf_counter() - start)
+
+
+def _is_found(do: Operations, store: Store, number: int, name: str, activity: Activity) -> bool:
+    """Return whether a file of a checkpoint that was deleted is still served."""
+    try:
+        store.open(do.ref(number), Clock(activity=activity)).source(name).close()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise
+        return False
+    return True
+
+
+def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
+    """Return, on rank 0, how much of the volume is used; None where the target does not tell."""
+    if group.rank != 0 or "volume" not in store.capabilities:
+        return None
+    return cast("StoreOnVolume", store).volume(task.subject.slug).used_bytes
+
+
+def _freed_bytes(
+    group: Group, activity: Activity, store: Store, task: Task, before: int | None, deleted_bytes: int
+) -> int | None:
+    """Wait a while for the space of what was deleted; return, on rank 0, how much came back."""
+    freed = None
+    with activity.wait():
+        if before is not None:
+            end = time.monotonic() + _SPACE_SECONDS
+            while True:
+                freed = before - (_used_bytes(group, store, task) or 0)
+                if freed >= deleted_bytes * (1 - _MOST_LEFT) or time.monotonic() >= end:
+                    break
+                time.sleep(_POLL_SECONDS)
+        group.wait()
+    return freed

@@ -1,0 +1,147 @@
+"""Which checkpoints of a subject are deltas, and which pages each delta holds. Pure.
+
+A chain is a full save and the deltas behind it; a restore reads all of it. Which pages change between two checkpoints
+follows a rule that ranks, plan and verification share: a rank's pages are numbered over all of its tensors, and of
+every hundred that follow each other as many change as ``changed`` says. Where they begin differs from checkpoint to
+checkpoint, so that some pages are in several deltas of a chain and some in none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_ckpt.sizing.models import Layout, RankLayout
+
+PAGE_BYTES = 4096
+"""What is saved of a tensor or not: as much as the content generator tells apart."""
+
+OF_CHAIN, DELTAS_OF_CHAIN = 128, 2
+"""The chain that outlives the deletion of the subject's own: how far behind them its full save is numbered."""
+
+_PERIOD_PAGES = 100
+# Has no divisor in common with the period, so that a hundred checkpoints begin at a hundred places.
+_STRIDE_PAGES = 37
+_HEAD_BYTES = 32
+_RUN_BYTES = 24
+
+
+class Run(NamedTuple):
+    """Pages of a tensor that follow each other; ``tensor`` is its number on the rank. The last page may be short."""
+
+    tensor: int
+    page: int
+    pages: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeltaRule:
+    """Every ``full_every``-th of the subject's ``operations`` saves is a full one; ``changed`` is a share of pages.
+
+    Saves behind them are full, but for one chain.
+    """
+
+    full_every: int
+    changed: float
+    operations: int
+
+    @property
+    def deltas(self) -> int:
+        """How many deltas the longest chain of the subject's own has."""
+        return min(self.full_every, self.operations) - 1
+
+    @property
+    def own_chain(self) -> tuple[int, ...]:
+        """The chain that outlives the deletion of the subject's own checkpoints."""
+        first = self.operations + OF_CHAIN
+        return tuple(range(first, first + DELTAS_OF_CHAIN + 1))
+
+    def chain(self, number: int) -> tuple[int, ...]:
+        """Return what a restore of a checkpoint reads, the full save first."""
+        base = number
+        if number <= self.operations:
+            base = number - (number - 1) % self.full_every
+        elif number in self.own_chain:
+            base = self.own_chain[0]
+        return tuple(range(base, number + 1))
+
+    def is_delta(self, number: int) -> bool:
+        """Return whether a checkpoint holds changed pages only."""
+        return len(self.chain(number)) > 1
+
+    def runs(self, shard: RankLayout, number: int) -> Iterator[Run]:
+        """Return the pages of a rank that a delta holds, in the order in which they stand in it."""
+        return _runs(_sizes(shard), number, self._width)
+
+    def delta_bytes(self, shard: RankLayout, number: int) -> int:
+        """Return the bytes of tensors in a rank's delta."""
+        return _total(_sizes(shard), number, self._width)[0]
+
+    def file_bytes(self, shard: RankLayout, number: int) -> int:
+        """Return the size of the file of a rank's delta: its index, and every page whole."""
+        _, pages, runs = _total(_sizes(shard), number, self._width)
+        return index_bytes(runs) + pages * PAGE_BYTES
+
+    def largest_file_bytes(self, shard: RankLayout) -> int:
+        """Return the size of the largest delta of a rank that a run can have."""
+        pages = sum(-(-size // PAGE_BYTES) for size in _sizes(shard))
+        runs = pages // _PERIOD_PAGES + len(_sizes(shard)) + 2
+        return index_bytes(runs) + min(pages, (pages // _PERIOD_PAGES + 1) * self._width) * PAGE_BYTES
+
+    def save_bytes(self, layout: Layout, number: int) -> int:
+        """Return the bytes of tensors that a save writes, over all ranks."""
+        if not self.is_delta(number):
+            return layout.bytes
+        return sum(self.delta_bytes(shard, number) for shard in layout.ranks())
+
+    def load_bytes(self, layout: Layout, number: int) -> int:
+        """Return the bytes of tensors that a restore reads, over all ranks."""
+        return sum(self.save_bytes(layout, each) for each in self.chain(number))
+
+    @property
+    def _width(self) -> int:
+        return max(1, round(self.changed * _PERIOD_PAGES))
+
+
+def delta_name(rank: int) -> str:
+    """Return the name of a rank's file of a delta."""
+    return f"{rank}.delta"
+
+
+def index_bytes(runs: int) -> int:
+    """Return the bytes that stand before the pages of a delta of so many runs: whole pages."""
+    return -(-(_HEAD_BYTES + runs * _RUN_BYTES) // PAGE_BYTES) * PAGE_BYTES
+
+
+def _sizes(shard: RankLayout) -> tuple[int, ...]:
+    return tuple(tensor.bytes for file in shard.files for tensor in file.tensors)
+
+
+def _runs(sizes: tuple[int, ...], number: int, width: int) -> Iterator[Run]:
+    begin = -_STRIDE_PAGES * number % _PERIOD_PAGES
+    first = 0
+    for tensor, size in enumerate(sizes):
+        stop = first - (-size // PAGE_BYTES)
+        # Changed pages begin at ``begin`` plus a multiple of the period; the first of them may reach in from before.
+        start = first - (first - begin) % _PERIOD_PAGES
+        while start < stop:
+            low, high = max(start, first), min(start + width, stop)
+            if low < high:
+                page = low - first
+                yield Run(tensor, page, high - low, min(size, (high - first) * PAGE_BYTES) - page * PAGE_BYTES)
+            start += _PERIOD_PAGES
+        first = stop
+
+
+@lru_cache(maxsize=4096)
+def _total(sizes: tuple[int, ...], number: int, width: int) -> tuple[int, int, int]:
+    """Return bytes, pages and runs of a delta; ranks with the same tensors have the same."""
+    total = pages = runs = 0
+    for run in _runs(sizes, number % _PERIOD_PAGES, width):
+        total, pages, runs = total + run.bytes, pages + run.pages, runs + 1
+    return total, pages, runs
