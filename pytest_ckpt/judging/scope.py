@@ -99,9 +99,10 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str], 
 
 
 def named(one: str, many: str, names: Iterable[str]) -> str:
-    """Return names behind what they are, each once: ``engine torch``, ``engines torch and stream``."""
-    each = tuple(dict.fromkeys(names))
-    return f"{one if len(each) == 1 else many} {' and '.join(each)}"
+    """Return names behind what they are, each once: ``engine torch``, ``engines torch, stream and dcp``."""
+    each = list(dict.fromkeys(names))
+    listed = " and ".join(filter(None, (", ".join(each[:-1]), each[-1])))
+    return f"{one if len(each) == 1 else many} {listed}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -88,8 +88,8 @@ def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     if len(known) < len(_KINDS):
         if measurement.failure:
             return undecided(measurement, "load")
-        what = "operations of a whole checkpoint" if measurement.save_bytes else "operations"
-        return not_decided("too few", f"Variation needs at least two {what} of a kind.")
+        what = "saves and two loads of a whole checkpoint" if measurement.save_bytes else "operations of a kind"
+        return not_decided("too few", f"Variation needs at least two {what}.")
     worst = max(known, key=known.__getitem__)
     value = known[worst]
     because = (

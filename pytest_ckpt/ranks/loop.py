@@ -253,13 +253,13 @@ class MeasurementLoop:
         """Drop what this rank is about to read; ``again`` says that it may have been read before."""
         task, found = self._task, self._found
         with self._do.stage("drop caches", self._do.all("drop caches")):
-            readings = cache.readings(self._shard.bytes, task.operations)
+            readings = cache.readings(self._shard.bytes, task.full_saves)
             way = ""
             if task.drop_caches != "never":
                 counts = cache.resident(files)
                 seen = counts is not None and counts[0] > _RESIDENT_WITHOUT_DROP * counts[1]
                 # Where the same checkpoints come again, the rule's sum of written bytes says nothing.
-                asked = seen or any(r.requires_drop for r in readings) or bool(task.retain) or again
+                asked = seen or any(r.requires_drop for r in readings) or bool(task.retain or task.deltas) or again
                 if self._group.any_of(asked or task.drop_caches != "auto"):
                     way = cache.drop(task.drop_caches, files)
             gathered = self._group.gather((way, readings))

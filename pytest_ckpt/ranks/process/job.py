@@ -100,6 +100,11 @@ class Task:
         """Which files a checkpoint has."""
         return FileRule(of_rank=self.rank_file, shared=self.shared_files)
 
+    @property
+    def full_saves(self) -> int:
+        """How many saves are of a whole checkpoint."""
+        return sum(not (self.deltas and self.deltas.is_delta(n)) for n in range(1, self.operations + 1))
+
     def loaded_bytes(self, whole: Layout) -> int:
         """Return the bytes of tensors that all of the subject's own loads read."""
         if self.deltas is None:

@@ -46,7 +46,8 @@ class CountedLoads:
         swapped = self._of_another_host() if self.cache.is_blind and len(kept) == count else None
         names = tuple(file.name for file in swapped.files) if swapped else None
         # What was read once may be in the cache; so where files come again, there is a drop before each load.
-        again = len(kept) < count or any(len(self.do.files_of_load(each)) > 1 for each in kept)
+        has_chains = any(len(self.do.files_of_load(each)) > 1 for each in kept)
+        again = has_chains or len(kept) < count
         reader = self.loader(swapped) if self.loader and swapped else engine
         for number, checkpoint in enumerate(order, start=1):
             if number == 1:
@@ -55,7 +56,8 @@ class CountedLoads:
                 self.drop(self.do.files_of_load(checkpoint, names))
             self.take_in(self.do.load(reader, self.cache, number, checkpoint, names=names))
         reader.release()
-        if not self.cache.is_blind:
+        # What passes caches between two reads of the same bytes is known where every load reads as much.
+        if has_chains or not self.cache.is_blind:
             return False, ()
         moved = self.cache.moved(self.layout.rank(self.group.rank).bytes, least_moved(kept, order))
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
