@@ -12,6 +12,8 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1040, 70.0, 1010.0, 34.0, 250.0,
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 # Below, a share of time is nothing that anybody would see.
 _LEAST_LOST = 0.0001
+# The height of a letter, with what keeps it apart from the next.
+_LETTER = 13.0
 
 
 def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -23,6 +25,7 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> st
     """Return the share of time that does not train, for each row of a report's ``training``, over clusters.
 
     Both axes are logarithmic. A letter stands at each point; in brackets where the limits of that cluster are not met.
+    Where curves lie on each other, their letters stand below each other, in the order of the curves.
     """
     curves = [(row, [(c["accelerators"], _lost(c)) for c in row.get("clusters") or []]) for row in rows]
     points = [point for _, of_row in curves for point in of_row]
@@ -38,12 +41,14 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> st
     for size in sizes:
         parts.append(label(x.at(size), _BOTTOM + 18, f"{size:,}", "t strong" if size == asked else "t", "middle"))
     parts.append(tag("path", d=f"M{number(x.at(asked))} {number(_TOP)}V{number(_BOTTOM)}", class_="limit"))
+    columns: dict[int, list[tuple[float, str]]] = {}
     for name, (row, of_row) in zip(curve_names(rows), curves, strict=True):
         path = "L".join(f"{number(x.at(size))} {number(y.at(lost))}" for size, lost in of_row)
         parts.append(tag("path", d=f"M{path}", class_="span"))
         for (size, lost), cluster in zip(of_row, row["clusters"], strict=True):
-            shown = name if cluster["is_served"] else f"({name})"
-            parts.append(label(x.at(size), y.at(lost) - 5, shown, "t value", "middle"))
+            columns.setdefault(size, []).append((y.at(lost) - 5, name if cluster["is_served"] else f"({name})"))
+    for size, column in columns.items():
+        parts += [label(x.at(size), at, shown, "t value", "middle") for at, shown in _apart(column)]
     parts.append(line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"))
     parts.append(label(_RIGHT, _BOTTOM + 34, "accelerators", "t quiet", "end"))
     at_asked = "; ".join(
@@ -54,6 +59,21 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> st
     )
     described = f"Time that trains at {asked:,} accelerators: {at_asked}."
     return picture(key, _WIDTH, _HEIGHT, "Time that does not train, over clusters", described, parts, "wide")
+
+
+def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Return letters at heights at which none lies on another, from the top; those that find no room are left out."""
+    room = int((_BOTTOM - _TOP) // _LETTER)
+    shown = sorted(column)[:room]
+    places: list[float] = []
+    for at, _ in shown:
+        places.append(max(at, places[-1] + _LETTER) if places else max(at, _TOP))
+    # What was pushed below the axis pushes back what is above it.
+    lowest = _BOTTOM - 4
+    for position in range(len(places) - 1, -1, -1):
+        places[position] = min(places[position], lowest)
+        lowest = places[position] - _LETTER
+    return [(at, name) for at, (_, name) in zip(places, shown, strict=True)]
 
 
 def _lost(cluster: Mapping[str, Any]) -> float:
