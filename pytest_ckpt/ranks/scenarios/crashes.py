@@ -275,7 +275,8 @@ class CrashScenario:
 
     def _missing(self, number: int) -> int:
         """Return how many files of this rank are not there."""
-        committed, missing = self.store.open(self.do.ref(number), Clock(activity=Activity())), 0
+        store, missing = self.store, 0
+        committed = store.open(self.do.ref(number), Clock(activity=Activity()))
         for name in self.names:
             try:
                 committed.source(name).close()
