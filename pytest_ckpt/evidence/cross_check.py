@@ -62,7 +62,7 @@ def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list
             found.append(f"its {kind}s are numbered {_short(numbers)}, and {planned.operations} were planned")
     found += [f"{o.kind} {o.index}: {text}" for o in measurement.operations for text in _of_operation(o, measurement)]
     integrity, durability = measurement.integrity, measurement.durability
-    whole = sum(planned.load_bytes) or shards.bytes * planned.operations
+    whole = planned.loaded_bytes
     if integrity and integrity.fault_count < len(integrity.faults):
         found.append(f"it names {len(integrity.faults)} faults and counts {integrity.fault_count}")
     if integrity and integrity.bytes_expected != whole:

@@ -247,6 +247,10 @@ class Measurement:
         each = self.save_bytes if operation.kind == "save" else self.load_bytes
         return each[operation.checkpoint - 1] if each else self.bytes
 
+    def whole(self, kind: OperationKind) -> tuple[Operation, ...]:
+        """Return the operations of one kind that move a checkpoint, once: no deltas, and no restores of chains."""
+        return tuple(o for o in self.of_kind(kind) if self.bytes_of(o) == self.bytes)
+
     def of_kind(self, kind: OperationKind) -> tuple[Operation, ...]:
         """Return the operations of one kind, in the order they ran."""
         return tuple(o for o in self.operations if o.kind == kind)

@@ -61,5 +61,4 @@ def _is_whole(measurement: Measurement) -> bool:
 
 def _median(measurement: Measurement, kind: OperationKind) -> float:
     """Return the median of what is of a whole checkpoint: deltas are not the library's."""
-    whole = [o for o in measurement.of_kind(kind) if measurement.bytes_of(o) == measurement.bytes]
-    return statistics.median(operation.seconds for operation in whole)
+    return statistics.median(operation.seconds for operation in measurement.whole(kind))

@@ -136,7 +136,6 @@ def judge_retain_committed(measurement: Measurement, _limits: ClusterLimits) -> 
     if found is None:
         return without_pattern(measurement, ("crashes",))
     detail = tuple(_describe_kills(found))
-    tried = [kill for kill in found.kills if kill.deletes_older]
     for number, kill in enumerate(found.kills, start=1):
         if kill.lost and kill.deletes_older:
             because = (
@@ -146,7 +145,7 @@ def judge_retain_committed(measurement: Measurement, _limits: ClusterLimits) -> 
             return lost(because, detail)
     if measurement.failure and len(found.kills) < found.planned:
         return ended_before(measurement.failure)
-    cut = [kill for kill in tried if not kill.is_committed]
+    cut = [kill for kill in found.kills if kill.deletes_older and not kill.is_committed]
     if not cut:
         because = "No save was cut off while an older checkpoint was deleted."
         return not_decided("too few", because, detail)

@@ -82,7 +82,7 @@ def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
 def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_VARIATION) -> Decision:
     """The same operation takes the same time again: coefficient of variation of the saves, and of the loads."""
     # Deltas and the restores of chains take other times than what is whole.
-    alike = {k: [o for o in measurement.of_kind(k) if measurement.bytes_of(o) == measurement.bytes] for k in _KINDS}
+    alike = {k: measurement.whole(k) for k in _KINDS}
     variations = {k: _variation(alike[k]) for k in _KINDS}
     known = {k: v for k, v in variations.items() if v is not None}
     if len(known) < len(_KINDS):

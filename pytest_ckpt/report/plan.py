@@ -96,8 +96,8 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
     if not plan.runnable or not settings.measures:
         return []
     operations = sum(c.operations for c in plan.runnable)
-    moved = sum(sum(c.save_bytes) or c.operations * c.layout.bytes for c in plan.runnable)
-    read = sum(sum(c.load_bytes) or c.operations * c.layout.bytes for c in plan.runnable)
+    moved = sum(c.saved_bytes for c in plan.runnable)
+    read = sum(c.loaded_bytes for c in plan.runnable)
     steps = [s for c in plan.runnable for s in planned_steps(c, settings, target)]
     seconds = sum(s.limit_seconds for s in steps)
     beside = sum(s.count for s in steps) - 2 * operations

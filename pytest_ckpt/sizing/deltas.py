@@ -8,6 +8,7 @@ checkpoint, so that some pages are in several deltas of a chain and some in none
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,6 +38,11 @@ class Run(NamedTuple):
     page: int
     pages: int
     bytes: int
+
+
+class _Total(NamedTuple):
+    bytes: int
+    file_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,12 +86,11 @@ class DeltaRule:
 
     def delta_bytes(self, shard: RankLayout, number: int) -> int:
         """Return the bytes of tensors in a rank's delta."""
-        return _total(_sizes(shard), number, self._width)[0]
+        return self._total(_sizes(shard), number).bytes
 
     def file_bytes(self, shard: RankLayout, number: int) -> int:
         """Return the size of the file of a rank's delta: its index, and every page whole."""
-        _, pages, runs = _total(_sizes(shard), number, self._width)
-        return index_bytes(runs) + pages * PAGE_BYTES
+        return self._total(_sizes(shard), number).file_bytes
 
     def largest_file_bytes(self, shard: RankLayout) -> int:
         """Return the size of the largest delta of a rank that a run can have."""
@@ -97,11 +102,26 @@ class DeltaRule:
         """Return the bytes of tensors that a save writes, over all ranks."""
         if not self.is_delta(number):
             return layout.bytes
-        return sum(self.delta_bytes(shard, number) for shard in layout.ranks())
+        return sum(ranks * self._total(sizes, number).bytes for sizes, ranks in _distinct(layout))
+
+    def saves_bytes(self, layout: Layout) -> tuple[int, ...]:
+        """Return the bytes of tensors that each of the subject's own saves writes."""
+        return tuple(self.save_bytes(layout, number) for number in range(1, self.operations + 1))
+
+    def loads_bytes(self, layout: Layout) -> tuple[int, ...]:
+        """Return the bytes of tensors that a restore of each of the subject's own checkpoints reads."""
+        return tuple(self.load_bytes(layout, number) for number in range(1, self.operations + 1))
 
     def load_bytes(self, layout: Layout, number: int) -> int:
         """Return the bytes of tensors that a restore reads, over all ranks."""
         return sum(self.save_bytes(layout, each) for each in self.chain(number))
+
+    def files_bytes(self, layout: Layout, number: int) -> int:
+        """Return the size of all files of a delta."""
+        return sum(ranks * self._total(sizes, number).file_bytes for sizes, ranks in _distinct(layout))
+
+    def _total(self, sizes: tuple[int, ...], number: int) -> _Total:
+        return _total(sizes, number % _PERIOD_PAGES, self._width)
 
     @property
     def _width(self) -> int:
@@ -139,9 +159,28 @@ def _runs(sizes: tuple[int, ...], number: int, width: int) -> Iterator[Run]:
 
 
 @lru_cache(maxsize=4096)
-def _total(sizes: tuple[int, ...], number: int, width: int) -> tuple[int, int, int]:
-    """Return bytes, pages and runs of a delta; ranks with the same tensors have the same."""
-    total = pages = runs = 0
-    for run in _runs(sizes, number % _PERIOD_PAGES, width):
-        total, pages, runs = total + run.bytes, pages + run.pages, runs + 1
-    return total, pages, runs
+def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
+    """Add up a delta without its runs, of which there are many; ranks with the same tensors have the same."""
+    begin = -_STRIDE_PAGES * number % _PERIOD_PAGES
+    total = pages = runs = first = 0
+    for size in sizes:
+        stop = first - (-size // PAGE_BYTES)
+        changed = _changed_before(stop - begin, width) - _changed_before(first - begin, width)
+        missing = (stop - first) * PAGE_BYTES - size if (stop - 1 - begin) % _PERIOD_PAGES < width else 0
+        total, pages = total + changed * PAGE_BYTES - missing, pages + changed
+        # Runs that begin before the end, less those that end before the tensor does.
+        runs += -(-(stop - begin) // _PERIOD_PAGES) - ((first - begin - width) // _PERIOD_PAGES + 1)
+        first = stop
+    return _Total(total, index_bytes(runs) + pages * PAGE_BYTES)
+
+
+def _changed_before(page: int, width: int) -> int:
+    """Return how many pages change from one at which a period begins to ``page``, which may lie before it."""
+    periods, rest = divmod(page, _PERIOD_PAGES)
+    return periods * width + min(rest, width)
+
+
+@lru_cache(maxsize=16)
+def _distinct(layout: Layout) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Return the sizes of tensors that ranks have, and how many ranks have them: a thousand ranks have a few."""
+    return tuple(Counter(map(_sizes, layout.ranks())).items())

@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.engines import EngineSpec, FileRule
 from pytest_ckpt.facts.strategies import StrategySpec
+from pytest_ckpt.sizing import space
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.files import file_count, files_of
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, RankLayout, layout
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.reliability import parse_failure_model
-from pytest_ckpt.sizing.space import (
-    FILE_OVERHEAD_BYTES,
-    chain_bytes,
-    checkpoints_at_once,
-    delta_memory,
-    delta_rule,
-    over_hosts,
-    with_deltas,
-)
 from pytest_ckpt.sizing.steps import scenarios
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
@@ -83,17 +75,22 @@ class PlannedCheckpoint:
     @property
     def save_bytes(self) -> tuple[int, ...]:
         """The bytes of tensors that each save writes; empty where each writes all of them."""
-        if self.deltas is None:
-            return ()
-        return tuple(self.deltas.save_bytes(self.layout, n) for n in range(1, self.operations + 1))
+        return self.deltas.saves_bytes(self.layout) if self.deltas else ()
 
     @property
     def load_bytes(self) -> tuple[int, ...]:
         """The bytes of tensors that a restore of each checkpoint reads; empty where that is all of them, once."""
-        if self.deltas is None:
-            return ()
-        written = self.save_bytes
-        return tuple(sum(written[n - 1] for n in self.deltas.chain(number)) for number in range(1, len(written) + 1))
+        return self.deltas.loads_bytes(self.layout) if self.deltas else ()
+
+    @property
+    def saved_bytes(self) -> int:
+        """The bytes of tensors that all saves write."""
+        return sum(self.save_bytes) or self.operations * self.layout.bytes
+
+    @property
+    def loaded_bytes(self) -> int:
+        """The bytes of tensors that all loads read."""
+        return sum(self.load_bytes) or self.operations * self.layout.bytes
 
     def files_of_saves(self, saves: int) -> int:
         """Return how many files the first ``saves`` saves write; a delta is one file of each rank."""
@@ -213,13 +210,13 @@ def _plan_checkpoint(
     processes = settings.processes if mode == "open" else None
     shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
     files = file_count(shards, engine.files)
-    one = shards.bytes + files * FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
-    rule = delta_rule(settings, strategy)
+    one = shards.bytes + files * space.FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
+    rule = space.delta_rule(settings, strategy)
     # Where ranks load each other's files, each may hold the largest.
     most = shards.largest_rank_bytes if settings.asks_contention and not engine.is_collective else 0
     state = [
         max(strategy.memory_bytes(engine.memory.state_bytes(own), own), engine.memory.state_bytes(most)) + of_delta
-        for own, of_delta in zip(shards.rank_bytes, delta_memory(shards, rule), strict=True)
+        for own, of_delta in zip(shards.rank_bytes, space.delta_memory(shards, rule), strict=True)
     ]
     beside = engine.memory.process_bytes
     if settings.asks_contention:
@@ -229,14 +226,14 @@ def _plan_checkpoint(
         layout=shards,
         engine=engine,
         strategy=strategy,
-        demand=with_deltas(demand(shards, limits, strategy), shards, rule),
+        demand=space.with_deltas(demand(shards, limits, strategy), shards, rule),
         operations=settings.operations,
         checkpoint_bytes=one,
-        space_bytes=one * checkpoints_at_once(settings) + chain_bytes(shards, rule, one) + _CANARY_BYTES,
+        space_bytes=one * space.checkpoints_at_once(settings) + space.chain_bytes(shards, rule, one) + _CANARY_BYTES,
         largest_rank_memory_bytes=max(memory),
         rank_memory_bytes=tuple(memory),
         state_bytes=tuple(state),
-        host_memory_bytes=over_hosts(memory, settings),
+        host_memory_bytes=space.over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
         scenarios=scenarios(settings, is_collective=engine.is_collective),

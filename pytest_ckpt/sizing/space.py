@@ -49,7 +49,7 @@ def chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
     if rule is None:
         return 0
     sizes = {
-        number: sum(rule.file_bytes(shard, number) + FILE_OVERHEAD_BYTES for shard in shards.ranks())
+        number: rule.files_bytes(shards, number) + shards.processes * FILE_OVERHEAD_BYTES
         for number in (*range(1, rule.operations + 1), *rule.own_chain)
         if rule.is_delta(number)
     }

@@ -97,10 +97,10 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
             parts=int(more.get("parts") or 1),
         )
 
-    found = [steps("save", count, sum(planned.save_bytes) // count or size, save)]
+    found = [steps("save", count, planned.saved_bytes // count, save)]
     if 0 < settings.retain <= count:
         found.append(steps("retention", 1, size, save))
-    found.append(steps("load", count, sum(planned.load_bytes) // count or size, load))
+    found.append(steps("load", count, planned.loaded_bytes // count, load))
     if settings.data_pairs:
         found.append(steps("data", 4 * settings.data_pairs, size, (save + load) / 2))
     if kills := kills_of(planned.strategy, settings):

@@ -21,7 +21,7 @@ from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.sizing.deltas import PAGE_BYTES, delta_name, index_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.proofs import CommitProof, Entry, FaultKind
     from pytest_ckpt.ranks.content.generator import Bytes, Content
@@ -77,7 +77,7 @@ class ChainedEngine:
         self._tensors = dict(enumerate(tensors))
         self._buffer: Bytes | None = None
         self._number = 0
-        # What the last step of a load brought: None where it was one of the engine's own, else the delta's bytes.
+        # The delta that the last step of a load read, how much of it came, its size; None: it was of the full save.
         self._read: tuple[int, int, int] | None = None
         self._is_idle = False
 
@@ -98,13 +98,10 @@ class ChainedEngine:
         runs = list(self._rule.runs(self._shard, checkpoint))
         index = self._index(checkpoint, runs)
         data[: len(index)] = index
-        at = len(index)
-        for run in runs:
+        # Behind short pages, and behind the last.
+        data[len(index) :] = 0
+        for at, run in _placed(runs):
             self._content.fill(data[at : at + run.bytes], self._place(checkpoint, run), run.page * PAGE_BYTES)
-            end = at + run.pages * PAGE_BYTES
-            data[at + run.bytes : end] = 0
-            at = end
-        data[at:] = 0
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Save what was made: a full save, or a delta."""
@@ -125,7 +122,8 @@ class ChainedEngine:
         return None
 
     def load_steps(self) -> int:
-        """Return the engine's steps and one for each delta of the longest chain."""
+        """Return the engine's steps and one for each delta of the longest chain; make room for these, off the clock."""
+        self._room(self._rule.largest_file_bytes(self._shard))
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
 
     def load(self, committed: Committed, step: int, clock: Clock) -> int:
@@ -137,28 +135,31 @@ class ChainedEngine:
             return 0
         if delta < 1:
             return self._engine.load(links[0], step, clock)
+        number = cast("Chain", committed).numbers[delta]
+        wanted = self._rule.file_bytes(self._shard, number)
+        data, got = self._room(wanted), 0
         source = links[delta].source(self._name)
         try:
-            size = source.size
-            data = self._room(size)
-            got = 0
+            # No more than was written: a file may have grown to any size.
+            size, stop = source.size, min(source.size, wanted)
             with clock.phase("read", self._name):
-                for offset in range(0, size, self._request_bytes):
-                    got += source.read_into(offset, data[offset : min(offset + self._request_bytes, size)])
+                for offset in range(0, stop, self._request_bytes):
+                    got += source.read_into(offset, data[offset : min(offset + self._request_bytes, stop)])
         finally:
             source.close()
-        self._read = (delta, got, size)
-        return self._tensor_bytes(cast("Chain", committed).numbers[delta], got)
+        self._read = (number, got, size)
+        if got == wanted:
+            return self._rule.delta_bytes(self._shard, number)
+        runs = list(self._rule.runs(self._shard, number))
+        return sum(max(0, min(run.bytes, got - at)) for at, run in _placed(runs))
 
     def verify(self, checkpoint: int) -> Comparison:
         """Compare every page that the last step brought with what was made for its own checkpoint."""
         if self._is_idle:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
-        base = self._rule.chain(checkpoint)[0]
         if self._read is None:
-            return self._engine.verify(base)
-        delta, got, size = self._read
-        return self._verify_delta(base + delta, got, size)
+            return self._engine.verify(self._rule.chain(checkpoint)[0])
+        return self._verify_delta(*self._read)
 
     def release(self) -> None:
         """Give back what the engine and the pages hold."""
@@ -169,7 +170,7 @@ class ChainedEngine:
         runs = list(self._rule.runs(self._shard, number))
         index = self._index(number, runs)
         wanted = self._rule.file_bytes(self._shard, number)
-        data = self._room(size)
+        data = self._room(wanted)
         faults: list[LocalFault] = []
         checked = count = 0
         if got != wanted or size != wanted:
@@ -177,12 +178,10 @@ class ChainedEngine:
             faults.append(self._fault("short" if min(got, size) < wanted else "foreign", min(got, wanted), detail))
         elif not np.array_equal(data[: len(index)], index):
             faults.append(self._fault("unreadable", 0, "the index of the delta is not what was written"))
-        at = len(index)
-        for run in runs:
-            part = data[at : min(at + run.bytes, got)] if at < got else data[:0]
-            at += run.pages * PAGE_BYTES
-            if len(part) < run.bytes:
+        for at, run in _placed(runs):
+            if at + run.bytes > got:
                 break
+            part = data[at : at + run.bytes]
             pages, findings = compare(self._content, part, self._place(number, run), run.page * PAGE_BYTES)
             checked += len(part)
             count += pages
@@ -190,15 +189,6 @@ class ChainedEngine:
         # What is said of the file as a whole counts once; what its pages hold is counted by the page.
         count += sum(not fault.tensor for fault in faults)
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
-
-    def _tensor_bytes(self, number: int, got: int) -> int:
-        """Return how many bytes of tensors are among the first ``got`` of a delta's file."""
-        runs = list(self._rule.runs(self._shard, number))
-        at, found = index_bytes(len(runs)), 0
-        for run in runs:
-            found += max(0, min(run.bytes, got - at))
-            at += run.pages * PAGE_BYTES
-        return found
 
     def _index(self, number: int, runs: Sequence[Run]) -> Bytes:
         """Return the bytes before the pages: what the delta is, its runs, and a checksum."""
@@ -218,3 +208,11 @@ class ChainedEngine:
 
     def _fault(self, kind: FaultKind, offset: int, detail: str) -> LocalFault:
         return LocalFault(kind=kind, file=self._name, tensor="", offset=offset, bytes=0, detail=detail)
+
+
+def _placed(runs: Sequence[Run]) -> Iterator[tuple[int, Run]]:
+    """Yield where in its file each run of a delta begins."""
+    at = index_bytes(len(runs))
+    for run in runs:
+        yield at, run
+        at += run.pages * PAGE_BYTES

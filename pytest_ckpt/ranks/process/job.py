@@ -107,9 +107,7 @@ class Task:
 
     def loaded_bytes(self, whole: Layout) -> int:
         """Return the bytes of tensors that all of the subject's own loads read."""
-        if self.deltas is None:
-            return whole.bytes * self.operations
-        return sum(self.deltas.load_bytes(whole, number) for number in range(1, self.operations + 1))
+        return sum(self.deltas.loads_bytes(whole)) if self.deltas else whole.bytes * self.operations
 
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
