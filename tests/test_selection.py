@@ -40,6 +40,23 @@ def test_all_tests_of_the_project_run_in_several_processes_and_those_of_a_file_i
         assert "in master." in front_door("-rP", *words).stdout.str()
 
 
+def test_each_test_has_a_limit_and_may_have_another(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def limit(request): return request.node.get_closest_marker("timeout").args[0]
+
+        def test_usual(request): assert limit(request) == 900
+
+        @pytest.mark.timeout(5)
+        def test_its_own(request): assert limit(request) == 5
+        """
+    )
+    front_door().assert_outcomes(passed=2)
+
+
 def may_enter(folder, how):
     """Whether a lock of a room can be had at this moment."""
     with (folder / "room.lock").open("w") as room:

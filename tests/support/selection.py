@@ -2,7 +2,8 @@
 
 Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``. Where no file is named,
 the tests run in one process more than there are cores, a module to a process: most of them wait for other processes.
-Tests marked ``alone`` run while no other test does.
+Tests marked ``alone`` run while no other test does. A test that takes 15 minutes is ended and
+shows the stack of each thread.
 
 A run of the product in a checkout loads this file too, in an environment without what the tests need: then it leaves.
 """
@@ -22,6 +23,8 @@ import pytest
 # Modules whose tests share nothing and take long: each test is a piece of work of its own, and they begin first.
 SPREAD = ("tests/conformance/test_matrix.py", "tests/conformance/test_matrix_of_speed.py")
 _MOST_PROCESSES = 8
+# The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
+LIMIT_SECONDS = 900
 _FAST_EXAMPLES = 20
 
 MARKERS = (
@@ -114,6 +117,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if left_out:
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    for item in items:
+        if not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
     alone = {_module(item) for item in items if item.get_closest_marker("alone")}
     items.sort(key=lambda item: (_module(item) in alone, _module(item) not in SPREAD))
 
@@ -122,7 +128,7 @@ def _module(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # whoever waits to be alone has not begun, and no limit runs
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import faulthandler
 import json
 import os
 import resource
@@ -59,6 +60,8 @@ sys.exit(answer if "error" in answer else 0)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_IO_FLUSHER = 57
 _END_SECONDS = 30
+# Has the process print the stack of each of its threads.
+_SAY_WHERE = signal.SIGUSR2
 
 
 @dataclass(slots=True)
@@ -168,6 +171,9 @@ def misbehaving(
             yield target
             if failures := target.failures():
                 raise AssertionError("the target itself has failed:\n" + "\n".join(failures))
+        except BaseException:
+            process.send_signal(_SAY_WHERE)  # should it be the target that does not answer, its threads tell why
+            raise
         finally:
             process.stdin.close()  # asks it to unmount and end
             try:
@@ -313,6 +319,7 @@ def _serve(folder: Path, points: list[Path], open_flags: int, cache_seconds: flo
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     # The kernel speaks of the thread that started us; the process it belongs to may live on.
     signal.signal(signal.SIGUSR1, lambda *_: os.getppid() == parent or sys.exit(1))
+    faulthandler.register(_SAY_WHERE)
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
     # We write what the kernel holds back for us: when memory is scarce it must not let us wait for that same writing.
