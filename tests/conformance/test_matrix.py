@@ -62,7 +62,7 @@ def pair(home: Path, memory: tuple[Path, Path]) -> Iterator[Pair]:
 
 
 def test_on_the_honest_target_nothing_fails_and_nothing_is_left_out(pair: Pair) -> None:
-    found = observe(pair.words(), sorted(ALL))
+    found = pair.observe(sorted(ALL))
     assert {name: v.because for name, v in found.items() if v.outcome != "met"} == {}
     assert set(found) == ALL
 
@@ -75,7 +75,7 @@ def covered(row: Row) -> pytest.MarkDecorator:
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.fault, marks=covered(row)) for row in ONE_OF_EACH])
 def test_a_fault_is_found_by_its_checks(row: Row, pair: Pair) -> None:
     pair.fault(row.fault, **row.parameters)
-    seen = failed(observe(pair.words(), sorted(row.fails), row.seconds))
+    seen = failed(pair.observe(sorted(row.fails), row.seconds))
     assert set(seen) == row.fails
     for name, words in row.says.items():
         assert words.lower() in seen[name].lower()
@@ -85,7 +85,7 @@ def test_a_fault_is_found_by_its_checks(row: Row, pair: Pair) -> None:
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: row.fault)
 def test_a_fault_fails_the_checks_that_it_is_mapped_to_and_no_others(row: Row, pair: Pair) -> None:
     pair.fault(row.fault, **row.parameters)
-    found = observe(pair.words(), sorted(ALL), row.seconds)
+    found = pair.observe(sorted(ALL), row.seconds)
     seen = failed(found)
     told = "\n".join(f"{name}: {because}" for name, because in seen.items())
     assert row.fails <= set(seen), f"not found by {sorted(row.fails - set(seen))}; found:\n{told}"

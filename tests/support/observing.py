@@ -48,6 +48,14 @@ class Pair:
         with contextlib.suppress(ValueError):
             self.small.fault(name, **parameters)
 
+    def observe(self, names: list[str], seconds: float = MOST_SECONDS) -> dict[str, Verdict]:
+        """Make checks of both targets and judge them; where some did not end, both tell what their threads do."""
+        found, blocked = made(self.words(), names, seconds)
+        if blocked:
+            self.target.say_where()
+            self.small.say_where()
+        return judged(found)
+
     def words(self) -> dict[str, list[str]]:
         """Return the words of a check's command line, by what it needs."""
         return {
@@ -60,6 +68,11 @@ class Pair:
 
 def observe(words: dict[str, list[str]], names: list[str], seconds: float = MOST_SECONDS) -> dict[str, Verdict]:
     """Make checks and judge them as a run on shared storage does."""
+    return judged(made(words, names, seconds)[0])
+
+
+def made(words: dict[str, list[str]], names: list[str], seconds: float) -> tuple[dict[str, Any], list[str]]:
+    """Make checks; return what each saw, and the names of those that did not end."""
     asked = {
         "checks": names,
         "words": words,
@@ -77,8 +90,14 @@ def observe(words: dict[str, list[str]], names: list[str], seconds: float = MOST
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return found, [name for name, seen in found.items() if "blocked" in seen]
+
+
+def judged(seen_of: dict[str, Any]) -> dict[str, Verdict]:
+    """Judge what checks saw as a run on shared storage does."""
     found = {}
-    for name, seen in json.loads(done.stdout).items():
+    for name, seen in seen_of.items():
         assert "broke" not in seen, f"{name} itself broke: {seen['broke']}"
         requirement, _, subject = name.partition(".")
         observation = from_plain(Observation, {"requirement": requirement, "subject": subject} | seen)

@@ -404,6 +404,21 @@ def test_the_power_is_cut_from_another_process_and_who_has_a_file_open_loses_it(
     assert os.listdir(target.path) == []
 
 
+def test_a_removed_link_into_the_target_is_not_followed_by_the_target(target):
+    trap, link = target.path / "trap", target.path / "link"
+    trap.touch()
+    link.symlink_to(trap)
+    sync_folder(target.path)
+    # Until that is durable, the target keeps the link, and counts what it takes.
+    link.unlink()
+    target.fault("hang", path="trap", operation="lookup")
+    try:
+        subprocess.run(["stat", "--file-system", target.path], check=True, stdout=subprocess.DEVNULL, timeout=30)
+        assert target.hits("hang") == 0
+    finally:
+        target.clear()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_after_random_deeds_a_power_cut_leaves_what_the_last_fsync_of_everything_saw(target, seed):
     luck = random.Random(1000 + seed)

@@ -212,10 +212,11 @@ class Volatile:
             return sum(one.st_blocks * 512 for one in seen if one and one.st_nlink == 1)
 
     @staticmethod
-    def _seen(kept: bytes) -> os.stat_result | None:
+    def _seen(kept: str) -> os.stat_result | None:
         """Return what a file of the attic takes, None for one that was taken out of it meanwhile."""
         with contextlib.suppress(FileNotFoundError):
-            return os.stat(kept)
+            # A symbolic link may lead into the mount that waits for the answer.
+            return os.lstat(kept)
         return None
 
     def _note(self, undo: Callable[[], None], *nodes: Node) -> None:

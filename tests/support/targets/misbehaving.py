@@ -114,6 +114,10 @@ class Target:
         """Lose what is not durable. Whoever has something open on the mounts can do no more with it."""
         self._ask("power_cut")
 
+    def say_where(self) -> None:
+        """Have the target print what each of its threads does: should it not answer, that tells why."""
+        os.kill(self.pid, _SAY_WHERE)
+
     def empty(self) -> None:
         """Remove all files, for good: also after a power cut they are gone."""
         for path in self.path.iterdir():
@@ -172,7 +176,7 @@ def misbehaving(
             if failures := target.failures():
                 raise AssertionError("the target itself has failed:\n" + "\n".join(failures))
         except BaseException:
-            process.send_signal(_SAY_WHERE)  # should it be the target that does not answer, its threads tell why
+            process.send_signal(_SAY_WHERE)
             raise
         finally:
             process.stdin.close()  # asks it to unmount and end
