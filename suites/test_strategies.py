@@ -91,6 +91,39 @@ def test_deleting_old_checkpoints_breaks_no_chain(subject: str, judge: Judge) ->
     judge(subject)
 
 
+@pytest.mark.requirement("DRAIN")
+def test_the_local_tier_is_drained_in_time(subject: str, judge: Judge) -> None:
+    """Every drain from the local tier to the target is over before the next begins, and puts little work at risk.
+
+    Training waits until a checkpoint is saved to the local tier; every N-th is drained to the target while training
+    goes on. Where only the target survives a failure, all work since the last drain is lost. So the limit follows from
+    how often the cluster fails, how many failures only the target survives, and what saves take from training. Saves to
+    the local tier beside a drain may take at most 10 % longer than alone.
+    """
+    judge(subject)
+
+
+@pytest.mark.requirement("TIER-ORDER")
+def test_a_restore_takes_the_newest_whole_checkpoint(subject: str, judge: Judge) -> None:
+    """A restore takes the newest checkpoint that is whole on all ranks, from the local tier or from the target.
+
+    With a newer checkpoint in the local tier than on the target, the local one is loaded. Then the files of one rank
+    are deleted there, as when its host is lost: the checkpoint that was drained last must be loaded from the target,
+    with caches dropped, and never a mixture of two. Every byte is compared.
+    """
+    judge(subject)
+
+
+@pytest.mark.requirement("NODE-LOSS")
+def test_a_checkpoint_outlives_the_loss_of_a_host(subject: str, judge: Judge) -> None:
+    """When a host is lost with its local tier, a partner host's copy is restored.
+
+    Jobs keep a second copy of each checkpoint in the local tier of another host. This run is of one host, so no copy is
+    written elsewhere and nothing is decided: saves in tiers are not certified by it.
+    """
+    judge(subject)
+
+
 @pytest.mark.requirement("SLOWDOWN")
 def test_saves_in_the_background_hardly_slow_training(subject: str, judge: Judge) -> None:
     """Steps beside a save take at most 5 % longer than steps alone.

@@ -89,6 +89,7 @@ def resolve(
     _check_staging(values["engine"], values["strategy"])
     _check_together(values)
     _check_deltas(values)
+    _check_tiers(values)
     fields = {option.field or option.key: values[option.key] for option in OPTIONS if option.field != "-"}
     # What depends on more than one option.
     fields |= {
@@ -152,6 +153,32 @@ def _check_deltas(values: Mapping[str, Any]) -> None:
             "use without those before it.",
             "Leave --ckpt-retain out: RETAIN-CHAIN deletes a whole chain and loads another.",
         )
+
+
+def _check_tiers(values: Mapping[str, Any]) -> None:
+    """Raise UsageError where saves in tiers lack what they need, or something else cannot be had beside them."""
+    named = [strategy.name for strategy in values["strategy"] if strategy.tiers]
+    if not named:
+        return
+    if not values["local"]:
+        raise UsageError(
+            f"--ckpt-strategy {named[0]} needs a local tier.",
+            "Say --ckpt-local=/mnt/nvme/ckpt: a folder on a disk or in memory of the host itself.",
+        )
+    if len({host.name for host in values["hosts"]}) > 1:
+        raise UsageError(
+            f"--ckpt-strategy {named[0]} over several hosts cannot be measured: what a host saves to a partner's tier "
+            "is not written.",
+            "Name one host. With several, take --ckpt-strategy=async.",
+        )
+    for key in ("break", "during", "snapshot"):
+        if values[key]:
+            flag = _BY_NAME[f"ckpt_{key}"].flag
+            raise UsageError(
+                f"{flag} with --ckpt-strategy {named[0]}: whether the target or the local tier met the change could "
+                "not be told.",
+                f"Leave {flag} out, or take --ckpt-strategy={STRATEGIES[0].name}.",
+            )
 
 
 def _where(source: str) -> str:

@@ -21,8 +21,9 @@ from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.subject_events import events_by_subject
 from pytest_ckpt.judging.catalogue import CatalogueRow
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.sizing.plan import SCHEMA as PLAN_SCHEMA
-from pytest_ckpt.sizing.plan import PlannedCheckpoint, rank_to_plain
+from pytest_ckpt.sizing.plan import PlannedCheckpoint
+from pytest_ckpt.sizing.written_plan import SCHEMA as PLAN_SCHEMA
+from pytest_ckpt.sizing.written_plan import rank_to_plain
 from pytest_ckpt.support.strict_json import parse, read, read_lines
 
 EVENTS, SESSION, PLAN = "events.jsonl", "session.json", "plan.json"
@@ -48,6 +49,7 @@ def contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list
         "basis": "all ranks",
         "save_bytes": planned.save_bytes,
         "load_bytes": planned.load_bytes,
+        "drains": planned.drains,
     }
     found = [
         f"its {name} is {_short(getattr(measurement, name))}, that of the plan {_short(value)}"

@@ -38,7 +38,7 @@ def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[st
 
     Raises LookupError or TypeError for files that no run writes.
     """
-    areas = [from_plain(AreaRef, area) for area in (session["area"], session["small"]) if area]
+    areas = [from_plain(AreaRef, area) for area in (session["area"], session["small"], session.get("local")) if area]
     return {
         "run": {
             "id": session["run_id"],

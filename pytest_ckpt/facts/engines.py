@@ -128,6 +128,7 @@ BUILT_IN = (
         is_collective=True,
         package="torch",
         extra="torch",
+        stages=True,
         files=FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",)),
     ),
 )

@@ -32,13 +32,14 @@ from pytest_ckpt.facts.measurement import (
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
+from pytest_ckpt.facts.tiers import Tiers
 from pytest_ckpt.facts.training import Crashes, Training
 
 MARK = "@ckpt "
 
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
-    "near_full", "failover", "upgrade", "snapshots", "crashes", "chains",
+    "near_full", "failover", "upgrade", "snapshots", "crashes", "chains", "tiers",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
@@ -54,6 +55,7 @@ PatternFound = (
     | Training
     | Crashes
     | Chains
+    | Tiers
 )
 
 

@@ -11,6 +11,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.tiers import DrainRule, Tiers
 from pytest_ckpt.facts.training import Crashes, Training
 
 OperationKind = Literal["save", "load"]
@@ -174,6 +175,7 @@ class Patterns:
     something is broken in the middle. ``upgrade``: the storage is changed while it serves. ``snapshots``: one is taken
     in the middle of a save. ``training``: steps go on beside the subject's own saves.
     ``crashes``: saves in the background are killed. ``chains``: checkpoints before a chain of deltas are deleted.
+    ``tiers``: saves to a local tier beside drains of it, and restores when it is whole and when it is not.
     ``not_run`` holds, by the name of one of these, why something could not be measured.
     """
 
@@ -191,6 +193,7 @@ class Patterns:
     training: Training | None = None
     crashes: Crashes | None = None
     chains: Chains | None = None
+    tiers: Tiers | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 
@@ -211,7 +214,7 @@ class Measurement:
     ``bytes`` is one checkpoint as it was written, ``full_bytes`` the same layout at scale 1.0. ``stages`` are the
     seconds of the whole measurement by what they were spent on. ``failure`` is None only when everything ran.
     ``save_bytes`` and ``load_bytes`` are what each save writes and each restore reads, by the number of the checkpoint;
-    empty where that is all of a checkpoint, once.
+    empty where that is all of a checkpoint, once. ``drains`` says which saves a local tier hands on to the target.
     """
 
     subject: Subject
@@ -241,6 +244,12 @@ class Measurement:
     launch: str = ""
     save_bytes: tuple[int, ...] = ()
     load_bytes: tuple[int, ...] = ()
+    drains: DrainRule | None = None
+
+    @property
+    def share(self) -> float:
+        """The share of the full size that was written."""
+        return self.bytes / self.full_bytes
 
     def bytes_of(self, operation: Operation) -> int:
         """Return the bytes of tensors that a whole operation moves."""

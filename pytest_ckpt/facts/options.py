@@ -68,6 +68,10 @@ OPTIONS: tuple[Option, ...] = (
            roles=("condition",),
            help="existing folder on the storage under test, or scheme://… of a target that a plugin brings; "
            "checkpoints are written below it"),
+    Option(key="local", group="target", metavar="PATH", parse="read_path", example="/mnt/nvme/ckpt",
+           roles=("plan", "disclosed"),
+           help="existing folder on a disk or in the memory of the host, which strategy tiered needs: checkpoints are "
+           "saved there first"),
     Option(key="hosts", group="target", metavar="LIST", default="localhost", parse="read_hosts",
            example="node1:8,node2:8", roles=("condition", "disclosed"), unset=(),
            help="hosts that run the ranks, with the slots of each: host:slots,… or @hostfile"),
@@ -94,6 +98,10 @@ OPTIONS: tuple[Option, ...] = (
            example="observed:419/54d@16000", roles=("limit", "plan", "disclosed"),
            help="failure model of the accelerators: llama3, mttf:50000h, node-days:6.5 (failures in 1,000 node-days), "
            "observed:419/54d@16000"),
+    Option(key="target_share", group="cluster and limits", metavar="PERCENT", default="10%", parse="read_share",
+           example="5%", roles=("plan", "disclosed"),
+           help="share of failures after which a job restarts from the target, since local tiers are gone (strategy "
+           "tiered)"),
     Option(key="gates", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
            help="gate table that sets which requirements are mandatory, and their limits: posix-shared, posix-local, "
@@ -133,8 +141,12 @@ OPTIONS: tuple[Option, ...] = (
            "the first is a delta where it has fewer"),
     Option(key="changed", group="workload", metavar="PERCENT", parse="read_changed", example="10%",
            roles=("plan", "disclosed"), unset=0.0,
-           help="share of the pages that change between two checkpoints, from 1 %, which strategy incremental needs: "
-           "dense training changes all of them, sparse experts, adapters and frozen layers about 10 %"),
+           help="share of the pages that change between two checkpoints, from 1 %, which strategies incremental and "
+           "hybrid need: dense training changes all of them, sparse experts, adapters and frozen layers about 10 %"),
+    Option(key="drain_every", group="workload", metavar="N", default="10", parse="read_number", example="5",
+           roles=("plan", "disclosed"),
+           help="every N-th save is drained from the local tier to the target (strategy tiered); all saves of the run "
+           "are such saves"),
     Option(key="profile", group="workload", metavar="NAME", default="acceptance", parse="read_profile",
            example="nightly", roles=("plan", "disclosed"),
            help="acceptance: full size, 10 saves and 10 loads; nightly: 1/100 of the size, 10 and 10; "

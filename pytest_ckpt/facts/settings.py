@@ -70,6 +70,9 @@ class Settings:
     step_cpu: float
     full_every: int
     changed: float
+    local: str | None
+    drain_every: int
+    target_share: float
     request_bytes: int
     depth: int
     profile: str
@@ -130,6 +133,16 @@ class Settings:
     def lets_go_on(self) -> bool:
         """Whether some saves go on while the job does."""
         return not all(strategy.blocks for strategy in self.strategies)
+
+    @property
+    def copies_state(self) -> bool:
+        """Whether some saves write a copy of the state while the job goes on."""
+        return any(strategy.stages for strategy in self.strategies)
+
+    @property
+    def has_tiers(self) -> bool:
+        """Whether some saves go to a local tier first."""
+        return any(strategy.tiers for strategy in self.strategies)
 
     @property
     def saves_deltas(self) -> bool:

@@ -21,7 +21,7 @@ class StrategySpec(NamedTuple):
     ``blocks`` says whether the job stands still until a save is committed; where it does not, steps of a stand-in for
     training go on beside every save. ``stages`` says whether the state is copied before it is written: then a rank
     holds it twice, and an engine must be able to do so. ``saves_deltas``: between full saves it
-    saves only what changed.
+    saves only what changed. ``tiers``: it saves to a local tier, and drains some saves from there to the target.
     """
 
     name: str
@@ -30,6 +30,7 @@ class StrategySpec(NamedTuple):
     blocks: bool = True
     stages: bool = False
     saves_deltas: bool = False
+    tiers: bool = False
 
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
         """Return what a rank needs for its state: that of its engine, or the state and a copy of it."""
@@ -54,6 +55,21 @@ STRATEGIES = (
         help="between full saves only the pages that changed are saved, and a restore reads the chain",
         make="pytest_ckpt.ranks.strategies.sync:SyncStrategy",
         saves_deltas=True,
+    ),
+    StrategySpec(
+        name="hybrid",
+        help="a full save as by sync, and between two of them deltas as by async",
+        make="pytest_ckpt.ranks.strategies.hybrid:HybridStrategy",
+        blocks=False,
+        stages=True,
+        saves_deltas=True,
+    ),
+    StrategySpec(
+        name="tiered",
+        help="the job stands still for a save to a local tier, from where it is drained to the target meanwhile",
+        make="pytest_ckpt.ranks.strategies.tiered:TieredStrategy",
+        blocks=False,
+        tiers=True,
     ),
 )
 """The first is the default."""

@@ -12,6 +12,10 @@ BACKGROUND = "background save"
 """The piece of work of a rank that writes while the job goes on: the lane that failures in it name."""
 
 
+LOCAL_TIER = "local tier"
+"""The piece of work of a rank that saves to its local tier: failures in it are none of the target."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepBatch:
     """Steps one after the other: how many, and the seconds of all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging import chains, strategies
+from pytest_ckpt.judging import chains, strategies, tiers
 from pytest_ckpt.judging.requirement import Requirement
 
 if TYPE_CHECKING:
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 def _lets_go_on(strategy: StrategySpec) -> bool:
     return not strategy.blocks
+
+
+def _copies_state(strategy: StrategySpec) -> bool:
+    return strategy.stages
+
+
+def _has_tiers(strategy: StrategySpec) -> bool:
+    return strategy.tiers
 
 
 def _saves_deltas(strategy: StrategySpec) -> bool:
@@ -26,6 +34,14 @@ def _asks_deltas(settings: Settings) -> bool:
 
 def _is_asked(settings: Settings) -> bool:
     return settings.lets_go_on
+
+
+def _asks_copies(settings: Settings) -> bool:
+    return settings.copies_state
+
+
+def _asks_tiers(settings: Settings) -> bool:
+    return settings.has_tiers
 
 
 STRATEGY_ROWS = (
@@ -52,8 +68,8 @@ STRATEGY_ROWS = (
         limit="the interval between checkpoints of the cluster",
         source="derived from the cluster: mean time to failure / checkpoints per failure",
         suite="strategies",
-        is_asked=_is_asked,
-        of_strategy=_lets_go_on,
+        is_asked=_asks_copies,
+        of_strategy=_copies_state,
     ),
     Requirement(
         id="LOST-WORK",
@@ -66,8 +82,8 @@ STRATEGY_ROWS = (
         limit="the save limit of the cluster ({save} for 16,000 accelerators)",
         source="derived from the cluster: a failure before the commit costs the work since the save before",
         suite="strategies",
-        is_asked=_is_asked,
-        of_strategy=_lets_go_on,
+        is_asked=_asks_copies,
+        of_strategy=_copies_state,
     ),
     Requirement(
         id="CRASH-ASYNC",
@@ -123,6 +139,48 @@ STRATEGY_ROWS = (
         suite="strategies",
         is_asked=_asks_deltas,
         of_strategy=_saves_deltas,
+    ),
+    Requirement(
+        id="DRAIN",
+        title="The local tier is drained in time",
+        severity="required",
+        most=tiers.MOST_SLOWER_SAVE,
+        judge=tiers.judge_drain,
+        units=("s", "beside / alone"),
+        figure="the slowest drain, from when the job could go on until the checkpoint was committed on the target; the "
+        "ratio of medians where drains slow saves",
+        limit="the time from one drain to the next, less where the work at risk leaves less; {most:g} x for saves to "
+        "the local tier beside a drain",
+        source="derived from the cluster: a failure that only the target survives costs all work since the last drain",
+        suite="strategies",
+        is_asked=_asks_tiers,
+        of_strategy=_has_tiers,
+    ),
+    Requirement(
+        id="TIER-ORDER",
+        title="A restore takes the newest whole checkpoint of both tiers",
+        severity="required",
+        judge=tiers.judge_tier_order,
+        units=("faults", "bytes"),
+        figure="faults in what was restored; bytes compared, where some were not",
+        limit="no fault, every byte",
+        source="zero tolerance",
+        suite="strategies",
+        is_asked=_asks_tiers,
+        of_strategy=_has_tiers,
+    ),
+    Requirement(
+        id="NODE-LOSS",
+        title="A checkpoint outlives the loss of a host",
+        severity="required",
+        judge=tiers.judge_node_loss,
+        units=("faults",),
+        figure="faults in what was restored from a partner host",
+        limit="no fault, every byte",
+        source="zero tolerance",
+        suite="strategies",
+        is_asked=_asks_tiers,
+        of_strategy=_has_tiers,
     ),
     Requirement(
         id="SLOWDOWN",

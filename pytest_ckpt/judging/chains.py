@@ -39,7 +39,7 @@ def judge_chain(measurement: Measurement, limits: ClusterLimits) -> Decision:
     if len(loads) < measurement.operations_planned:
         return undecided(measurement, "load")
     longest = max(loads, key=lambda load: (measurement.bytes_of(load), load.seconds))
-    limit = limits.load_limit_seconds * measurement.bytes / measurement.full_bytes
+    limit = limits.load_limit_seconds * measurement.share
     whole = measurement.bytes_of(longest)
     detail = [
         f"{format_bytes(whole)}, {whole / measurement.bytes:.3g} checkpoints; {format_rate(longest.bytes_per_second)}",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.failover import BREAKS
-from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
+from pytest_ckpt.judging.save_costs import save_limit_seconds
 from pytest_ckpt.judging.with_commands import (
     describe_end,
     describe_undisturbed,
@@ -36,8 +36,7 @@ def judge_failover(measurement: Measurement, limits: ClusterLimits, *, most: flo
     found = measurement.patterns.failover if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("failover",))
-    share = measurement.bytes / measurement.full_bytes
-    limit = limits.save_seconds(strategy_of(measurement.subject)) * MOST_NEXT_SAVE * share
+    limit = save_limit_seconds(measurement, limits) * MOST_NEXT_SAVE
     detail = tuple(_detail(found, limit))
     if wrong := _wrong(found, detail) or _too_slow(found, limit, most, detail):
         return wrong

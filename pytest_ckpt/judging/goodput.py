@@ -111,9 +111,9 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequen
             TrainingRow(
                 subject=str(m.subject),
                 save_seconds=worst.lost_seconds,
-                at_risk_seconds=worst.at_risk_seconds,
+                at_risk_seconds=worst.cost.at_risk_seconds(plan.limits.interval_seconds),
                 load_seconds=load,
-                projected=m.bytes != m.full_bytes,
+                projected=m.share < 1,
                 intervals=tuple(
                     Interval(
                         name=name,
@@ -134,12 +134,12 @@ class _Worst:
 
     Where full saves and deltas take turns, ``lost_seconds`` is their mean.
 
-    ``committed_seconds`` is how long saves take that go on while training does: the next cannot begin before.
+    ``cost`` is the save that puts most work at risk; ``least_interval_seconds``: no save may begin sooner.
     """
 
     lost_seconds: float
-    at_risk_seconds: float
-    committed_seconds: float
+    cost: SaveCost
+    least_interval_seconds: float
     load_seconds: float
 
     def ratio(self, interval_seconds: float, mttf_seconds: float) -> float:
@@ -148,27 +148,26 @@ class _Worst:
             load_seconds=self.load_seconds,
             interval_seconds=interval_seconds,
             mttf_seconds=mttf_seconds,
-            at_risk_seconds=self.at_risk_seconds,
+            at_risk_seconds=self.cost.at_risk_seconds(interval_seconds),
         )
 
     def intervals(self, limits: ClusterLimits) -> dict[str, float]:
         mttf = limits.mttf_seconds
         return {
             "rule": limits.interval_seconds,
-            "Young": max(self.committed_seconds, young_interval_seconds(self.lost_seconds, mttf)),
+            "Young": max(self.least_interval_seconds, young_interval_seconds(self.lost_seconds, mttf)),
             "Daly": self.best_interval(mttf),
         }
 
     def best_interval(self, mttf_seconds: float) -> float:
-        return max(self.committed_seconds, daly_interval_seconds(self.lost_seconds, mttf_seconds))
+        return max(self.least_interval_seconds, daly_interval_seconds(self.lost_seconds, mttf_seconds))
 
 
 def _worst(costs: Sequence[SaveCost], load_seconds: float, *, is_mixed: bool) -> _Worst:
-    at_risk = max(cost.at_risk_seconds for cost in costs)
     return _Worst(
         lost_seconds=(fmean if is_mixed else max)([cost.lost_seconds for cost in costs]),
-        at_risk_seconds=at_risk,
-        committed_seconds=max(cost.committed_seconds for cost in costs) if at_risk else 0.0,
+        cost=max(costs, key=lambda cost: cost.background_seconds),
+        least_interval_seconds=max(cost.least_interval_seconds for cost in costs),
         load_seconds=load_seconds,
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
+from pytest_ckpt.judging.save_costs import save_limit_seconds
 from pytest_ckpt.support.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float 
     found = measurement.patterns.mixed if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("mixed",))
-    share = measurement.bytes / measurement.full_bytes
-    limit = limits.save_seconds(strategy_of(measurement.subject)) * MOST_MIXED_SAVE * share
+    limit = save_limit_seconds(measurement, limits) * MOST_MIXED_SAVE
     detail = (
         found.reads,
         f"99th percentile alone: {_times(found.alone_p99_seconds)}, of {_counts(found.alone_reads)} reads",

@@ -6,9 +6,9 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.maintenance import PAIRS
-from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
+from pytest_ckpt.judging.save_costs import save_limit_seconds
 from pytest_ckpt.judging.with_commands import (
     describe_end,
     describe_undisturbed,
@@ -36,8 +36,7 @@ def judge_upgrade(measurement: Measurement, limits: ClusterLimits) -> Decision:
     found = measurement.patterns.upgrade if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("upgrade",))
-    share = measurement.bytes / measurement.full_bytes
-    limit = limits.save_seconds(strategy_of(measurement.subject)) * MOST_UPGRADE_SAVE * share
+    limit = save_limit_seconds(measurement, limits) * MOST_UPGRADE_SAVE
     detail = tuple(_detail_of_upgrade(found, limit))
     if decided := wrong_bytes(found.integrity, detail) or _failed(found, detail):
         return decided

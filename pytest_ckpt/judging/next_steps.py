@@ -27,6 +27,10 @@ NEXT_STEPS: dict[str, str] = {
     "RETAIN-COMMITTED": "Look which files of the newest checkpoint went with the one that was deleted.",
     "CHAIN": "Make chains shorter with --ckpt-full-every, or look at LOAD: which restore is slow, and in which phase.",
     "RETAIN-CHAIN": "Look at what the sentence names: a wrong page of the chain, or space that did not come back.",
+    "DRAIN": "Look what is longer: the drain (the target, or the local tier that it reads), or what saves take from "
+    "training; --ckpt-drain-every says how many saves share a drain.",
+    "NODE-LOSS": "Try it on the cluster: end a host in the middle of a job, and restore from the partner's tier.",
+    "TIER-ORDER": "Look which tier showed a checkpoint that was not whole, or hid one that was, and at the named file.",
     "CRASH-ASYNC": "Look at what the sentence says was left: which files, and whether they were committed too early.",
     "SLOWDOWN": "Look what the save takes from training: cores, memory bandwidth or the network.",
     "STORM": "Look at the named rank, and at how the storage spreads one file over its servers.",

@@ -135,7 +135,7 @@ def _no_time(found: LoadPattern) -> Decision | None:
 
 def _within(measurement: Measurement, patterns: dict[str, LoadPattern], limits: ClusterLimits, most: float) -> Decision:
     """Hold the slowest load of the patterns against ``most`` load limits at the size that was run."""
-    share = measurement.bytes / measurement.full_bytes
+    share = measurement.share
     limit = limits.load_limit_seconds * most * share
     name, slowest = max(
         ((name, o) for name, found in patterns.items() for o in found.operations), key=lambda pair: pair[1].seconds

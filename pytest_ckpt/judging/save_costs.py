@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategies import strategy_of
+from pytest_ckpt.facts.tiers import DrainRule
+from pytest_ckpt.sizing.drains import as_blocking_seconds, at_risk_seconds, drain_limit_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +21,15 @@ class SaveCost:
     """One save, in seconds from its begin, as it was measured.
 
     ``blocked_seconds``: until the job could go on and change its state, on the last rank. ``extra_seconds``: by how
-    much longer the steps beside it took. ``committed_seconds``: until it was committed.
+    much longer the steps beside it took. ``committed_seconds``: until it was committed. ``drains``: from when the job
+    could go on until then it was drained from a local tier, as one of several saves.
     """
 
     index: int
     blocked_seconds: float
     extra_seconds: float
     committed_seconds: float
+    drains: DrainRule | None = None
 
     @property
     def lost_seconds(self) -> float:
@@ -33,23 +37,39 @@ class SaveCost:
         return self.blocked_seconds + max(0.0, self.extra_seconds)
 
     @property
-    def at_risk_seconds(self) -> float:
-        """How long training goes on while a failure would still cost the work since the save before."""
+    def background_seconds(self) -> float:
+        """How long training goes on until it is committed."""
         return max(0.0, self.committed_seconds - self.blocked_seconds)
 
-    def with_risk_seconds(self, checkpoints_per_failure: int) -> float:
-        """What training loses, and the work at risk as it is lost on average: once in so many saves."""
-        return self.lost_seconds + self.at_risk_seconds / checkpoints_per_failure
+    def at_risk_seconds(self, interval_seconds: float) -> float:
+        """How much work a failure costs on average beyond half an interval between saves."""
+        if self.drains:
+            return at_risk_seconds(self.drains, interval_seconds, self.background_seconds)
+        return self.background_seconds
+
+    @property
+    def least_interval_seconds(self) -> float:
+        """How soon after a save the next may begin: not before this one, or what is drained of it, is over."""
+        if self.drains:
+            return max(self.blocked_seconds, self.background_seconds / self.drains.every)
+        return self.committed_seconds if self.background_seconds else 0.0
+
+    def with_risk_seconds(self, limits: ClusterLimits) -> float:
+        """What training loses, and the work at risk as it is lost on average: once in as many saves as one fails."""
+        return self.lost_seconds + self.at_risk_seconds(limits.interval_seconds) / limits.checkpoints_per_failure
 
     def as_blocking_seconds(self, limits: ClusterLimits) -> float:
         """Return the seconds of a save that stands still and needs the same cluster to meet its save limit.
 
         That is the largest of what BLOCKING and LOST-WORK hold to the save limit, b x interval, and what BACKGROUND
-        holds to the interval: so all three are met by the same clusters as SAVE by a save of that many seconds.
+        holds to the interval: so all three are met by the same clusters as SAVE by a save of that many seconds. With a
+        local tier, DRAIN stands in place of the last two.
         """
-        if not self.at_risk_seconds:
+        if self.drains:
+            return as_blocking_seconds(self.drains, limits, self.lost_seconds, self.background_seconds)
+        if not self.background_seconds:
             return self.lost_seconds
-        return max(self.with_risk_seconds(limits.checkpoints_per_failure), limits.overhead * self.committed_seconds)
+        return max(self.with_risk_seconds(limits), limits.overhead * self.committed_seconds)
 
 
 def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
@@ -71,17 +91,25 @@ def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
                 blocked_seconds=max(save.returned_seconds, save.staged_seconds),
                 extra_seconds=steps.extra_seconds,
                 committed_seconds=save.seconds,
+                drains=measurement.drains,
             )
         )
     return tuple(costs)
 
 
+def save_limit_seconds(measurement: Measurement, limits: ClusterLimits) -> float:
+    """Return how long a save may take until it is committed, at the size that was run; with tiers, a drain."""
+    if measurement.drains:
+        return drain_limit_seconds(measurement.drains, limits) * measurement.share
+    return limits.save_seconds(strategy_of(measurement.subject)) * measurement.share
+
+
 def at_full_size(costs: Sequence[SaveCost], measurement: Measurement) -> list[SaveCost]:
     """Return costs as they would be at full size, at the same bandwidths."""
-    factor = measurement.full_bytes / measurement.bytes
+    factor = 1 / measurement.share
     return [
-        SaveCost(
-            index=cost.index,
+        replace(
+            cost,
             blocked_seconds=cost.blocked_seconds * factor,
             extra_seconds=cost.extra_seconds * factor,
             committed_seconds=cost.committed_seconds * factor,

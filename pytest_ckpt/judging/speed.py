@@ -32,7 +32,7 @@ def judge_time(measurement: Measurement, kind: OperationKind, full_limit: float,
     planned = measurement.operations_planned
     if len(operations) < planned:
         return undecided(measurement, kind)
-    share = measurement.bytes / measurement.full_bytes
+    share = measurement.share
     limit = full_limit * share
     slowest = max(operations, key=_seconds)
     worst = _seconds(slowest)

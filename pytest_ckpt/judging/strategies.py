@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, get_args
 
 from pytest_ckpt.analysis.training import slowdown
-from pytest_ckpt.facts.training import BACKGROUND, Reached
+from pytest_ckpt.facts.training import LOCAL_TIER, Reached
 from pytest_ckpt.judging.decision import (
     Decision,
     ended_before,
@@ -37,16 +37,21 @@ _LEAST_EARLY_KILLS = 0.1
 
 def judge_blocking(measurement: Measurement, limits: ClusterLimits) -> Decision:
     """What every save takes from training is within the save limit, at the size that was run."""
-    if decided := _not_saved(measurement):
+    if decided := not_saved(measurement):
         return decided
-    decision = _judge_cost(measurement, limits, lambda cost: cost.lost_seconds, _describe_loss)
-    limit = limits.save_limit_seconds * _share(measurement)
+    decision = _judge_cost(measurement, limits, lambda cost: cost.lost_seconds, describe_loss)
+    limit = limits.save_limit_seconds * measurement.share
     worst = max(save_costs(measurement), key=lambda cost: cost.blocked_seconds)
-    if decision.outcome != "failed" or worst.blocked_seconds <= limit:
+    # Where full saves stand still between deltas, what is late is as for any such save.
+    if decision.outcome != "failed" or worst.blocked_seconds <= limit or measurement.save_bytes:
         return decision
+    what, of = (
+        ("save to the local tier", "of that tier, not of the target")
+        if measurement.drains
+        else ("copy of the state", "of the client's memory, not of the storage")
+    )
     because = (
-        f"{decision.because} The copy of the state alone took {format_seconds(worst.blocked_seconds)}: that is the "
-        "time of the client's memory, not of the storage."
+        f"{decision.because} The {what} alone took {format_seconds(worst.blocked_seconds)}: that is the time {of}."
     )
     return dataclasses.replace(decision, because=because)
 
@@ -62,20 +67,20 @@ def judge_background(measurement: Measurement, limits: ClusterLimits) -> Decisio
 
 def judge_lost_work(measurement: Measurement, limits: ClusterLimits) -> Decision:
     """What a save takes and the work that it puts at risk are within the save limit, at the size that was run."""
-    if decided := _not_saved(measurement):
+    if decided := not_saved(measurement):
         return decided
     failures = limits.checkpoints_per_failure
     return _judge_cost(
         measurement,
         limits,
-        lambda cost: cost.with_risk_seconds(failures),
-        lambda cost: f"{_describe_loss(cost)} + {format_seconds(cost.at_risk_seconds)} at risk / {failures}",
+        lambda cost: cost.with_risk_seconds(limits),
+        lambda cost: f"{describe_loss(cost)} + {format_seconds(cost.background_seconds)} at risk / {failures}",
     )
 
 
 def judge_slowdown(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_SLOWDOWN) -> Decision:
     """Steps beside a save take little longer."""
-    if decided := _not_saved(measurement):
+    if decided := not_saved(measurement):
         return decided
     training = measurement.patterns.training if measurement.patterns else None
     found = slowdown(training) if training else None
@@ -164,12 +169,12 @@ def _describe_kills(found: Crashes) -> Iterator[str]:
         yield f"killed when {reached}: {len(of)}; {there} of these stand there as checkpoints"
 
 
-def _not_saved(measurement: Measurement) -> Decision | None:
-    """Decide where not every save was measured, with the steps beside it."""
+def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_TIER)) -> Decision | None:
+    """Decide where not every save was measured, with the steps beside it; a failure counts in ``lanes`` of a rank."""
     failure = measurement.failure
     if failure and is_decided_by(failure, "save"):
-        # What failed in the background is BACKGROUND's affair: the job had gone on.
-        return ended_before(failure) if failure.lane == BACKGROUND else failed_by(failure)
+        # What failed in the background is another requirement's affair: the job had gone on.
+        return failed_by(failure) if failure.lane in lanes else ended_before(failure)
     if len(measurement.of_kind("save")) < measurement.operations_planned:
         return undecided(measurement, "save")
     if not save_costs(measurement):
@@ -186,7 +191,7 @@ def _judge_cost(
     describe: Callable[[SaveCost], str],
 ) -> Decision:
     costs = save_costs(measurement)
-    share = _share(measurement)
+    share = measurement.share
     limit = limits.save_limit_seconds * share
     worst = max(costs, key=seconds_of)
     seconds = seconds_of(worst)
@@ -211,11 +216,8 @@ def _judge_cost(
     return measured_as("met", seconds, limit, "s", because, detail)
 
 
-def _share(measurement: Measurement) -> float:
-    return measurement.bytes / measurement.full_bytes
-
-
-def _describe_loss(cost: SaveCost) -> str:
+def describe_loss(cost: SaveCost) -> str:
+    """Say what a save takes from training."""
     extra = format_seconds(max(0.0, cost.extra_seconds))
     return f"blocked {format_seconds(cost.blocked_seconds)} + {extra} by slower steps"
 

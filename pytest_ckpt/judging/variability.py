@@ -97,7 +97,7 @@ def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: floa
         f"{format_percent(variations['load'] or 0)} for loads (limit {format_percent(most)})."
     )
     detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in alike[k]) for k in _KINDS)
-    warm = _much_faster(measurement.of_kind("load"))
+    warm = _much_faster(alike["load"])
     if warm:
         because = f"{warm} {because}"
     reason: Reason = "cached" if warm else "over limit" if value > most else "met"

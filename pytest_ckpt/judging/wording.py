@@ -29,7 +29,8 @@ def describe_failure(failure: Failure) -> str:
     who = "" if failure.rank is None else f"Rank {failure.rank}"
     if who and failure.host:
         who += f" on {failure.host}"
-    doing = " ".join(filter(None, [str(failure.operation or ""), failure.phase]))
+    lane = f"({failure.lane})" if failure.lane else ""
+    doing = " ".join(filter(None, [str(failure.operation or ""), lane, failure.phase]))
     where = f" in {doing}" if doing else ""
     file = f" of {failure.file}" if failure.file else ""
     error = f"{failure.errno}: {failure.message}" if failure.errno else failure.message

@@ -11,6 +11,7 @@ from pytest_ckpt.facts.targets import AreaRef, TargetFacts, TargetSpec
 from pytest_ckpt.launching.other_hosts import end_on_other_hosts, ended_badly
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.support.redaction import Redactor
+from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.schemes import make_target
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class LaunchContext:
     """The run as its launches see it.
 
     ``folder`` keeps the evidence. ``spec`` is the kind of the target and ``target`` what its check found; ``area`` is
-    the run's own on it, and ``small`` the one on a volume that it may fill. None: it was not made.
+    the run's own on it, ``small`` the one on a volume that it may fill, and ``local`` the one in the local tier. None:
+    it was not made.
     """
 
     run_id: str
@@ -40,6 +42,7 @@ class LaunchContext:
     area: AreaRef | None = None
     second_client: SecondClient | None = None
     small: AreaRef | None = None
+    local: AreaRef | None = None
 
     @property
     def redactor(self) -> Redactor:
@@ -63,6 +66,14 @@ class LaunchContext:
         return ""
 
     def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove from the target what the run made; return what was left, one sentence each."""
+        """Remove from the target and the local tier what the run made; return what was left, one sentence each."""
         target = make_target(self.spec, self.settings.target or "")
-        return target.clean(self.own_area, names, deadline_seconds, keep_area=keep_area)
+        left = target.clean(self.own_area, names, deadline_seconds, keep_area=keep_area)
+        return left + self.clean_local(names, deadline_seconds, keep_area=keep_area)
+
+    def clean_local(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
+        """Remove from the local tier what the run made; return what was left, one sentence each."""
+        if not self.local:
+            return []
+        tier = PosixTarget(self.settings.local or "", "--ckpt-local")
+        return tier.clean(self.local, names, deadline_seconds, keep_area=keep_area)

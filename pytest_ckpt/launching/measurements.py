@@ -145,6 +145,7 @@ class Measurements:
             deadline_seconds=settings.deadline_seconds,
             tasks=tuple(Task.of(c, settings, self._context.seed) for c in planned),
             second=self._second_area(),
+            local=self._context.local,
         )
         events = self._context.folder / "events.jsonl"
         # What plugins have not seen yet is not handed out, whatever ends this process.

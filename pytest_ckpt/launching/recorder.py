@@ -102,6 +102,7 @@ class Recorder:
             "launch": self._launch_name,
             "save_bytes": planned.save_bytes,
             "load_bytes": planned.load_bytes,
+            "drains": planned.drains,
             "stages": stages,
             "failure": failure,
         }

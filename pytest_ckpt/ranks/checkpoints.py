@@ -56,10 +56,10 @@ class Checkpoints:
     def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
         """Return the files of a checkpoint that this rank reads: its own and those of all ranks, or others."""
         if names is None:
-            names = dict.fromkeys((*self._own(checkpoint), *(() if self.is_delta(checkpoint) else self._shared)))
+            names = dict.fromkeys((*self.own_names(checkpoint), *(() if self.is_delta(checkpoint) else self._shared)))
         return Files(ref=self.ref(checkpoint), names=tuple(names))
 
-    def _own(self, checkpoint: int) -> tuple[str, ...]:
+    def own_names(self, checkpoint: int) -> tuple[str, ...]:
         """Return the files of a checkpoint that this rank saved."""
         return self._names.get(checkpoint, tuple(file.name for file in self._shard.files))
 

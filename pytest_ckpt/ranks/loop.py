@@ -18,7 +18,7 @@ from pytest_ckpt.facts.measurement import RankFacts
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
 from pytest_ckpt.ranks.engines.factory import engine_maker
-from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts, staging
+from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts
 from pytest_ckpt.ranks.found import Found
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
@@ -26,12 +26,13 @@ from pytest_ckpt.ranks.process.job import OF_DATA, EngineOptions
 from pytest_ckpt.ranks.scenarios.canaries import Canaries
 from pytest_ckpt.ranks.scenarios.chains import measure_chains
 from pytest_ckpt.ranks.scenarios.counted_loads import CountedLoads
-from pytest_ckpt.ranks.scenarios.crashes import measure_crashes
+from pytest_ckpt.ranks.scenarios.crash_subject import measure_crashes
 from pytest_ckpt.ranks.scenarios.data_effect import DataInTurns
 from pytest_ckpt.ranks.scenarios.endurance import LongRun
 from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
 from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
 from pytest_ckpt.ranks.scenarios.retention import SavesRetained
+from pytest_ckpt.ranks.scenarios.tiers import TierScenario
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
 from pytest_ckpt.ranks.training import TrainingSteps
 from pytest_ckpt.sizing.models import RankLayout, layout
@@ -59,6 +60,9 @@ class MeasurementLoop:
         self._second = job.second
         self._area = job.area
         self._store: Store = load(job.area.opener)(job.area)
+        # Of a launch with several strategies, those with tiers alone have one.
+        self._local = job.local if task.tiers else None
+        self._tier: Store | None = load(self._local.opener)(self._local) if self._local else None
         self._layout = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
         self._shard = self._layout.rank(group.rank)
         self._do = Operations(
@@ -73,7 +77,8 @@ class MeasurementLoop:
         task, do = self._task, self._do
         do.send(MeasurementBegun(subject=task.subject))
         with do.stage("prepare", do.all("prepare")):
-            self._store.prepare(task.subject.slug)
+            for store in filter(None, (self._store, self._tier)):
+                store.prepare(task.subject.slug)
             self._group.wait()
             strategy = self._strategy()
             cache = HostCache(self._group, self._activity, self._store, task.subject.slug)
@@ -151,7 +156,7 @@ class MeasurementLoop:
                 drop=lambda files: self._drop(cache, files),
             ).measure(task.data_pairs)
         if task.kills:
-            measure_crashes(self._group, self._activity, task, self._area, self._options, cache, drop)
+            measure_crashes(self._group, self._activity, task, self._area, self._options, cache, drop, self._local)
         if task.contention:
             LoadPatterns(
                 group=self._group,
@@ -174,25 +179,43 @@ class MeasurementLoop:
                 drop=drop,
                 is_collective=task.is_collective,
             ).measure(self._own.kept, self._own.usual_seconds)
+        if task.compares_tiers and self._tier:
+            TierScenario(
+                group=self._group,
+                activity=self._activity,
+                do=do,
+                cache=cache,
+                store=self._store,
+                tier=self._tier,
+                engine=self._engine(aside="tiers"),
+                shard=self._shard,
+                task=task,
+                bytes=self._layout.bytes,
+                drop=drop,
+            ).measure()
         if task.deletes_chain:
             strategy = self._strategy(aside="chains")
             measure_chains(self._group, self._activity, do, self._store, strategy, cache, drop, task, self._own)
 
     def _strategy(self, *, constant: bool = False, aside: str = "") -> Strategy:
         """Return what saves this rank's own files; ``aside`` gives them other content than the subject's."""
+        engine = self._engine(constant=constant, aside=aside)
+        make = strategy_of(self._task.strategy)
+        return make(engine=engine, store=self._store, group=self._group, activity=self._activity, tier=self._tier)
+
+    def _engine(self, *, constant: bool = False, aside: str = "") -> Engine:
+        """Return the engine of this rank's own files."""
         task = self._task
         seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject))
         content = Content(seed, compressible=task.compressible, constant=constant)
-        engine = self._made(self._shard, content, replace(self._options, stages=task.stages))
-        return strategy_of(task.strategy)(engine=engine, store=self._store, group=self._group, activity=self._activity)
+        return self._made(self._shard, content, replace(self._options, stages=task.stages))
 
     def _training(self, engine: Engine) -> TrainingSteps | None:
         """Return what goes on beside saves that do not block; None where they do."""
         task, share = self._task, self._task.step_cpu
         if task.blocks:
             return None
-        state = staging(engine)
-        return TrainingSteps(self._group, self._activity, state, step_seconds=task.step_seconds, cpu_share=share)
+        return TrainingSteps(self._group, self._activity, engine, step_seconds=task.step_seconds, cpu_share=share)
 
     def _last_long(self) -> None:
         """Measure what takes hours and space; what is not to be kept makes room for it."""
@@ -220,7 +243,7 @@ class MeasurementLoop:
             shard=shard, content=content, group=self._group, activity=self._activity, options=options
         )
         if rule := self._task.deltas:
-            return ChainedEngine(engine, shard, content, rule, options.request_bytes)
+            return ChainedEngine(engine, shard, content, rule, options)
         return engine
 
     def _time_canaries(self, cache: HostCache) -> None:

@@ -188,7 +188,7 @@ class Operations(Checkpoints):
 
     def delete_own(self, checkpoint: int) -> None:
         """Delete the files of a checkpoint that this rank saved."""
-        self._store.delete(self.ref(checkpoint), self._own(checkpoint))
+        self._store.delete(self.ref(checkpoint), self.own_names(checkpoint))
 
     def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
         """Remove on rank 0 what is left of checkpoints, and where they were the last ``of_all``, of the subject."""

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_ckpt.facts.training import StepBatch, StepsOfSave, Training
+from pytest_ckpt.ranks.engines.protocol import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ckpt.ranks.content.generator import Bytes
-    from pytest_ckpt.ranks.engines.protocol import StagingEngine
+    from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.strategies.protocol import Pending
@@ -41,7 +42,7 @@ class TrainingSteps:
     """
 
     def __init__(
-        self, group: Group, activity: Activity, engine: StagingEngine, *, step_seconds: float, cpu_share: float
+        self, group: Group, activity: Activity, engine: Engine, *, step_seconds: float, cpu_share: float
     ) -> None:
         self._group, self._activity, self._engine = group, activity, engine
         self._step_seconds, self._cpu_share = step_seconds, cpu_share
@@ -57,7 +58,7 @@ class TrainingSteps:
         """Find how much work a step is, once there is a state; make the steps before the first save."""
         seconds = []
         # Once: it stays where it is while checkpoints fill it, and a step is to work on it and not look for it.
-        self._state = self._engine.state()
+        self._state = state_of(self._engine)
         self._ends = list(itertools.accumulate(map(len, self._state)))
         with self._activity.wait():
             for _ in range(_TRIALS):

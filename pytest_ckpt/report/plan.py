@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.obstacles import possible_grade
+from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
 from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.steps import planned_steps
@@ -80,11 +81,17 @@ def _deltas(planned: PlannedCheckpoint) -> Iterator[str]:
 
 def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
     asks = planned.demand
-    how = "" if planned.strategy.blocks else "committed "
+    how = "drained " if planned.drains else "" if planned.strategy.blocks else "committed "
     within = format_seconds(asks.save_limit_seconds)
     yield f"  save   {how}within {within}: {format_rate(asks.save_bytes_per_second)}"
-    if not planned.strategy.blocks:
-        limit = limits.save_limit_seconds * planned.layout.bytes / planned.layout.full_bytes
+    limit = limits.save_limit_seconds * planned.layout.bytes / planned.layout.full_bytes
+    if planned.drains:
+        yield (
+            f"  train  loses at most {format_seconds(limit)} a save, to the local tier: blocked, slower steps, and the "
+            f"work at risk; 1 of {counted(planned.drains.every, 'save')} is drained, and the local tier holds "
+            f"{LOCAL_CHECKPOINTS} checkpoints, {format_bytes(LOCAL_CHECKPOINTS * planned.checkpoint_bytes)}"
+        )
+    elif not planned.strategy.blocks:
         yield (
             f"  train  loses at most {format_seconds(limit)} a save: blocked, slower steps, and the time until the "
             f"commit / {limits.checkpoints_per_failure}"

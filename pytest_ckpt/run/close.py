@@ -161,9 +161,11 @@ def _clean(context: RunContext) -> list[str]:
     area = context.own_area
     if why := context.end_left_over():
         return [f"{area.location} stays: {why}"]
-    if context.settings.keep:
-        return [f"{area.location} stays, as --ckpt-keep asked for"]
     names = dataclasses.replace(made_names(context.plan.runnable), folders=frozenset((CHECKS_FOLDER,)))
+    if context.settings.keep:
+        # What stays on the target is as whole as what would stay in the local tier.
+        left = context.clean_local(names, _REMOVE_SECONDS)
+        return [f"{area.location} stays, as --ckpt-keep asked for", *left]
     left = context.clean(names, _REMOVE_SECONDS)
     if context.small:
         small = PosixTarget(context.settings.full_target or "", "--ckpt-full-target")

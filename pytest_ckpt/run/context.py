@@ -78,6 +78,7 @@ class RunContext(LaunchContext):
                 "command": self.command,
                 "area": self.area,
                 "small": self.small,
+                "local": self.local,
                 "spec": self.spec,
                 "launcher": self.launcher,
                 "environment": self.environment,

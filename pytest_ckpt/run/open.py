@@ -105,15 +105,26 @@ def _open(
             sight = cache_sight(checked.facts, area.location, settings.deadline_seconds)
         second = find_second_client(settings, checked.facts, area, checked.launcher)
         small = _create(checked.small, run_id, undo) if checked.small else None
+        local = _create(checked.local, run_id, undo) if checked.local else None
         if aside := _make_report_folder(settings, folder, undo):
             notices.append(f"the report of an earlier run is now {aside}")
-        for leftover in checked.target.leftovers():
-            remedy = f"; if that run has ended, remove it: {leftover.command}" if leftover.command else ""
-            notices.append(f"left on the target by {leftover.why}{remedy or f': {leftover.what}'}")
+        for place, target in (("on the target", checked.target), ("in the local tier", checked.local)):
+            for leftover in target.leftovers() if target else ():
+                remedy = f"; if that run has ended, remove it: {leftover.command}" if leftover.command else ""
+                notices.append(f"left {place} by {leftover.why}{remedy or f': {leftover.what}'}")
         if probe.exists():
             shutil.copytree(probe, folder / "launches" / "probe")
         context = _context(
-            settings, command, checked, run_id, area=area, small=small, second=second, plugins=plugins, system=system
+            settings,
+            command,
+            checked,
+            run_id,
+            area=area,
+            small=small,
+            local=local,
+            second=second,
+            plugins=plugins,
+            system=system,
         )
         hide = context.redactor.plain
         write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
@@ -171,6 +182,7 @@ def _context(
     *,
     area: AreaRef | None = None,
     small: AreaRef | None = None,
+    local: AreaRef | None = None,
     second: SecondClient | None = None,
     plugins: Sequence[PluginFacts] = (),
     system: dict[str, Any] | None = None,
@@ -187,6 +199,7 @@ def _context(
         launcher=checked.launcher,
         second_client=second,
         small=small,
+        local=local,
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         command=tuple(command),
         gates=checked.gates,

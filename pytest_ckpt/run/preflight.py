@@ -26,6 +26,7 @@ from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run.commands import check_commands
 from pytest_ckpt.run.crash import CRASH_FILE
+from pytest_ckpt.run.local_tier import check_local_tier
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.sizing.record import check_record
@@ -58,7 +59,7 @@ class Preflight:
     """What was found to be in order.
 
     ``settings`` are the run's, with the suites that the gates choose; ``catalogue`` is what can be asked of the target;
-    ``small`` is the target that checks may fill, None where there is none.
+    ``small`` is the target that checks may fill, ``local`` the local tier; None where there is none.
     """
 
     settings: Settings
@@ -68,6 +69,7 @@ class Preflight:
     spec: TargetSpec
     target: Target
     small: Target | None
+    local: Target | None
     facts: TargetFacts
     plan: Plan
     launcher: Launcher
@@ -139,6 +141,7 @@ def check(
         spec=spec,
         target=target,
         small=small,
+        local=check_local_tier(settings, plan, facts),
         facts=facts,
         plan=plan,
         launcher=launcher,

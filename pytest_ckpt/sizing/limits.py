@@ -52,7 +52,8 @@ class ClusterLimits:
         Where the job goes on, it must be committed before the next is due; and the work at risk may cost as much as a
         save that stands still: B / k <= b interval (LOST-WORK, whose judge takes what else was lost into account).
         """
-        if strategy.blocks:
+        # Full saves between which deltas are written stand still, too.
+        if strategy.blocks or strategy.saves_deltas:
             return self.save_limit_seconds
         return self.interval_seconds * min(1.0, self.checkpoints_per_failure * self.overhead)
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.engines import EngineSpec, FileRule
+from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.strategies import StrategySpec
+from pytest_ckpt.facts.tiers import DrainRule
 from pytest_ckpt.sizing import space
 from pytest_ckpt.sizing.deltas import DeltaRule
-from pytest_ckpt.sizing.files import file_count, files_of
+from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES, drain_rule, with_drains
+from pytest_ckpt.sizing.files import file_count
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
-from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, RankLayout, layout
-from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
+from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.reliability import parse_failure_model
 from pytest_ckpt.sizing.steps import scenarios
+from pytest_ckpt.sizing.written_plan import SCHEMA, checkpoint_to_plain
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 SHARED_GATES = ("posix-shared", "gateway")
 """The built-in gate tables for storage that all hosts of a cluster use."""
-
-SCHEMA = "pytest-ckpt/plan/2"
 
 # The process of a host that reads samples while ranks save.
 _SAMPLES_BYTES = 30_000_000
@@ -43,7 +42,8 @@ class PlannedCheckpoint:
     ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` that of all that are there at once.
     ``rank_memory_bytes`` is what each rank needs in all, ``state_bytes`` the part of it that grows with the model.
     ``not_run``: why it cannot run as requested; ``rehearsal``: why it can run but never be certified; ``scenarios``:
-    what else is measured. ``deltas`` says which saves hold only what changed; None: all are full.
+    what else is measured. ``deltas`` says which saves hold only what changed; None: all are full. ``drains`` says which
+    a local tier hands on; None: there is none.
     """
 
     layout: Layout
@@ -61,6 +61,7 @@ class PlannedCheckpoint:
     rehearsal: str
     scenarios: tuple[str, ...]
     deltas: DeltaRule | None = None
+    drains: DrainRule | None = None
 
     @property
     def subject(self) -> Subject:
@@ -124,7 +125,7 @@ class Plan:
         return {
             "schema": SCHEMA,
             "cluster": self.limits.to_plain(),
-            "checkpoints": [_checkpoint_to_plain(c, ranks=ranks) for c in self.checkpoints],
+            "checkpoints": [checkpoint_to_plain(c, ranks=ranks) for c in self.checkpoints],
         }
 
 
@@ -211,14 +212,14 @@ def _plan_checkpoint(
     shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
     files = file_count(shards, engine.files)
     one = shards.bytes + files * space.FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
-    rule = space.delta_rule(settings, strategy)
+    rule, drains = space.delta_rule(settings, strategy), drain_rule(settings, strategy)
     # Where ranks load each other's files, each may hold the largest.
     most = shards.largest_rank_bytes if settings.asks_contention and not engine.is_collective else 0
     state = [
         max(strategy.memory_bytes(engine.memory.state_bytes(own), own), engine.memory.state_bytes(most)) + of_delta
-        for own, of_delta in zip(shards.rank_bytes, space.delta_memory(shards, rule), strict=True)
+        for own, of_delta in zip(shards.rank_bytes, space.delta_memory(shards, rule, strategy), strict=True)
     ]
-    beside = engine.memory.process_bytes
+    beside = engine.memory.process_bytes + (DRAIN_BUFFER_BYTES * 2 if drains else 0)
     if settings.asks_contention:
         beside += _SAMPLES_BYTES
     memory = [bytes_of_state + beside for bytes_of_state in state]
@@ -226,7 +227,7 @@ def _plan_checkpoint(
         layout=shards,
         engine=engine,
         strategy=strategy,
-        demand=space.with_deltas(demand(shards, limits, strategy), shards, rule),
+        demand=with_drains(space.with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains),
         operations=settings.operations,
         checkpoint_bytes=one,
         space_bytes=one * space.checkpoints_at_once(settings) + space.chain_bytes(shards, rule, one) + _CANARY_BYTES,
@@ -238,6 +239,7 @@ def _plan_checkpoint(
         rehearsal=rehearsal,
         scenarios=scenarios(settings, is_collective=engine.is_collective),
         deltas=rule,
+        drains=drains,
     )
 
 
@@ -250,47 +252,3 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
     if settings.has_several_hosts:
         return "several hosts take part"
     return ""
-
-
-def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str, Any]:
-    shards = planned.layout
-    plain = {
-        "subject": str(planned.subject),
-        "model": shards.model.name,
-        "mode": shards.mode,
-        "processes": shards.processes,
-        "scale": shards.scale,
-        "operations": planned.operations,
-        "bytes": shards.bytes,
-        "full_bytes": shards.full_bytes,
-        "files": planned.files,
-        "published": CHECKPOINT_SIZES.get((shards.model.name, shards.mode), ""),
-        "save_bytes_per_second": planned.demand.save_bytes_per_second,
-        "load_bytes_per_second": planned.demand.load_bytes_per_second,
-        "save_limit_seconds": planned.demand.save_limit_seconds,
-        "load_limit_seconds": planned.demand.load_limit_seconds,
-        "space_bytes": planned.space_bytes,
-        "engine": planned.engine.to_plain(),
-        "strategy": planned.strategy.name,
-        "memory_bytes": {
-            "largest_rank": planned.largest_rank_memory_bytes,
-            "largest_host": max(planned.host_memory_bytes),
-        },
-        "demand": to_plain(planned.demand),
-        "not_run": planned.not_run or None,
-        "rehearsal": planned.rehearsal or None,
-        "scenarios": list(planned.scenarios),
-        "deltas": to_plain(planned.deltas) if planned.deltas else None,
-    }
-    if ranks:
-        plain["ranks"] = [rank_to_plain(rank, planned.engine.files) for rank in shards.ranks()]
-    return plain
-
-
-def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
-    """Return what one rank writes, as a plan tells it."""
-    return {
-        "rank": rank.rank,
-        "bytes": rank.bytes,
-        "files": [file._asdict() for file in files_of(rank, rule)],
-    }

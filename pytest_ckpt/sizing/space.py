@@ -57,9 +57,10 @@ def chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
     return own + sum(sizes[number] - one for number in range(1, rule.operations + 1) if number in sizes)
 
 
-def delta_memory(shards: Layout, rule: DeltaRule | None) -> list[int]:
+def delta_memory(shards: Layout, rule: DeltaRule | None, strategy: StrategySpec) -> list[int]:
     """Return what each rank needs for its deltas: pages are gathered to be written, and read to be compared."""
-    return [rule.largest_file_bytes(shard) for shard in shards.ranks()] if rule else [0] * shards.processes
+    times = 2 if strategy.stages else 1
+    return [times * rule.largest_file_bytes(shard) for shard in shards.ranks()] if rule else [0] * shards.processes
 
 
 def checkpoints_at_once(settings: Settings) -> int:

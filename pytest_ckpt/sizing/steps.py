@@ -42,6 +42,7 @@ _LABELS: dict[StepKind, str] = {
     "near_full": "save on a filled volume",
     "crashes": "kill of a save in the background",
     "chains": "chain that outlives those before it",
+    "tiers": "saves and restores in two tiers",
     "snapshots": "snapshot in a save",
     "upgrade": "change of the storage",
     "failover": "break of a component",
@@ -103,7 +104,9 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
     found.append(steps("load", count, planned.loaded_bytes // count, load))
     if settings.data_pairs:
         found.append(steps("data", 4 * settings.data_pairs, size, (save + load) / 2))
-    if kills := kills_of(planned.strategy, settings):
+    forks = not (planned.engine.is_collective and planned.strategy.stages)
+    kills = kills_of(planned.strategy, settings) if forks else 0
+    if kills:
         # Of small checkpoints: what counts is what is left of them.
         found.append(steps("crashes", kills, 0, 0.0))
     if planned.deltas and settings.asks_strategies:
@@ -116,6 +119,9 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
                 3 * save + load,
             )
         )
+    if planned.drains and settings.asks_strategies:
+        # Seven saves to the local tier, drains beside three of them, and a restore from each tier.
+        found.append(steps("tiers", 1, 4 * size, 3 * save + load))
     if settings.asks_contention:
         if planned.layout.processes > 1 and not planned.engine.is_collective:
             found.append(steps("storm", LOADS_OF_A_PATTERN, storm(planned.layout).bytes, load))

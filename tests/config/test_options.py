@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.config import parsers
+from pytest_ckpt.config.engines import known_engines
 from pytest_ckpt.config.options import command_words, resolve
-from pytest_ckpt.facts.engines import BUILT_IN
+from pytest_ckpt.facts.engines import BUILT_IN, EngineSpec, MemoryRule
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES, with_role
 from pytest_ckpt.facts.settings import HostSlots, Settings
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
@@ -512,5 +513,7 @@ def test_an_engine_whose_ranks_save_together_is_not_asked_to_let_single_ranks_fa
 
 
 def test_an_engine_that_saves_the_state_itself_takes_no_strategy_that_needs_a_copy():
-    with pytest.raises(UsageError, match=r"(?s)--ckpt-strategy async with --ckpt-engine dcp: .*Take torch or stream"):
-        settings_of({"strategy": "async", "engine": "dcp"})
+    own = EngineSpec(name="own", help="", make="a:b", memory=MemoryRule(process_bytes=1))
+    engines = known_engines([own])
+    with pytest.raises(UsageError, match=r"(?s)--ckpt-strategy async with --ckpt-engine own: .*Take torch or stream"):
+        resolve(named({"strategy": "async", "engine": "own"}), {}, engines=engines)

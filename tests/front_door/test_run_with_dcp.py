@@ -309,3 +309,30 @@ def test_timed_reads_are_of_the_library_s_files(door: FrontDoor, make_home: Call
     assert (verdict["outcome"], verdict["basis"]) == ("met", "timed canary"), run.text
     (reads,) = run.measurement(subject)["cache"]["canaries"]
     assert len(reads["saved_seconds"]) >= 10
+
+
+@pytest.mark.thorough
+def test_copies_are_saved_by_the_library_while_the_job_goes_on(door: FrontDoor) -> None:
+    run = door.run(*TINY, DCP, "--ckpt-strategy=async")
+    assert run.verdict("CRASH-ASYNC")["outcome"] == "not run"
+    assert "save together only" in run.verdict("CRASH-ASYNC")["because"]
+    outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"] if v["severity"] == "required"}
+    assert {name for name, outcome in outcomes.items() if outcome != "met"} == {"CRASH-ASYNC", "RETAIN-COMMITTED"}
+    for save in run.operations("save"):
+        assert save["returned_seconds"] < save["stored_seconds"] <= save["committed_seconds"]
+    assert run.left_on_target == []
+
+
+@pytest.mark.thorough
+def test_an_error_in_the_background_names_the_rank_that_met_it(
+    door: FrontDoor, make_home: Callable[[str], Path]
+) -> None:
+    need_fuse()
+    with misbehaving(make_home("broken")) as target:
+        target.fault("EIO in write", path="*__1_0.distcp")
+        run = door.run(*TINY, DCP, "--ckpt-strategy=async", target=target.path)
+        target.clear()
+    assert run.code == 1, run.text
+    failure = run.measurement()["failure"]
+    assert (failure["rank"], failure["errno"], failure["lane"]) == (1, "EIO", "background save")
+    assert run.verdict("BACKGROUND")["outcome"] == "failed"

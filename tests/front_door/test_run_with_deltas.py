@@ -98,6 +98,21 @@ def test_its_evidence_verifies(honest: Run) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("engine", [TORCH, STREAM])
+def test_deltas_in_the_background_and_full_saves_that_stand_still(door: FrontDoor, engine: str) -> None:
+    run = door.run(*THREE, "--ckpt-strategy=hybrid", "--ckpt-full-every=2", engine)
+    assert run.code == 0, run.text
+    assert set(of(run).values()) == {"met"}
+    asked = {"BLOCKING", "BACKGROUND", "LOST-WORK", "CRASH-ASYNC", "LOAD", "INTEGRITY", *OWN}
+    assert asked <= set(of(run))
+    assert "SAVE" not in of(run)
+    saves = run.operations("save")
+    assert [save["returned_seconds"] < save["stored_seconds"] for save in saves] == [False, True, False]
+    assert "stage" in saves[1]["phases"]
+    assert run.left_on_target == []
+
+
+@pytest.mark.thorough
 def test_a_bit_that_flips_in_a_delta_is_named(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
     need_fuse()
     with misbehaving(make_home("flips")) as target:

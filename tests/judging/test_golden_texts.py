@@ -17,7 +17,7 @@ from pytest_ckpt.facts.failure import BlockedCall
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Fault, Integrity
-from pytest_ckpt.facts.training import BACKGROUND
+from pytest_ckpt.facts.training import BACKGROUND, LOCAL_TIER
 from pytest_ckpt.facts.verdict import REASONS
 from pytest_ckpt.judging.behaviour import judge_observation
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
@@ -47,13 +47,18 @@ from tests.support.made_patterns import (
 from tests.support.made_training import (
     ASYNC,
     EARLY,
+    EVERY_TENTH,
     INCREMENTAL,
     LATE,
     STEP,
+    TIERED,
     crashed,
     in_background,
     of_chains,
     outlived,
+    restored,
+    tiered,
+    two_tiers,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -174,6 +179,7 @@ CASES = {
         "met in part": in_background(size=FULL // 10),
         "steps are slow": in_background(beside=1.0),
         "the copy is slow": in_background(60.0, 60.0, 60.0, blocked=1.1 * SAVE),
+        "the local tier is slow": tiered(60.0, 60.0, 60.0, blocked=1.1 * SAVE),
         "one save": in_background(20.0, operations_planned=1),
         "failed in the copy": in_background(20.0, patterns=None, failure=failed_in(at("save", 2))),
         "failed in the background": in_background(
@@ -228,6 +234,33 @@ CASES = {
         "an error in it": of_chains(patterns=None, failure=failed_in(at("load", 131, scenario="chains"))),
         "kept": of_chains(patterns=Patterns(not_run={"chains": "Checkpoints were to be kept (--ckpt-keep)."})),
         "the run ended before": of_chains(patterns=None, failure=ENDED),
+    },
+    "DRAIN": {
+        "met": tiered(),
+        "too slow": tiered(20.0, 6 * LIMITS.interval_seconds, 20.0),
+        "no time is left": tiered(blocked=0.6 * SAVE),
+        "saves beside it are slow": tiered(found=two_tiers(beside=(1.3, 1.4, 1.3))),
+        "one of them is slow": tiered(found=two_tiers(beside=(1.0, 1.4, 1.3))),
+        "failed": tiered(operations=(), patterns=None, failure=failed_in(at("save", 2), lane=BACKGROUND)),
+        "failed in the local tier": tiered(
+            operations=(), patterns=None, failure=failed_in(at("save", 2), lane=LOCAL_TIER)),
+        "failed in the turns": tiered(
+            patterns=Patterns(training=tiered().patterns.training), failure=failed_in(at("save", 2, scenario="tiers"))),
+        "the run ended before": measurement(failure=ENDED, saves=(), subject=TIERED, drains=EVERY_TENTH),
+    },
+    "NODE-LOSS": {
+        "one host": tiered(),
+        "the run ended before": tiered(patterns=None, failure=ENDED),
+    },
+    "TIER-ORDER": {
+        "met": tiered(),
+        "an older one was taken": tiered(found=two_tiers(whole=restored("local", 169, tier="target", number=168))),
+        "none was found": tiered(found=two_tiers(torn=restored("target", 168, tier="", number=0))),
+        "the torn one was taken": tiered(found=two_tiers(torn=restored("target", 168, tier="local", number=169))),
+        "wrong bytes": tiered(found=two_tiers(torn=restored("target", 168, fault_count=1, faults=(FAULT,)))),
+        "bytes are missing": tiered(found=two_tiers(whole=restored("local", 169, checked=1))),
+        "an error in it": tiered(patterns=None, failure=failed_in(at("load", 2, scenario="tiers"))),
+        "the run ended before": tiered(patterns=None, failure=ENDED),
     },
     "SLOWDOWN": {
         "met": in_background(),

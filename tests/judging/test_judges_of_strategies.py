@@ -132,7 +132,7 @@ def test_the_cluster_of_a_save_is_the_largest_that_meets_all_three(blocked, extr
         limits = cluster_limits(count, failures=parse_failure_model("llama3"))
         loses = cost.lost_seconds <= limits.save_limit_seconds
         in_time = cost.committed_seconds <= limits.interval_seconds
-        return loses and in_time and cost.with_risk_seconds(K) <= limits.save_limit_seconds
+        return loses and in_time and cost.with_risk_seconds(limits) <= limits.save_limit_seconds
 
     assert not accelerators or meets(accelerators)
     assert not meets(accelerators + 1)
@@ -140,7 +140,7 @@ def test_the_cluster_of_a_save_is_the_largest_that_meets_all_three(blocked, extr
 
 def test_what_blocks_costs_what_it_takes():
     (cost, *_) = save_costs(measurement(saves=(3.0, 3.0, 3.0)))
-    assert (cost.lost_seconds, cost.at_risk_seconds, cost.as_blocking_seconds(LIMITS)) == (3.0, 0.0, 3.0)
+    assert (cost.lost_seconds, cost.at_risk_seconds(1.0), cost.as_blocking_seconds(LIMITS)) == (3.0, 0.0, 3.0)
 
 
 def test_the_storage_may_take_an_interval_for_a_save_in_the_background():

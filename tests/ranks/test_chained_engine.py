@@ -26,7 +26,7 @@ DELTA = "3.delta"
 
 def chained() -> ChainedEngine:
     options = EngineOptions(request_bytes=256 << 10)
-    return ChainedEngine(StreamEngine(SHARD, CONTENT, Activity(), options), SHARD, CONTENT, RULE, options.request_bytes)
+    return ChainedEngine(StreamEngine(SHARD, CONTENT, Activity(), options), SHARD, CONTENT, RULE, options)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ LANE = "background"
 
 
 class LateStrategy:
-    def __init__(self, *, engine, store, group, activity) -> None:
+    def __init__(self, *, engine, store, group, activity, tier=None) -> None:
+        assert tier is None
         self.engine = engine
         self._store, self._activity, self._lane = store, activity, activity.lane(LANE)
         self._group = group.duplicate(self._lane)

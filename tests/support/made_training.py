@@ -7,6 +7,7 @@ import dataclasses
 from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
+from pytest_ckpt.facts.tiers import DrainRule, TierRestore, Tiers
 from pytest_ckpt.facts.training import Crashes, Kill, StepBatch, StepsOfSave, Training
 from tests.support.made_measurement import FULL, SUBJECT, measurement, operation
 
@@ -108,3 +109,39 @@ def outlived(*, deleted_bytes=DELETED, freed=1.0, misses=True, fault_count=0, fa
         integrity=integrity,
         misses_deleted=misses,
     )
+
+
+TIERED = dataclasses.replace(SUBJECT, strategy="tiered")
+EVERY_TENTH = DrainRule(every=10, target_share=0.1)
+
+
+def restored(expected_tier, expected, *, tier=None, number=None, checked=FULL, fault_count=0, faults=()):
+    """Return a restore that took what it should, or something else."""
+    taken = (expected_tier if tier is None else tier, expected if number is None else number)
+    integrity = Integrity(bytes_expected=FULL, bytes_checked=checked, fault_count=fault_count, faults=faults)
+    is_right = taken == (expected_tier, expected)
+    return TierRestore(
+        expected_tier=expected_tier,
+        expected=expected,
+        tier=taken[0],
+        number=taken[1],
+        seconds=2.0 if is_right else 0.0,
+        integrity=integrity if is_right else None,
+    )
+
+
+WHOLE, TORN = restored("local", 169), restored("target", 168)
+
+
+def two_tiers(*, alone=(1.0, 1.1, 1.0), beside=(1.05, 1.1, 1.0), whole=WHOLE, torn=TORN):
+    """Return saves to a local tier and restores from both."""
+    return Tiers(
+        bytes=FULL, alone_seconds=alone, beside_seconds=beside, drain_seconds=(9.0,) * 3, whole=whole, torn=torn
+    )
+
+
+def tiered(*committed, found=None, rule=EVERY_TENTH, blocked=0.5, **changes):
+    """Return a measurement of saves that blocked the job for a local tier and were drained later."""
+    made = in_background(*committed, blocked=blocked, subject=TIERED, drains=rule)
+    patterns = dataclasses.replace(made.patterns, tiers=found or two_tiers())
+    return dataclasses.replace(made, **{"patterns": patterns, **changes})

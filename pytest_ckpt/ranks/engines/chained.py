@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.content.generator import TensorKey
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, staging, state_of
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.sizing.deltas import PAGE_BYTES, delta_name, index_bytes
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.proofs import CommitProof, Entry, FaultKind
     from pytest_ckpt.ranks.content.generator import Bytes, Content
     from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.deltas import DeltaRule, Run
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Source
@@ -65,13 +66,18 @@ class Chain:
 
 
 class ChainedEngine:
-    """Saves fully by ``engine``, and deltas of the same rank by itself; ``rule`` says which a checkpoint is."""
+    """Saves fully by ``engine``, and deltas of the same rank by itself; ``rule`` says which a checkpoint is.
+
+    Where a copy of the state is saved, the pages that changed are gathered while the job waits.
+    """
 
     def __init__(
-        self, engine: Engine, shard: RankLayout, content: Content, rule: DeltaRule, request_bytes: int
+        self, engine: Engine, shard: RankLayout, content: Content, rule: DeltaRule, options: EngineOptions
     ) -> None:
         self._engine, self._shard, self._content, self._rule = engine, shard, content, rule
-        self._request_bytes = request_bytes
+        self._request_bytes, self._stages = options.request_bytes, options.stages
+        # Where the pages that changed are before they are gathered.
+        self._changed: Bytes | None = None
         self._name = delta_name(shard.rank)
         tensors = [(file.name, tensor.name) for file in shard.files for tensor in file.tensors]
         self._tensors = dict(enumerate(tensors))
@@ -83,10 +89,16 @@ class ChainedEngine:
 
     def facts(self) -> dict[str, str]:
         """Return what the engine says of itself, and how deltas are saved."""
+        when = "while the job waits" if self._stages else "before the clock runs"
         return self._engine.facts() | {
-            "deltas": "pages that changed are gathered before the clock runs, and written to one file a rank; a "
-            "restore reads the full save and every delta whole; putting the pages together is not measured"
+            "deltas": f"pages that changed are gathered {when}, and written to one file a rank; a restore reads the "
+            "full save and every delta whole; putting the pages together is not measured"
         }
+
+    @property
+    def holds_delta(self) -> bool:
+        """Whether what was filled last is a delta."""
+        return self._rule.is_delta(self._number)
 
     def fill(self, checkpoint: int) -> None:
         """Make the state of a full save, or the pages of a delta."""
@@ -94,7 +106,12 @@ class ChainedEngine:
         if not self._rule.is_delta(checkpoint):
             self._engine.fill(checkpoint)
             return
-        data = self._room(self._rule.file_bytes(self._shard, checkpoint))
+        size = self._rule.file_bytes(self._shard, checkpoint)
+        data = self._room(size)
+        if self._stages:
+            if self._changed is None:
+                self._changed = Buffers(1, self._rule.largest_file_bytes(self._shard)).slots[0]
+            data = self._changed[:size]
         runs = list(self._rule.runs(self._shard, checkpoint))
         index = self._index(checkpoint, runs)
         data[: len(index)] = index
@@ -102,6 +119,18 @@ class ChainedEngine:
         data[len(index) :] = 0
         for at, run in _placed(runs):
             self._content.fill(data[at : at + run.bytes], self._place(checkpoint, run), run.page * PAGE_BYTES)
+
+    def state(self) -> Sequence[Bytes]:
+        """Return the memory of the engine's state; pages of a delta are made apart."""
+        return state_of(self._engine)
+
+    def stage(self) -> int:
+        """Gather the pages of a delta, or have the engine copy its state; return the bytes copied."""
+        if not self.holds_delta or self._changed is None:
+            return staging(self._engine).stage()
+        size = self._rule.file_bytes(self._shard, self._number)
+        self._room(size)[:size] = self._changed[:size]
+        return size
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Save what was made: a full save, or a delta."""
@@ -164,7 +193,7 @@ class ChainedEngine:
     def release(self) -> None:
         """Give back what the engine and the pages hold."""
         self._engine.release()
-        self._buffer, self._read = None, None
+        self._buffer, self._changed, self._read = None, None, None
 
     def _verify_delta(self, number: int, got: int, size: int) -> Comparison:
         runs = list(self._rule.runs(self._shard, number))

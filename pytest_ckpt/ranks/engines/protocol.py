@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast
 
+import numpy as np
+
 from pytest_ckpt.ranks.process.job import EngineOptions
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Committed, Draft
+
+_STAND_IN_BYTES = 1 << 20
 
 
 @dataclass(kw_only=True, slots=True)
@@ -104,17 +108,27 @@ class Engine(Loader, Protocol):
         """
 
 
-class StagingEngine(Engine, Protocol):
+class StatefulEngine(Engine, Protocol):
+    """An engine that shows the state that it saves."""
+
+    def state(self) -> Sequence[Bytes]:
+        """Return the memory that a step of training changes, filled or not yet; never that of a copy."""
+
+
+class StagingEngine(StatefulEngine, Protocol):
     """An engine that can save a copy of the state, so that the job may change the state meanwhile.
 
     It does so where ``options.stages`` is set; its row says so with ``stages``.
     """
 
-    def state(self) -> Sequence[Bytes]:
-        """Return the memory that a step of training changes, filled or not yet; never that of the copy."""
-
     def stage(self) -> int:
         """Copy the state; the next ``save`` alone writes the copy. Return the bytes copied."""
+
+
+def state_of(engine: Engine) -> Sequence[Bytes]:
+    """Return the memory that a step of training changes: an engine's state, or some of its own where it shows none."""
+    state = cast("StatefulEngine", engine).state() if hasattr(engine, "state") else ()
+    return state or (np.ones(_STAND_IN_BYTES, dtype=np.uint8),)
 
 
 def staging(engine: Engine) -> StagingEngine:

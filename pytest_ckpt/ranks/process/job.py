@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
 # in turns, those whose reads are timed, ten at most, two for a launch in which the storage is changed, those whose
-# processes are killed, and last the chain that outlives others (sizing.deltas.OF_CHAIN).
+# processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), and last those in two tiers.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
-BESIDE_COMMANDS, OF_CRASHES = 24, 32
+BESIDE_COMMANDS, OF_CRASHES, OF_TIERS = 24, 32, 160
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,8 @@ class Task:
     ``beside_commands`` names the one pattern that is measured instead of all else: saves and loads in which the
     controller runs commands. The limits are those of one operation: what would take many times as long is ended.
     ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what changed;
-    ``deletes_chain``: a chain of its own must outlive the deletion of the others.
+    ``deletes_chain``: a chain of its own must outlive the deletion of the others. ``compares_tiers``: saves to the
+    local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a local tier.
     """
 
     subject: Subject
@@ -91,6 +92,8 @@ class Task:
     kills: int = 0
     deltas: DeltaRule | None = None
     deletes_chain: bool = False
+    compares_tiers: bool = False
+    tiers: bool = False
     is_collective: bool = False
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
@@ -127,6 +130,8 @@ class Task:
             "kills": kills_of(planned.strategy, settings),
             "deltas": planned.deltas,
             "deletes_chain": planned.deltas is not None and settings.asks_strategies,
+            "tiers": planned.strategy.tiers,
+            "compares_tiers": planned.strategy.tiers and settings.asks_strategies,
             "endurance": settings.asks_endurance,
             "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
         }
@@ -137,7 +142,8 @@ class Task:
 class Job:
     """What one launch does: its tasks in order, in ``area``; without tasks it only looks at its hosts, from there.
 
-    ``second`` is the same area through another mount of the ranks' one host, where there is one.
+    ``second`` is the same area through another mount of the ranks' one host, where there is one; ``local`` is the
+    run's area in the local tier.
     """
 
     processes: int
@@ -146,3 +152,4 @@ class Job:
     tasks: tuple[Task, ...]
     options: EngineOptions = EngineOptions()
     second: AreaRef | None = None
+    local: AreaRef | None = None

@@ -3,7 +3,8 @@
 Meanwhile retention deletes the checkpoint before the newest committed one: that alone is left when a save is cut off.
 
 Each rank forks a process that stands in for its training process: it copies its state, goes on to change it, and writes
-the copy meanwhile. The ranks themselves live on; they kill these processes at a random moment and look what is left.
+the copy meanwhile; or it drains what was saved to a local tier. The ranks themselves live on; they kill these processes
+at a random moment and look what is left.
 """
 
 from __future__ import annotations
@@ -12,36 +13,29 @@ import contextlib
 import itertools
 import math
 import random
-import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.training import Crashes, Kill, Reached
 from pytest_ckpt.ranks.beside import Beside
-from pytest_ckpt.ranks.content.generator import Content, content_seed
-from pytest_ckpt.ranks.engines.factory import engine_maker
-from pytest_ckpt.ranks.engines.protocol import Clock, staging
-from pytest_ckpt.ranks.operations import Operations
+from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.forked import Forked
 from pytest_ckpt.ranks.process.job import OF_CRASHES
 from pytest_ckpt.ranks.scenarios.operations_that_may_fail import Compared
-from pytest_ckpt.ranks.strategies.protocol import write_files
-from pytest_ckpt.ranks.training import change_all
-from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.support.references import load
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
+    from pytest_ckpt.facts.targets import CheckpointRef
     from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
-    from pytest_ckpt.ranks.process.job import EngineOptions, Task
+    from pytest_ckpt.ranks.scenarios.crash_ways import InBackground
     from pytest_ckpt.targets.protocol import Store
 
 _POLL_SECONDS = 0.001
@@ -49,54 +43,6 @@ _POLL_SECONDS = 0.001
 _LATEST = 1.15
 COPIED, WRITTEN, COMMITTED = "c", "w", "d"
 WRITE, COMMIT = "W", "C"
-# Of each rank: enough to be killed in the middle, and little to do it often.
-_RANK_BYTES = 8 << 20
-
-
-def measure_crashes(
-    group: Group,
-    activity: Activity,
-    task: Task,
-    area: AreaRef,
-    options: EngineOptions,
-    cache: HostCache,
-    drop: Callable[[Sequence[Files]], None],
-) -> None:
-    """Kill as many saves as the task says, of a checkpoint that is as its subject's, but small."""
-    whole = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
-    share = min(1.0, _RANK_BYTES * whole.processes / whole.bytes)
-    small = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale * share)
-    shard = small.rank(group.rank)
-    store: Store = load(area.opener)(area)
-    do = Operations(group, activity, task.subject, shard, store)
-    if store.wants_entries:
-        why = "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
-        do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=why))
-        store.close()
-        return
-    content = Content(content_seed(task.seed, f"{task.subject}/crashes"), compressible=task.compressible)
-
-    def make(stages: bool) -> Engine:
-        made: Engine = engine_maker(task.make)(
-            shard=shard, content=content, group=group, activity=activity, options=replace(options, stages=stages)
-        )
-        return made
-
-    CrashScenario(
-        group=group,
-        do=do,
-        cache=cache,
-        store=store,
-        make=make,
-        attach=lambda: load(area.opener)(area),
-        drop=drop,
-        random=random.Random(f"{task.seed}/{task.subject}/crashes"),
-        after=task.operations,
-        names=tuple(file.name for file in shard.files),
-        bytes=small.bytes,
-        planned=task.kills,
-    ).measure()
-    store.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,20 +58,23 @@ class _Cut:
 class CrashScenario:
     """Saves of the files ``names`` of this rank, ``bytes`` over all ranks, each under a number of its own.
 
-    ``make(stages)`` returns a new engine; ``attach()`` returns the area for another process. ``drop`` empties the
-    caches as before every load. ``random`` gives the same numbers on all ranks.
+    ``way`` says how a save is begun and written; ``make()`` returns a new engine that loads, which reads the files
+    ``reads``; ``attach()`` returns the area for another process. ``drop`` empties the caches as before every load.
+    ``random`` gives the same numbers on all ranks.
     """
 
     group: Group
     do: Operations
     cache: HostCache
     store: Store
-    make: Callable[[bool], Engine]
+    way: InBackground
+    make: Callable[[], Engine]
     attach: Callable[[], Store]
     drop: Callable[[Sequence[Files]], None]
     random: random.Random
     after: int
     names: tuple[str, ...]
+    reads: tuple[str, ...]
     bytes: int
     planned: int
     _compared: Compared = field(default_factory=Compared)
@@ -183,7 +132,9 @@ class CrashScenario:
         Meanwhile delete checkpoint ``older``, where there is one. Return, on all ranks, when they were killed and what
         they had reached.
         """
-        with self.do.stage("crashes", self.do.one("crashes", "save", ref.number)):
+        at = self.do.one("crashes", "save", ref.number)
+        self.way.before(ref, at)
+        with self.do.stage("crashes", at):
             child = Forked(lambda tell, hear: self._child(ref, tell, hear))
             retention = Beside(lambda _over: self._delete_own(older)) if older else None
             try:
@@ -198,6 +149,7 @@ class CrashScenario:
             if retention:
                 retention.finish()
                 self._finish_delete(older)
+        self.way.after(ref)
         told = self.group.gather(child.told)
         reached: Reached = "copied"
         if told and all(WRITTEN in of_rank for of_rank in told):
@@ -234,15 +186,12 @@ class CrashScenario:
 
     def _child(self, ref: CheckpointRef, tell: Callable[[str], None], hear: Callable[[], str]) -> None:
         """Be the training process of this rank: copy, go on, write the copy, and on rank 0 commit when told to."""
-        engine, store, clock = self.make(True), self.attach(), Clock(activity=Activity())
-        state = staging(engine)
-        engine.fill(ref.number)
-        state.stage()
-        threading.Thread(target=change_all, args=(state.state(),), daemon=True).start()
+        store, clock = self.attach(), Clock(activity=Activity())
+        write = self.way.begin(ref, store, clock)
         tell(COPIED)
         if hear() != WRITE:
             return
-        saved = write_files(engine, store, ref, clock)
+        saved = write()
         tell(WRITTEN)
         if self.group.rank == 0 and hear() == COMMIT:
             store.commit(ref, saved.entries, clock)
@@ -259,11 +208,11 @@ class CrashScenario:
         missing = sum(self.group.share(self.group.gather(self._missing(number))))
         if missing:
             return f"{counted(missing, 'file is', 'files are')} missing"
-        engine = self.make(False)
-        self.drop([self.do.files(number, self.names)])
+        engine = self.make()
+        self.drop([self.do.files(number, self.reads)])
         compared = self._compared
         compared.expected += self.bytes
-        loaded = self.do.load(engine, self.cache, number, number, counted=False, scenario="crashes", names=self.names)
+        loaded = self.do.load(engine, self.cache, number, number, counted=False, scenario="crashes", names=self.reads)
         engine.release()
         compared.checked += loaded.bytes_checked
         compared.fault_count += loaded.fault_count

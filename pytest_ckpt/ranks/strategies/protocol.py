@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Clock, Engine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.targets.protocol import Store
+    from pytest_ckpt.targets.protocol import Draft, Store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +62,10 @@ class Strategy(Protocol):
 class MakeStrategy(Protocol):
     """Makes a strategy, on all ranks together."""
 
-    def __call__(self, *, engine: Engine, store: Store, group: Group, activity: Activity) -> Strategy:
-        """Return it; no byte is written yet."""
+    def __call__(
+        self, *, engine: Engine, store: Store, group: Group, activity: Activity, tier: Store | None = None
+    ) -> Strategy:
+        """Return it; no byte is written yet. ``tier`` is the run's area in a local tier, where there is one."""
 
 
 def strategy_of(reference: str) -> MakeStrategy:
@@ -74,7 +76,11 @@ def strategy_of(reference: str) -> MakeStrategy:
 def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) -> Saved:
     """Write this rank's files of a checkpoint and make them durable; an engine may have committed, too."""
     draft = store.begin(ref, clock)
-    commit = engine.save(draft, clock)
+    return sealed(draft, clock, engine.save(draft, clock))
+
+
+def sealed(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> Saved:
+    """Make the names of what was written durable; return this rank's part of the save."""
     entries, durability = draft.seal()
     timing = SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases)
     return Saved(timing=timing, entries=tuple(entries), durability=durability, commit=commit)
@@ -84,8 +90,26 @@ def save_and_commit(
     engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, takes_part: bool
 ) -> Saved:
     """Write this rank's files, wait for all ranks, commit on rank 0; return when what was reached since ``start``."""
+
+    def write() -> Saved:
+        return write_files(engine, store, ref, clock)
+
+    return store_and_commit(write, store, group, ref, clock, start=start, takes_part=takes_part)
+
+
+def store_and_commit(
+    write: Callable[[], Saved],
+    store: Store,
+    group: Group,
+    ref: CheckpointRef,
+    clock: Clock,
+    *,
+    start: float,
+    takes_part: bool,
+) -> Saved:
+    """Have ``write`` make this rank's files durable, wait for all ranks, commit on rank 0 where it did not."""
     nothing = SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases)
-    saved = write_files(engine, store, ref, clock) if takes_part else Saved(timing=nothing)
+    saved = write() if takes_part else Saved(timing=nothing)
     stored = time.perf_counter() - start
     entries = all_have_written(group, store, saved.entries)
     commit_start = time.perf_counter()

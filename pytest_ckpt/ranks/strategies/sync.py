@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 class SyncStrategy:
     """Holds nothing of its own: every save is over when it returns."""
 
-    def __init__(self, *, engine: Engine, store: Store, group: Group, activity: Activity) -> None:
+    def __init__(
+        self, *, engine: Engine, store: Store, group: Group, activity: Activity, tier: Store | None = None
+    ) -> None:
+        del tier
         self.engine = engine
         self._store, self._group, self._activity = store, group, activity
 

@@ -6,6 +6,9 @@ makes each file and the folder durable, whatever the library did, and has seen t
 
 Every rank waits for the others within the library, so what one rank meets, all are told. A rank that met an error of
 the storage ends the launch; the others wait for that, so that none is named in its place.
+
+Where a copy of the state is saved, the library saves it in a thread, as its own `async_save` does with its copy; ours
+is made by one copy of each tensor, into memory that stays.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_ckpt.facts.proofs import FaultKind
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content.generator import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
@@ -48,9 +51,15 @@ _MICROSECONDS = 1_000_000
 class DcpEngine:
     """Keeps the rank's whole state in memory, as a training process does; all ranks call each method together."""
 
-    def __init__(self, shard: RankLayout, content: Content, group: Group, activity: Activity) -> None:
+    def __init__(
+        self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+    ) -> None:
         torch.set_num_threads(1)
         self._shard, self._content, self._group, self._activity = shard, content, group, activity
+        # What a thread waits with must not meet what the rank waits with meanwhile.
+        self._savers = group.duplicate(activity) if options.stages else group
+        self._stages, self._is_staged = options.stages, False
+        self._copy: ShardedState | None = None
         self._tensors = [tensor for file in shard.files for tensor in file.tensors]
         self._own_file = f"__{shard.rank}_0.distcp"
         self._ranks = GlooRanks(group)
@@ -78,18 +87,33 @@ class DcpEngine:
     def fill(self, checkpoint: int) -> None:
         """Write the content of ``checkpoint`` over the state."""
         state = self._ready()
+        if self._stages and self._copy is None:
+            # Touched before the clock runs: a job makes its staging buffer once.
+            self._copy = self._new_state()
         for number, tensor in enumerate(self._tensors):
             place = TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=number)
             self._content.fill(state.bytes_of(tensor.name), place)
         self._filled = checkpoint
+
+    def state(self) -> Sequence[Bytes]:
+        """Return the memory of this rank's parts of all tensors."""
+        state = self._ready()
+        return [state.bytes_of(tensor.name) for tensor in self._tensors]
+
+    def stage(self) -> int:
+        """Copy every part of a tensor into the staging buffer."""
+        assert self._copy, "fill makes it"
+        self._is_staged = True
+        return self._copy.copy_from(self._ready())
 
     def save(self, draft: Draft, clock: Clock) -> None:
         """Let the library save, then make durable what it wrote, as the store does."""
         files = WatchedFiles(clock, _SUMMED)
         writer = FileSystemWriter(draft.location())
         writer.fs = files
-        state = self._ready()
-        failures = self._together(lambda: save(state.whole, storage_writer=writer))
+        state = self._copy if self._is_staged and self._copy else self._ready()
+        failures = self._together(clock.activity, lambda: save(state.whole, storage_writer=writer))
+        self._is_staged = False
         if self._shard.rank in failures:
             raise files.error or failures[self._shard.rank]
         if failures:
@@ -114,7 +138,7 @@ class DcpEngine:
         files, arrivals, state = WatchedFiles(clock, _SUMMED), Arrivals(), self._ready()
         reader = OneMetadataReader(Path(committed.local_path(METADATA) or "").parent)
         reader.fs = files
-        failures = self._together(lambda: load(state.whole, storage_reader=reader, planner=arrivals))
+        failures = self._together(clock.activity, lambda: load(state.whole, storage_reader=reader, planner=arrivals))
         if files.error:
             raise files.error
         if self._shard.rank in failures:
@@ -147,7 +171,7 @@ class DcpEngine:
 
     def release(self) -> None:
         """Let go of the state and of the process group; both are made again when they are needed."""
-        self._state = None
+        self._state = self._copy = None
         self._ranks.leave()
 
     def _ready(self) -> ShardedState:
@@ -156,27 +180,31 @@ class DcpEngine:
             if self._holders is None:
                 self._holders = find_holders(self._group, self._tensors)
             self._ranks.join()
-            self._state = ShardedState(self._shard, self._holders)
+            self._state = self._new_state()
         return self._state
 
-    def _together(self, call: Callable[[], object]) -> Mapping[int, BaseException]:
+    def _new_state(self) -> ShardedState:
+        assert self._holders
+        return ShardedState(self._shard, self._holders)
+
+    def _together(self, activity: Activity, call: Callable[[], object]) -> Mapping[int, BaseException]:
         """Call the library, and return what failed on which rank.
 
         Where gloo cannot reach another rank, that one has ended: its end is the one to be told, and not this.
         """
-        with self._activity.wait():
+        with activity.wait():
             try:
                 call()
             except CheckpointException as error:
                 return {rank: failure for rank, (failure, _) in error.failures.items()}
             except RuntimeError:
-                self._group.wait()
+                self._savers.wait()
                 raise
         return {}
 
     def _wait_for_the_end(self, failures: Mapping[int, BaseException]) -> NoReturn:
         """Wait until those that failed have ended the launch."""
-        self._group.wait()
+        self._savers.wait()
         rank, failure = next(iter(failures.items()))
         raise RuntimeError(f"rank {rank} could not save: {_first_line(failure)}")
 
@@ -197,5 +225,4 @@ def _first_line(error: BaseException) -> str:
 
 def make(*, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions) -> DcpEngine:
     """Return the engine of a rank's files, whose ranks call each method together."""
-    del options
-    return DcpEngine(shard, content, group, activity)
+    return DcpEngine(shard, content, group, activity, options)

@@ -77,6 +77,12 @@ class ShardedState:
         """Return the memory of this rank's part of a tensor."""
         return self._parts[name].view(torch.uint8).numpy().reshape(-1)
 
+    def copy_from(self, other: ShardedState) -> int:
+        """Copy this rank's parts of another state of the same tensors; return the bytes."""
+        for name, part in self._parts.items():
+            part.copy_(other._parts[name])
+        return sum(part.nbytes for part in self._parts.values())
+
     def item_bytes(self, name: str) -> int:
         """Return the bytes of an element of a tensor."""
         return self._parts[name].element_size()

@@ -1,0 +1,55 @@
+"""Saves to a local tier: which of them are drained to the target, and what was seen of both tiers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_ckpt.facts.proofs import Integrity
+
+Tier = Literal["", "local", "target"]
+"""Where a checkpoint is taken from; empty: no whole one was found."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrainRule:
+    """Every ``every``-th save is drained to the target; ``target_share`` of failures leave nothing but the target."""
+
+    every: int
+    target_share: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TierRestore:
+    """A restore of the newest checkpoint that is whole on all ranks: which it should be, and which it was.
+
+    ``integrity`` is None where no checkpoint was taken, or another one than it should be: then none was loaded.
+    """
+
+    expected_tier: Tier
+    expected: int
+    tier: Tier
+    number: int
+    seconds: float
+    integrity: Integrity | None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the checkpoint was taken that should be."""
+        return (self.tier, self.number) == (self.expected_tier, self.expected)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tiers:
+    """Saves of ``bytes`` to the local tier, alone and beside a drain, in turns; seconds of these, and of the drains.
+
+    Then two restores: ``whole``, when the newest checkpoint is in the local tier alone, and ``torn``, when the files of
+    one rank are missing there.
+    """
+
+    bytes: int
+    alone_seconds: tuple[float, ...]
+    beside_seconds: tuple[float, ...]
+    drain_seconds: tuple[float, ...]
+    whole: TierRestore
+    torn: TierRestore

@@ -1,0 +1,149 @@
+"""Judges of saves to a local tier that drains to the target: drains, restores, lost hosts. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.training import BACKGROUND
+from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, measured_as, not_decided
+from pytest_ckpt.judging.restore_patterns import without_pattern
+from pytest_ckpt.judging.save_costs import at_full_size, save_costs
+from pytest_ckpt.judging.strategies import describe_loss, not_saved
+from pytest_ckpt.judging.with_commands import lost, missing_bytes, wrong_bytes
+from pytest_ckpt.sizing.drains import drain_limit_seconds
+from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.tiers import DrainRule, TierRestore, Tiers
+    from pytest_ckpt.judging.save_costs import SaveCost
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+MOST_SLOWER_SAVE = 1.10
+
+
+def judge_drain(measurement: Measurement, limits: ClusterLimits, *, most: float = MOST_SLOWER_SAVE) -> Decision:
+    """Every drain is over in time, risks little work, and slows saves to the local tier little."""
+    rule = measurement.drains
+    if decided := not_saved(measurement, lanes=(BACKGROUND,)):
+        return decided
+    assert rule, "asked of tiers alone"
+    costs, share = save_costs(measurement), measurement.share
+    allowed = [drain_limit_seconds(rule, limits, full.lost_seconds) for full in at_full_size(costs, measurement)]
+    over = [(cost, limit * share) for cost, limit in zip(costs, allowed, strict=True)]
+    worst, limit = max(over, key=lambda each: each[0].background_seconds - each[1])
+    seconds = worst.background_seconds
+    detail = [*_describe_drains(costs, measurement, rule), *_describe_limit(rule, limits, share)]
+    if not limit:
+        because = (
+            f"Save {worst.index} leaves no time for a drain ({describe_loss(worst)}): with 1 of "
+            f"{counted(rule.every, 'save')} drained and {format_percent(rule.target_share)} of failures that only the "
+            "target survives, the work that is not drained yet costs too much."
+        )
+        return measured_as("over limit", seconds, 0.0, "s", because, detail)
+    figures = f"{counted(len(costs), 'drain')}, the slowest {format_seconds(seconds)}; limit {format_seconds(limit)}"
+    if seconds > limit:
+        return measured_as("over limit", seconds, limit, "s", f"{figures}.", detail)
+    failure = measurement.failure
+    if failure and is_decided_in(failure, "tiers"):
+        return failed_by(failure)
+    found = measurement.patterns.tiers if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("tiers",))
+    detail += _describe_beside(found)
+    ratio = statistics.median(found.beside_seconds) / statistics.median(found.alone_seconds)
+    # Single saves scatter: slower beside a drain is only what is slower than every one alone, and by that much.
+    if min(found.beside_seconds) > most * max(found.alone_seconds):
+        because = (
+            f"Every save to the local tier beside a drain took over {most:g} x the slowest alone: the median "
+            f"{format_seconds(statistics.median(found.beside_seconds))}, alone "
+            f"{format_seconds(statistics.median(found.alone_seconds))}."
+        )
+        return measured_as("over limit", ratio, most, "beside / alone", because, detail)
+    scatter = "" if ratio <= most else "; single ones scatter too much to count it"
+    because = f"{figures}. Saves to the local tier took {ratio:.2f} x as long beside a drain{scatter}."
+    return measured_as("met", seconds, limit, "s", because, detail)
+
+
+def judge_tier_order(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """A restore takes the newest checkpoint that is whole on all ranks, from either tier, and every byte is right."""
+    failure = measurement.failure
+    if failure and failure.operation and failure.operation.scenario == "tiers":
+        return failed_by(failure) if is_decided_in(failure, "tiers") else ended_before(failure)
+    found = measurement.patterns.tiers if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("tiers",))
+    detail = tuple(_describe_restores(found))
+    for when, restore in (("newest one whole in the local tier", found.whole), ("newest one torn", found.torn)):
+        if not restore.is_right:
+            because = (
+                f"With the {when}, checkpoint {restore.expected} of the {_place(restore.expected_tier)} was expected, "
+                f"and {_taken(restore)}."
+            )
+            return lost(because, detail)
+        if decided := wrong_bytes(restore.integrity, detail) or missing_bytes(restore.integrity, detail):
+            return decided
+    compared = sum(r.integrity.bytes_checked for r in (found.whole, found.torn) if r.integrity)
+    because = (
+        "The newest checkpoint came from the local tier; when the files of one rank were gone there, the newest whole "
+        f"one came from the target. {counted(compared, 'byte')} compared, none wrong."
+    )
+    return measured_as("met", 0.0, 0.0, "faults", because, detail)
+
+
+def judge_node_loss(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """A checkpoint outlives the loss of a host with its local tier; it takes several hosts to try that."""
+    if measurement.failure:
+        return ended_before(measurement.failure)
+    because = (
+        "One host: copies of checkpoints on partner hosts are not written, and no host can be lost. What only the "
+        "target survives is TIER-ORDER's and LOAD's."
+    )
+    return not_decided("not possible", because)
+
+
+def _place(tier: str) -> str:
+    return "local tier" if tier == "local" else "target"
+
+
+def _taken(restore: TierRestore) -> str:
+    if not restore.tier:
+        return "no whole one was found"
+    return f"checkpoint {restore.number} of the {_place(restore.tier)} was taken"
+
+
+def _describe_drains(costs: Sequence[SaveCost], measurement: Measurement, rule: DrainRule) -> Iterator[str]:
+    yield f"1 of {counted(rule.every, 'save')} is drained; the saves of this run are such saves"
+    for cost in costs:
+        rate = measurement.bytes / cost.background_seconds if cost.background_seconds else 0.0
+        drained = f"drained in {format_seconds(cost.background_seconds)}, {format_rate(rate)}"
+        yield f"save {cost.index}: {drained}; {describe_loss(cost)}"
+
+
+def _describe_limit(rule: DrainRule, limits: ClusterLimits, share: float) -> Iterator[str]:
+    interval, failures = limits.interval_seconds, limits.checkpoints_per_failure
+    yield (
+        f"a drain ends before the next begins: {rule.every} x {format_seconds(interval)}; and what a save takes from "
+        f"training + {format_percent(rule.target_share)} x ({(rule.every - 1) / 2:g} x {format_seconds(interval)} + "
+        f"drain) / {failures} is at most the save limit, {format_seconds(limits.save_limit_seconds)}"
+    )
+    if share < 1:
+        yield f"the run wrote {share:.4g} of the full size, and the limit is as small a part of that of full size"
+
+
+def _describe_beside(found: Tiers) -> Iterator[str]:
+    yield f"saves of {format_bytes(found.bytes)} to the local tier, alone: {_times(found.alone_seconds)}"
+    yield f"beside a drain: {_times(found.beside_seconds)}; the drains: {_times(found.drain_seconds)}"
+
+
+def _describe_restores(found: Tiers) -> Iterator[str]:
+    for when, restore in (("whole", found.whole), ("torn", found.torn)):
+        took = f" in {format_seconds(restore.seconds)}" if restore.integrity else ""
+        yield f"newest one of the local tier {when}: {_taken(restore)}{took}"
+
+
+def _times(seconds: Sequence[float]) -> str:
+    return ", ".join(map(format_seconds, seconds))

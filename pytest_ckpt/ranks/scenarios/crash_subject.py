@@ -1,0 +1,99 @@
+"""What is killed in the background: small checkpoints, as those of the subject, in an area attached for it alone."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.events import PatternMeasured
+from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.engines.factory import engine_maker
+from pytest_ckpt.ranks.operations import Operations
+from pytest_ckpt.ranks.scenarios.crash_ways import ByCopy, ByDrain, InBackground
+from pytest_ckpt.ranks.scenarios.crashes import CrashScenario
+from pytest_ckpt.sizing.files import files_of
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.support.references import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_ckpt.facts.targets import AreaRef
+    from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.ranks.process.job import EngineOptions, Task
+    from pytest_ckpt.targets.protocol import Store
+
+# Of each rank: enough to be killed in the middle, and little to do it often.
+_RANK_BYTES = 8 << 20
+
+
+def measure_crashes(
+    group: Group,
+    activity: Activity,
+    task: Task,
+    area: AreaRef,
+    options: EngineOptions,
+    cache: HostCache,
+    drop: Callable[[Sequence[Files]], None],
+    local: AreaRef | None,
+) -> None:
+    """Kill as many saves as the task says, of a checkpoint that is as its subject's, but small."""
+    whole = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
+    share = min(1.0, _RANK_BYTES * whole.processes / whole.bytes)
+    small = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale * share)
+    shard = small.rank(group.rank)
+    store: Store = load(area.opener)(area)
+    own = tuple(file.name for file in files_of(shard, task.file_rule))
+    do = Operations(group, activity, task.subject, shard, store, shared=task.shared_files)
+    if why := _why_not(task, store):
+        do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=why))
+        store.close()
+        return
+    content = Content(content_seed(task.seed, f"{task.subject}/crashes"), compressible=task.compressible)
+
+    def make(*, stages: bool = False) -> Engine:
+        made: Engine = engine_maker(task.make)(
+            shard=shard, content=content, group=group, activity=activity, options=replace(options, stages=stages)
+        )
+        return made
+
+    way: InBackground = ByCopy(make=lambda: make(stages=True))
+    if local and not task.stages:
+        tier: Store = load(local.opener)(local)
+        way = ByDrain(
+            group=group,
+            activity=activity,
+            do=Operations(group, activity, task.subject, shard, tier, shared=task.shared_files),
+            tier=tier,
+            make=make,
+            attach=lambda: load(local.opener)(local),
+        )
+    CrashScenario(
+        group=group,
+        do=do,
+        cache=cache,
+        store=store,
+        way=way,
+        make=make,
+        attach=lambda: load(area.opener)(area),
+        drop=drop,
+        random=random.Random(f"{task.seed}/{task.subject}/crashes"),
+        after=task.operations,
+        names=own,
+        reads=tuple(dict.fromkeys((*own, *task.shared_files))),
+        bytes=small.bytes,
+        planned=task.kills,
+    ).measure()
+    store.close()
+
+
+def _why_not(task: Task, store: Store) -> str:
+    if task.is_collective and task.stages:
+        return "The ranks of this engine save together only, and processes that are forked from them cannot."
+    if store.wants_entries:
+        return "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
+    return ""

@@ -1,0 +1,207 @@
+"""Runs that save to a local tier and drain it to the target: what is measured, judged, refused and left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, in_every_rank, opened_door
+from tests.support.machine import Mounts, need_fuse
+from tests.support.targets.misbehaving import misbehaving
+
+THREE = (*TINY, "--ckpt-operations=3")
+TIERED = "--ckpt-strategy=tiered"
+OWN = ("DRAIN", "TIER-ORDER")
+
+# A target that says that a drained checkpoint is committed, and has it no longer; or a local tier that goes on to show
+# what was deleted.
+OF_TIERS = """
+import os, pathlib, sys
+
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.targets.posix.store import PosixStore
+
+    delete, finish_delete, committed = PosixStore.delete, PosixStore.finish_delete, PosixStore.committed
+    local = os.environ["CKPT_LOCAL"]
+
+    def hidden(store, subject):
+        return committed(store, subject) if str(store._folder).startswith(local) else []
+
+    def kept(store, ref, names):
+        if not str(store._folder).startswith(local) or ref.number < 163:
+            delete(store, ref, names)
+
+    def finished(store, ref):
+        if not str(store._folder).startswith(local) or ref.number < 163:
+            finish_delete(store, ref)
+
+    if os.environ["CKPT_WAY"] == "hide":
+        PosixStore.committed = hidden
+    else:
+        PosixStore.delete, PosixStore.finish_delete = kept, finished
+"""
+
+
+def of(run: Run) -> dict[str, str]:
+    return {v["id"]: v["outcome"] for v in run.document["requirements"] if v["severity"] == "required"}
+
+
+@pytest.fixture
+def tier(make_home: Callable[[str], Path]) -> Path:
+    return make_home("tier")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(TORCH, marks=pytest.mark.thorough),
+        STREAM,
+        pytest.param("--ckpt-engine=dcp", marks=pytest.mark.thorough),
+    ],
+)
+def honest(make_home: Callable[[str], Path], request: pytest.FixtureRequest) -> tuple[Run, Path]:
+    tier = make_home("tier")
+    with opened_door(make_home("tiers")) as door:
+        return door.run(*THREE, TIERED, f"--ckpt-local={tier}", str(request.param)), tier
+
+
+@pytest.mark.covers(requirements=OWN)
+def test_it_meets_all_that_one_host_can_show_and_leaves_nothing_in_either_tier(honest: tuple[Run, Path]) -> None:
+    run, tier = honest
+    # On one host no host can be lost: saves in tiers are not certified.
+    assert run.code == 8, run.text
+    assert {name for name, outcome in of(run).items() if outcome != "met"} == {"NODE-LOSS"}
+    asked = {"BLOCKING", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS", "CRASH-ASYNC", "RETAIN-COMMITTED", *OWN}
+    assert asked <= set(of(run))
+    assert not {"SAVE", "BACKGROUND", "LOST-WORK"} & set(of(run))
+    assert run.left_on_target == []
+    assert list(tier.iterdir()) == []
+
+
+def test_the_job_goes_on_when_the_local_tier_has_it_and_the_target_has_it_later(honest: tuple[Run, Path]) -> None:
+    run, _ = honest
+    for save in run.operations("save"):
+        assert save["returned_seconds"] < save["stored_seconds"] <= save["committed_seconds"] == save["seconds"]
+        assert save["staged_seconds"] <= save["returned_seconds"]
+    found = run.measurement()
+    assert found["drains"] == {"every": 10, "target_share": 0.1}
+    assert found["durability"]["files_synced"] == found["durability"]["files"] > 0
+
+
+def test_restores_take_the_newest_whole_checkpoint(honest: tuple[Run, Path]) -> None:
+    run, _ = honest
+    tiers = run.measurement()["patterns"]["tiers"]
+    assert (tiers["whole"]["tier"], tiers["torn"]["tier"]) == ("local", "target")
+    assert tiers["torn"]["number"] == tiers["whole"]["number"] - 1
+    for restore in (tiers["whole"], tiers["torn"]):
+        assert restore["integrity"]["bytes_checked"] == restore["integrity"]["bytes_expected"] == tiers["bytes"]
+    assert [len(tiers[f"{name}_seconds"]) for name in ("alone", "beside", "drain")] == [3, 3, 3]
+
+
+def test_its_evidence_verifies(honest: tuple[Run, Path]) -> None:
+    assert main(["verify", str(honest[0].report)]) == 0
+
+
+def test_a_drained_checkpoint_that_the_target_does_not_show_fails(door: FrontDoor, tier: Path) -> None:
+    environment = in_every_rank(door.home, OF_TIERS, CKPT_LOCAL=str(tier), CKPT_WAY="hide")
+    run = door.run(*THREE, TIERED, f"--ckpt-local={tier}", environment=environment)
+    assert run.code == 1, run.text
+    assert (of(run)["TIER-ORDER"], of(run)["DRAIN"]) == ("failed", "met")
+    assert run.measurement()["patterns"]["tiers"]["torn"]["tier"] == ""
+
+
+@pytest.mark.thorough
+def test_a_local_tier_that_shows_what_was_deleted_fails(door: FrontDoor, tier: Path) -> None:
+    environment = in_every_rank(door.home, OF_TIERS, CKPT_LOCAL=str(tier), CKPT_WAY="serve")
+    run = door.run(*THREE, TIERED, f"--ckpt-local={tier}", environment=environment)
+    assert run.code == 1, run.text
+    assert run.verdict("TIER-ORDER")["reason"] == "missing bytes"
+    assert run.measurement()["patterns"]["tiers"]["torn"]["tier"] == "local"
+    assert list(tier.iterdir()) == []
+
+
+@pytest.mark.thorough
+def test_a_drain_that_trickles_fails_and_what_training_waits_for_does_not(
+    door: FrontDoor, make_home: Callable[[str], Path], tier: Path
+) -> None:
+    need_fuse()
+    with misbehaving(make_home("slow")) as target:
+        target.fault("slow file", seconds=0.2, path="*optim_states*")
+        run = door.run(*THREE, TIERED, f"--ckpt-local={tier}", "--cluster=16000", target=target.path)
+    assert run.code == 1, run.text
+    assert of(run)["DRAIN"] == "failed"
+    assert all(save["returned_seconds"] < 0.5 * save["committed_seconds"] for save in run.operations("save"))
+
+
+@pytest.mark.thorough
+def test_bits_that_flip_in_the_local_tier_are_drained_and_found(
+    door: FrontDoor, make_home: Callable[[str], Path]
+) -> None:
+    need_fuse()
+    with misbehaving(make_home("flips")) as local:
+        local.fault("flipped bit in reads", path="*optim_states*")
+        run = door.run(*THREE, TIERED, f"--ckpt-local={local.path}")
+        assert list(local.path.iterdir()) == []
+    assert run.code == 1, run.text
+    assert (of(run)["INTEGRITY"], of(run)["TIER-ORDER"]) == ("failed", "failed")
+
+
+@pytest.mark.thorough
+def test_a_target_that_fails_in_a_drain_fails_drain_and_a_tier_that_runs_full_does_not(
+    door: FrontDoor, make_home: Callable[[str], Path], tier: Path
+) -> None:
+    need_fuse()
+    with misbehaving(make_home("broken")) as target:
+        target.fault("EIO in fsync", path="*optim_states*")
+        run = door.run(*THREE, TIERED, f"--ckpt-local={tier}", target=target.path)
+        target.clear()
+    assert (of(run)["DRAIN"], of(run)["BLOCKING"]) == ("failed", "not run")
+    assert list(tier.iterdir()) == []
+    with misbehaving(make_home("full")) as local:
+        local.fault("ENOSPC in write", path="*optim_states*")
+        run = door.run(*THREE, TIERED, f"--ckpt-local={local.path}")
+        local.clear()
+    assert (of(run)["DRAIN"], of(run)["BLOCKING"]) == ("not run", "failed")
+    assert run.measurement()["failure"]["lane"] == "local tier"
+    assert run.left_on_target == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "needs a local tier"),
+        (("--ckpt-local=/tmp", "--ckpt-hosts=a:4,b:4"), "over several hosts cannot be measured"),
+        (("--ckpt-local=/tmp", "--ckpt-drain-every=0"), "at least 1 is expected"),
+        (("--ckpt-local=/tmp", "--ckpt-target-share=100%"), "less than 100 % is expected"),
+        (("--ckpt-local=/tmp", "--ckpt-break=a", "--ckpt-mend=b"), "could not be told"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_can(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str
+) -> None:
+    assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", TIERED, *words]) == 4
+    assert says in capsys.readouterr().err
+
+
+def test_a_tier_that_cannot_hold_the_checkpoints_is_refused(door: FrontDoor, tier: Path, mount: Mounts) -> None:
+    for words, says in (
+        ((f"--ckpt-local={tier / 'none'}",), "does not exist"),
+        ((f"--ckpt-local={door.target}",), "lie in each other"),
+        ((f"--ckpt-local={mount('tmpfs', 1)}",), "Too little space in the local tier"),
+    ):
+        run = door.run(*THREE, TIERED, *words)
+        assert run.code == 4, run.text
+        assert says in run.text
+        assert run.left_on_target == []
+
+
+def test_the_plan_says_what_a_drain_must_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-processes=512"]
+    assert main(["plan", *words, TIERED, "--ckpt-local=/mnt/nvme"]) == 0
+    text = capsys.readouterr().out
+    # 5.5 intervals of 9.28 min.
+    assert "drained within 51 min: 1.86 GB/s" in text
+    assert "1 of 10 saves is drained" in text

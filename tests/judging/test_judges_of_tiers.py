@@ -1,0 +1,89 @@
+"""Judges of saves to a local tier that drains to the target: drains, and what a restore takes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pytest_ckpt.facts.tiers import DrainRule
+from pytest_ckpt.facts.training import BACKGROUND, LOCAL_TIER
+from tests.support.made_measurement import LIMITS, at, failed_in, judged
+from tests.support.made_patterns import FAULT
+from tests.support.made_training import restored, tiered, two_tiers
+
+INTERVAL, SAVE = LIMITS.interval_seconds, LIMITS.save_limit_seconds
+BLOCKED = 0.5
+
+
+def drained_in(seconds, **changes):
+    return tiered(*[BLOCKED + seconds] * 3, **changes)
+
+
+@pytest.mark.covers(requirements=("DRAIN",))
+def test_the_limit_is_what_the_work_at_risk_leaves():
+    # k / p x (b I - lost) - (n - 1) I / 2, with b I = 0.05 I.
+    limit = 20 / 0.1 * (SAVE - BLOCKED) - 4.5 * INTERVAL
+    assert judged("DRAIN", drained_in(0.999 * limit)).outcome == "met"
+    assert judged("DRAIN", drained_in(0.999 * limit)).limit == pytest.approx(limit)
+    late = judged("DRAIN", drained_in(1.001 * limit))
+    assert (late.outcome, late.reason) == ("failed", "over limit")
+
+
+def test_a_drain_ends_before_the_next_begins_however_little_is_at_risk():
+    rule = DrainRule(every=2, target_share=0.01)
+    assert judged("DRAIN", drained_in(1.99 * INTERVAL, rule=rule)).outcome == "met"
+    assert judged("DRAIN", drained_in(2.01 * INTERVAL, rule=rule)).reason == "over limit"
+
+
+def test_saves_that_take_what_drains_need_leave_no_time_for_one():
+    verdict = judged("DRAIN", tiered(blocked=0.6 * SAVE))
+    assert (verdict.outcome, verdict.reason, verdict.limit) == ("failed", "over limit", 0.0)
+    assert judged("BLOCKING", tiered(blocked=0.6 * SAVE)).outcome == "met"
+
+
+def test_saves_beside_drains_may_be_slower_by_a_tenth_and_by_what_scatters():
+    assert judged("DRAIN", tiered(found=two_tiers(beside=(1.2, 1.2, 1.05)))).outcome == "met"
+    slow = judged("DRAIN", tiered(found=two_tiers(beside=(1.25, 1.25, 1.25))))
+    assert (slow.outcome, slow.unit) == ("failed", "beside / alone")
+
+
+def test_what_fails_in_the_local_tier_is_none_of_the_target():
+    of_target = tiered(operations=(), patterns=None, failure=failed_in(at("save", 2), lane=BACKGROUND))
+    of_tier = tiered(operations=(), patterns=None, failure=failed_in(at("save", 2), lane=LOCAL_TIER))
+    assert [judged(name, of_target).outcome for name in ("DRAIN", "BLOCKING")] == ["failed", "not run"]
+    assert [judged(name, of_tier).outcome for name in ("DRAIN", "BLOCKING")] == ["not run", "failed"]
+
+
+@pytest.mark.covers(requirements=("TIER-ORDER",))
+def test_another_checkpoint_than_the_newest_whole_one_fails():
+    assert judged("TIER-ORDER", tiered()).outcome == "met"
+    for found in (
+        two_tiers(whole=restored("local", 169, tier="target", number=168)),
+        two_tiers(torn=restored("target", 168, tier="local", number=169)),
+        two_tiers(torn=restored("target", 168, tier="", number=0)),
+    ):
+        verdict = judged("TIER-ORDER", tiered(found=found))
+        assert (verdict.outcome, verdict.reason) == ("failed", "missing bytes")
+
+
+def test_wrong_and_missing_bytes_of_either_restore_fail():
+    for tier, number, place in (("local", 169, "whole"), ("target", 168, "torn")):
+        wrong = two_tiers(**{place: restored(tier, number, fault_count=1, faults=(FAULT,))})
+        assert judged("TIER-ORDER", tiered(found=wrong)).reason == "wrong bytes"
+        short = two_tiers(**{place: restored(tier, number, checked=1)})
+        assert judged("TIER-ORDER", tiered(found=short)).reason == "missing bytes"
+
+
+def test_at_a_tenth_of_the_size_a_drain_has_a_tenth_of_the_time():
+    limit = judged("DRAIN", tiered()).limit
+    made = tiered()
+    small = dataclasses.replace(made, bytes=made.bytes // 10)
+    # The saves took as long: at full size they would take ten times that from training.
+    assert judged("DRAIN", small).limit == pytest.approx((limit - 20 / 0.1 * 9 * BLOCKED) / 10, rel=1e-3)
+
+
+@pytest.mark.covers(requirements=("NODE-LOSS",))
+def test_no_host_is_lost_where_there_is_one():
+    assert judged("NODE-LOSS", tiered()).reason == "not possible"
+    assert judged("NODE-LOSS", tiered(failure=failed_in(at("save", 2)))).reason == "run ended"

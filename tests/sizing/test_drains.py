@@ -1,0 +1,69 @@
+"""What a drain may take: properties over clusters, budgets and rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pytest_ckpt.facts.strategies import STRATEGY_OF
+from pytest_ckpt.facts.tiers import DrainRule
+from pytest_ckpt.sizing.drains import as_blocking_seconds, at_risk_seconds, drain_limit_seconds, with_drains
+from pytest_ckpt.sizing.limits import cluster_limits, demand
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.reliability import parse_failure_model
+
+RULES = st.builds(DrainRule, every=st.integers(1, 50), target_share=st.floats(0.001, 0.999))
+LLAMA = parse_failure_model("llama3")
+
+
+def limits_of(accelerators, **given):
+    return cluster_limits(accelerators, failures=LLAMA, **given)
+
+
+def test_the_design_s_figure():
+    # With n = 10, p = 10 %, k = 20, b = 5 % and nothing else lost: 5.5 intervals.
+    for accelerators, interval, rate in ((16_000, 556.8, 1.9e9), (100_000, 89.1, 11.6e9)):
+        limits = limits_of(accelerators)
+        limit = drain_limit_seconds(DrainRule(every=10, target_share=0.1), limits)
+        assert limit == pytest.approx(5.5 * limits.interval_seconds)
+        assert limits.interval_seconds == pytest.approx(interval, rel=1e-3)
+        assert layout("llama3-405b", mode="full").bytes / limit == pytest.approx(rate, rel=0.03)
+
+
+@given(rule=RULES, accelerators=st.integers(1, 200_000), share=st.floats(0, 1.5))
+def test_a_drain_within_its_limit_costs_no_more_than_a_save_that_just_blocks(rule, accelerators, share):
+    limits = limits_of(accelerators)
+    lost = share * limits.save_limit_seconds
+    limit = drain_limit_seconds(rule, limits, lost)
+    assert 0 <= limit <= rule.every * limits.interval_seconds
+    if limit:
+        risk = at_risk_seconds(rule, limits.interval_seconds, limit) / limits.checkpoints_per_failure
+        assert lost + risk <= limits.save_limit_seconds * (1 + 1e-9)
+
+
+@given(rule=RULES, accelerators=st.integers(1, 200_000), lost=st.floats(0.001, 100), drain=st.floats(0.01, 10_000))
+def test_the_blocking_save_it_stands_for_meets_its_limit_at_the_same_clusters(rule, accelerators, lost, drain):
+    limits = limits_of(accelerators)
+    stands_for = as_blocking_seconds(rule, limits, lost, drain)
+    limit = drain_limit_seconds(rule, limits, lost)
+    # Right at a limit, rounding decides.
+    assume(not math.isclose(stands_for, limits.save_limit_seconds, rel_tol=1e-6))
+    met = lost <= limits.save_limit_seconds and limit > 0 and drain <= limit
+    assert met is (stands_for <= limits.save_limit_seconds)
+
+
+def test_what_is_asked_of_the_target_is_less_by_the_time_and_by_the_number_of_drains():
+    limits = limits_of(16_000)
+    asked = demand(layout("llama3-405b", mode="full"), limits, STRATEGY_OF["tiered"])
+    tiered = with_drains(asked, limits, DrainRule(every=10, target_share=0.1))
+    assert tiered.save_limit_seconds == pytest.approx(5.5 * asked.save_limit_seconds)
+    assert tiered.save_bytes_per_second == pytest.approx(asked.save_bytes_per_second / 5.5)
+    assert tiered.bytes_per_day == pytest.approx(asked.bytes_per_day / 10)
+    assert with_drains(asked, limits, None) == asked
+    same = {"load_limit_seconds", "load_bytes_per_second", "copies", "writers"}
+    assert all(getattr(tiered, name) == getattr(asked, name) for name in same)
+    assert dataclasses.asdict(tiered).keys() == dataclasses.asdict(asked).keys()
