@@ -108,10 +108,13 @@ def _open(
         local = _create(checked.local, run_id, undo) if checked.local else None
         if aside := _make_report_folder(settings, folder, undo):
             notices.append(f"the report of an earlier run is now {aside}")
-        for place, target in (("on the target", checked.target), ("in the local tier", checked.local)):
+        for left_by, target in (
+            ("left on the target by", checked.target),
+            ("left in the local tier by", checked.local),
+        ):
             for leftover in target.leftovers() if target else ():
                 remedy = f"; if that run has ended, remove it: {leftover.command}" if leftover.command else ""
-                notices.append(f"left {place} by {leftover.why}{remedy or f': {leftover.what}'}")
+                notices.append(f"{left_by} {leftover.why}{remedy or f': {leftover.what}'}")
         if probe.exists():
             shutil.copytree(probe, folder / "launches" / "probe")
         context = _context(

@@ -118,7 +118,7 @@ DOCUMENT_CHANGES = {
     "a rank that is not there": (
         PLAN, lambda p: p["checkpoints"][0]["ranks"].pop(), "rank 1 of llama3-8b-open-2 has other files"),
     "more in the plan": (PLAN, lambda p: p.update(id=1), f"{PLAN} holds more than a plan"),
-    "the default of an option": (REPORT, other_default, "settings[--ckpt-launcher].default: report.json says"),
+    "the default of an option": (REPORT, other_default, "settings[--ckpt-processes].default: report.json says"),
     "the value of an option that decides nothing": (
         REPORT, lambda r: next(s for s in r["settings"] if s["option"] == "--ckpt-seed").update(value="7"),
         "settings: report.json says"),
