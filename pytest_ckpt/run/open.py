@@ -109,12 +109,12 @@ def _open(
         if aside := _make_report_folder(settings, folder, undo):
             notices.append(f"the report of an earlier run is now {aside}")
         for left_by, target in (
-            ("left on the target by", checked.target),
-            ("left in the local tier by", checked.local),
+            ("left on the target by ", checked.target),
+            ("left in the local tier by ", checked.local),
         ):
             for leftover in target.leftovers() if target else ():
                 remedy = f"; if that run has ended, remove it: {leftover.command}" if leftover.command else ""
-                notices.append(f"{left_by} {leftover.why}{remedy or f': {leftover.what}'}")
+                notices.append(f"{left_by}{leftover.why}{remedy or f': {leftover.what}'}")
         if probe.exists():
             shutil.copytree(probe, folder / "launches" / "probe")
         context = _context(
