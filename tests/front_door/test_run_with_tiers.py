@@ -114,6 +114,18 @@ def test_a_drained_checkpoint_that_the_target_does_not_show_fails(door: FrontDoo
 
 
 @pytest.mark.thorough
+def test_what_else_is_measured_of_saves_goes_through_both_tiers(door: FrontDoor, tier: Path) -> None:
+    more = ("--ckpt-suite=performance,contention,endurance", "--ckpt-data-pairs=1", "--ckpt-retain=2")
+    run = door.run(*THREE, TIERED, f"--ckpt-local={tier}", *more)
+    outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"]}
+    measured = ("LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS", "RETENTION", "DATA", "NEIGHBOUR", "MIXED", "ENDURE")
+    assert {name: outcomes[name] for name in measured if outcomes[name] == "not run"} == {}
+    assert run.measurement()["failure"] is None
+    assert run.left_on_target == []
+    assert list(tier.iterdir()) == []
+
+
+@pytest.mark.thorough
 def test_a_local_tier_that_shows_what_was_deleted_fails(door: FrontDoor, tier: Path) -> None:
     environment = in_every_rank(door.home, OF_TIERS, CKPT_LOCAL=str(tier), CKPT_WAY="serve")
     run = door.run(*THREE, TIERED, f"--ckpt-local={tier}", environment=environment)

@@ -132,6 +132,8 @@ class TieredStrategy:
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> InFlight:
         """Wait for the drain before, save to the local tier, begin to drain that, and return."""
+        # A number may be saved again when it was deleted from the target.
+        self._delete([copy for copy in self._copies if copy[0].number == ref.number])
         start = time.perf_counter()
         waited = self._drains.wait()
         self._lane.begin(self._activity.operation)
@@ -172,4 +174,4 @@ class TieredStrategy:
             self._group.wait()
             if self._group.rank == 0:
                 self._tier.finish_delete(ref)
-        self._copies = self._copies[len(copies) :]
+        self._copies = [copy for copy in self._copies if copy not in copies]
