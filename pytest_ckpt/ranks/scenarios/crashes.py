@@ -68,7 +68,7 @@ def measure_crashes(
     small = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale * share)
     shard = small.rank(group.rank)
     store: Store = load(area.opener)(area)
-    do = Operations(group, activity, task.subject, shard, store)
+    do = Operations(group, activity, task.subject, shard, store, rule=task.file_rule)
     if store.wants_entries:
         why = "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
         do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=why))
@@ -92,7 +92,6 @@ def measure_crashes(
         drop=drop,
         random=random.Random(f"{task.seed}/{task.subject}/crashes"),
         after=task.operations,
-        names=tuple(file.name for file in shard.files),
         bytes=small.bytes,
         planned=task.kills,
     ).measure()
@@ -110,7 +109,7 @@ class _Cut:
 
 @dataclass(kw_only=True, slots=True)
 class CrashScenario:
-    """Saves of the files ``names`` of this rank, ``bytes`` over all ranks, each under a number of its own.
+    """Saves of ``bytes`` over all ranks, each under a number of its own.
 
     ``make(stages)`` returns a new engine; ``attach()`` returns the area for another process. ``drop`` empties the
     caches as before every load. ``random`` gives the same numbers on all ranks.
@@ -125,7 +124,6 @@ class CrashScenario:
     drop: Callable[[Sequence[Files]], None]
     random: random.Random
     after: int
-    names: tuple[str, ...]
     bytes: int
     planned: int
     _compared: Compared = field(default_factory=Compared)
@@ -260,10 +258,10 @@ class CrashScenario:
         if missing:
             return f"{counted(missing, 'file is', 'files are')} missing"
         engine = self.make(False)
-        self.drop([self.do.files(number, self.names)])
+        self.drop([self.do.files(number)])
         compared = self._compared
         compared.expected += self.bytes
-        loaded = self.do.load(engine, self.cache, number, number, counted=False, scenario="crashes", names=self.names)
+        loaded = self.do.load(engine, self.cache, number, number, counted=False, scenario="crashes")
         engine.release()
         compared.checked += loaded.bytes_checked
         compared.fault_count += loaded.fault_count
@@ -274,10 +272,10 @@ class CrashScenario:
         return str(self.group.share(lost))
 
     def _missing(self, number: int) -> int:
-        """Return how many files of this rank are not there."""
+        """Return how many files that this rank reads are not there."""
         store, missing = self.store, 0
         committed = store.open(self.do.ref(number), Clock(activity=Activity()))
-        for name in self.names:
+        for name in self.do.files(number).names:
             try:
                 committed.source(name).close()
             except FileNotFoundError:
@@ -291,7 +289,7 @@ class CrashScenario:
         self._finish_delete(number)
 
     def _delete_own(self, number: int) -> None:
-        self.store.delete(self.do.ref(number), self.names)
+        self.do.delete_own(number)
 
     def _finish_delete(self, number: int) -> None:
         self.group.wait()
