@@ -52,6 +52,17 @@ OF_LAYOUT = FileRule()
 """The files of the layout, which is what engines have whose files have no names of their own."""
 
 
+# What Hugging Face's transformers 4 take for a file where nothing else is said (`max_shard_size`).
+_MOST_SHARD_BYTES = 5_000_000_000
+
+SAFETENSORS_FILES = FileRule(
+    of_rank="shard-{shard}-model-{number}-of-{count}.safetensors",
+    shared=("model.safetensors.index.json",),
+    most_bytes=_MOST_SHARD_BYTES,
+)
+"""The names are those of torch's HuggingFaceStorageWriter, whose index is that of all files."""
+
+
 class EngineSpec(NamedTuple):
     """One engine. ``help`` says in a few words what it does.
 
@@ -142,6 +153,17 @@ BUILT_IN = (
         package="torch",
         extra="torch",
         files=FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",)),
+    ),
+    EngineSpec(
+        name="safetensors",
+        help="Hugging Face's files of at most 5 GB with an index, by its library, the state in memory",
+        make="pytest_ckpt.ranks.engines.safetensors.engine:make",
+        # A save holds a file twice more than the state; the largest is at most the optimizer's, 12 of 14 bytes.
+        memory=MemoryRule(process_bytes=120_000_000, state_share=2.8),
+        package="safetensors",
+        extra="safetensors",
+        stages=True,
+        files=SAFETENSORS_FILES,
     ),
 )
 """The first is the default."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.config import parsers
+from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.options import command_words, resolve
 from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES, with_role
@@ -514,3 +515,10 @@ def test_an_engine_whose_ranks_save_together_is_not_asked_to_let_single_ranks_fa
 def test_an_engine_that_saves_the_state_itself_takes_no_strategy_that_needs_a_copy():
     with pytest.raises(UsageError, match=r"(?s)--ckpt-strategy async with --ckpt-engine dcp: .*Take torch or stream"):
         settings_of({"strategy": "async", "engine": "dcp"})
+
+
+def test_an_engine_whose_library_is_missing_names_what_brings_it(monkeypatch):
+    monkeypatch.setattr("pytest_ckpt.config.engines.is_installed", lambda spec: spec.package != "safetensors")
+    says = r"(?s)needs the package safetensors, which is not installed.*pip install 'pytest-ckpt\[safetensors\]'"
+    with pytest.raises(UsageError, match=says):
+        check_installed(BUILT_IN[3])
