@@ -22,6 +22,7 @@ ROOMS = (
 OWNERS = {
     "mpi4py": ("ranks/process/mpi_group.py",),
     "torch": ("ranks/engines/",),
+    "safetensors": ("ranks/engines/safetensors/",),
     "numpy": ("ranks/",),
     "pytest": ("plugin/",),
     "_pytest": (),

@@ -99,8 +99,12 @@ def _check_files(said: EngineSpec) -> None:
     rule = said.files
     if not isinstance(rule, FileRule) or not isinstance(rule.of_rank, str):
         raise ValueError(f"files of engine {said.name} is {rule!r}, and a FileRule is expected")
-    if rule.of_rank and "{rank}" not in rule.of_rank:
+    if rule.of_rank and "{rank}" not in rule.of_rank and "{shard}" not in rule.of_rank:
         raise ValueError(f"files of engine {said.name} names {rule.of_rank!r} for all ranks, without {{rank}}")
+    if not isinstance(rule.most_bytes, int) or rule.most_bytes < 0:
+        raise ValueError(f"files of engine {said.name} has {rule.most_bytes!r} as most_bytes: bytes are expected")
+    if rule.most_bytes and "{number}" not in rule.of_rank:
+        raise ValueError(f"files of engine {said.name} names {rule.of_rank!r} for all files, without {{number}}")
     for name in filter(None, (rule.of_rank, *rule.shared, *rule.passing)):
         if not isinstance(name, str) or "/" in name or name in {".", ".."}:
             raise ValueError(f"files of engine {said.name} names {name!r}, and a name without folders is expected")

@@ -186,7 +186,7 @@ def _files(checkpoints: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         processes = planned["processes"] if planned["mode"] == "open" else None
         shards = layout(planned["model"], mode=planned["mode"], processes=processes, scale=planned["scale"])
         rule = recorded_engine(planned["engine"]).files
-        of_layout = [rank_to_plain(rank, rule) for rank in shards.ranks()]
+        of_layout = (rank_to_plain(rank, rule) for rank in shards.ranks())
         for one, other in itertools.zip_longest(planned["ranks"], of_layout):
             if one != other:
                 yield f"{PLAN}: rank {(one or other)['rank']} of {planned['subject']} has other files than its layout"

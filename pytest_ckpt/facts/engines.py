@@ -30,13 +30,37 @@ class MemoryRule(NamedTuple):
 class FileRule(NamedTuple):
     """Which files a checkpoint has where the engine's library names them. Without ``of_rank`` they are the layout's.
 
-    ``of_rank`` is the one file of each rank; ``{rank}`` stands for its number. Rank 0 writes the ``shared`` ones too,
-    which every rank reads. ``passing`` ones are there only while a save goes on.
+    ``of_rank`` is the one file of each rank; ``{rank}`` stands for its number, ``{shard}`` for one of five digits that
+    begins at 1. Rank 0 writes the ``shared`` ones too, which every rank reads. ``passing`` ones are there only while a
+    save goes on. Where ``most_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their
+    order, up to so many bytes, and the optimizer begins a new one (`pytest_ckpt.sizing.files`). ``{number}`` and
+    ``{count}``, of five digits too, tell them apart.
     """
 
     of_rank: str = ""
     shared: tuple[str, ...] = ()
     passing: tuple[str, ...] = ()
+    most_bytes: int = 0
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it in plain types; a size only where there is one, as plans of older versions have it."""
+        plain = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
+        return plain | ({"most_bytes": self.most_bytes} if self.most_bytes else {})
+
+
+OF_LAYOUT = FileRule()
+"""The files of the layout, which is what engines have whose files have no names of their own."""
+
+
+# What Hugging Face's transformers 4 take for a file where nothing else is said (`max_shard_size`).
+_MOST_SHARD_BYTES = 5_000_000_000
+
+SAFETENSORS_FILES = FileRule(
+    of_rank="shard-{shard}-model-{number}-of-{count}.safetensors",
+    shared=("model.safetensors.index.json",),
+    most_bytes=_MOST_SHARD_BYTES,
+)
+"""The names are those of torch's HuggingFaceStorageWriter, whose index is that of all files."""
 
 
 class EngineSpec(NamedTuple):
@@ -62,12 +86,11 @@ class EngineSpec(NamedTuple):
     package: str = ""
     extra: str = ""
     stages: bool = False
-    files: FileRule = FileRule()
+    files: FileRule = OF_LAYOUT
     owner: str = ""
 
     def to_plain(self) -> dict[str, Any]:
         """Return what plan and report keep, in plain types: enough to judge again without the engine."""
-        named = {"files": {k: v if isinstance(v, str) else list(v) for k, v in self.files._asdict().items()}}
         return {
             "name": self.name,
             "owner": self.owner,
@@ -76,7 +99,7 @@ class EngineSpec(NamedTuple):
             "stages": self.stages,
             "process_bytes": self.memory.process_bytes,
             "state_share": self.memory.state_share,
-            **(named if self.files.of_rank else {}),
+            **({"files": self.files.to_plain()} if self.files.of_rank else {}),
         }
 
 
@@ -95,6 +118,7 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
             of_rank=named.get("of_rank", ""),
             shared=tuple(named.get("shared", ())),
             passing=tuple(named.get("passing", ())),
+            most_bytes=int(named.get("most_bytes", 0)),
         ),
         owner=plain["owner"],
     )
@@ -130,6 +154,17 @@ BUILT_IN = (
         extra="torch",
         stages=True,
         files=FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",)),
+    ),
+    EngineSpec(
+        name="safetensors",
+        help="Hugging Face's files of at most 5 GB with an index, by its library, the state in memory",
+        make="pytest_ckpt.ranks.engines.safetensors.engine:make",
+        # A save holds a file twice more than the state; the largest is at most the optimizer's, 12 of 14 bytes.
+        memory=MemoryRule(process_bytes=120_000_000, state_share=2.8),
+        package="safetensors",
+        extra="safetensors",
+        stages=True,
+        files=SAFETENSORS_FILES,
     ),
 )
 """The first is the default."""

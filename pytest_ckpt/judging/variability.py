@@ -6,7 +6,7 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.engines import FileRule, built_in
+from pytest_ckpt.facts.engines import OF_LAYOUT, built_in
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
 from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.models import layout
@@ -74,7 +74,7 @@ def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
     if rank is None or rank >= shards.processes:
         return []
     engine = built_in(measurement.engine)
-    names = [file.name for file in files_of(shards.rank(rank), engine.files if engine else FileRule())]
+    names = [file.name for file in files_of(shards.rank(rank), engine.files if engine else OF_LAYOUT)]
     shown = names if len(names) <= 3 else [*names[:2], f"… ({len(names)} files)"]
     return [f"rank {rank} has {', '.join(shown)}"]
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.targets import CheckpointRef, Role
 from pytest_ckpt.ranks.engines.chained import Chain
 from pytest_ckpt.ranks.process.host_cache import Files
+from pytest_ckpt.sizing.files import files_of, names_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pytest_ckpt.facts.engines import FileRule
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.ranks.engines.protocol import Clock
     from pytest_ckpt.sizing.deltas import DeltaRule
@@ -21,17 +23,17 @@ if TYPE_CHECKING:
 class Checkpoints:
     """Checkpoints of a subject in ``store``, of which this rank saves ``shard``.
 
-    Every rank reads files with the names ``shared``, which rank 0 saves. ``deltas`` says which saves hold only what
-    changed, and what a load reads then.
+    ``rule`` says which files a full one has. ``deltas`` says which saves hold only what changed, and what a load reads
+    then.
     """
 
     def __init__(
-        self, subject: Subject, shard: RankLayout, store: Store, shared: tuple[str, ...], deltas: DeltaRule | None
+        self, subject: Subject, shard: RankLayout, store: Store, rule: FileRule, deltas: DeltaRule | None
     ) -> None:
         self.subject = subject
         self._shard = shard
         self._store = store
-        self._shared = shared
+        self._rule = rule
         self._deltas = deltas
         self._refs: dict[int, CheckpointRef] = {}
         self._names: dict[int, tuple[str, ...]] = {}
@@ -56,12 +58,17 @@ class Checkpoints:
     def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
         """Return the files of a checkpoint that this rank reads: its own and those of all ranks, or others."""
         if names is None:
-            names = dict.fromkeys((*self.own_names(checkpoint), *(() if self.is_delta(checkpoint) else self._shared)))
+            names = dict.fromkeys((*self.own_names(checkpoint), *(() if self.is_delta(checkpoint) else self._rule.shared)))
         return Files(ref=self.ref(checkpoint), names=tuple(names))
+
+    def names_of_loads(self, shards: Iterable[RankLayout]) -> tuple[str, ...]:
+        """Return the files of a full checkpoint that a load of these ranks' tensors reads."""
+        return tuple(dict.fromkeys(name for shard in shards for name in names_to_read(shard, self._rule)))
 
     def own_names(self, checkpoint: int) -> tuple[str, ...]:
         """Return the files of a checkpoint that this rank saved."""
-        return self._names.get(checkpoint, tuple(file.name for file in self._shard.files))
+        names = self._names.get(checkpoint)
+        return tuple(file.name for file in files_of(self._shard, self._rule)) if names is None else names
 
     def is_delta(self, checkpoint: int) -> bool:
         """Return whether a checkpoint holds only what changed."""

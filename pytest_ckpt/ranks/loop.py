@@ -66,7 +66,7 @@ class MeasurementLoop:
         self._layout = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
         self._shard = self._layout.rank(group.rank)
         self._do = Operations(
-            group, activity, task.subject, self._shard, self._store, shared=task.shared_files, deltas=task.deltas
+            group, activity, task.subject, self._shard, self._store, rule=task.file_rule, deltas=task.deltas
         )
         self._own = SavesRetained(self._do, retain=task.retain)
         self._expected_bytes = task.loaded_bytes(self._layout)

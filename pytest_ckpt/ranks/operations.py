@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.engines import OF_LAYOUT, FileRule
 from pytest_ckpt.facts.events import OperationDone, OperationStarted, StepDone
 from pytest_ckpt.facts.measurement import Operation
 from pytest_ckpt.facts.proofs import Durability, Fault
@@ -64,10 +65,10 @@ class Operations(Checkpoints):
         shard: RankLayout,
         store: Store,
         *,
-        shared: tuple[str, ...] = (),
+        rule: FileRule = OF_LAYOUT,
         deltas: DeltaRule | None = None,
     ) -> None:
-        super().__init__(subject, shard, store, shared, deltas)
+        super().__init__(subject, shard, store, rule, deltas)
         self._group = group
         self._activity = activity
         self._saved: list[Saved] = []

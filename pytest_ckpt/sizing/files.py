@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_ckpt.sizing.models import ShardFile
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ckpt.facts.engines import FileRule
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
@@ -16,20 +22,77 @@ class PlannedFile(NamedTuple):
     bytes: int
 
 
+def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
+    """Return the files of a rank with their tensors, in the order of writing; those that ranks share hold none."""
+    if not rule.of_rank:
+        return shard.files
+    tensors = [tensor for file in shard.files for tensor in file.tensors]
+    spans = _spans(shard, rule.most_bytes) if rule.most_bytes else [(0, len(tensors))]
+    return tuple(
+        ShardFile(name=_name(rule.of_rank, shard.rank, number, len(spans)), tensors=tuple(tensors[start:stop]))
+        for number, (start, stop) in enumerate(spans, start=1)
+        # Where only the first files of a rank are read, these keep their names.
+        if stop <= len(tensors)
+    )
+
+
 def files_of(shard: RankLayout, rule: FileRule) -> tuple[PlannedFile, ...]:
     """Return the files that a rank writes of a checkpoint, in the order of writing; a shared file holds no tensors."""
-    if not rule.of_rank:
-        return tuple(PlannedFile(file.name, file.bytes) for file in shard.files)
-    own = PlannedFile(rule.of_rank.replace("{rank}", str(shard.rank)), shard.bytes)
-    return (own, *(PlannedFile(name, 0) for name in rule.shared)) if shard.rank == 0 else (own,)
+    own = tuple(PlannedFile(file.name, file.bytes) for file in shard_files(shard, rule))
+    shared = rule.shared if rule.of_rank and shard.rank == 0 else ()
+    return (*own, *(PlannedFile(name, 0) for name in shared))
 
 
+def names_to_read(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
+    """Return the names of the files that whoever loads a rank's tensors reads."""
+    return tuple(dict.fromkeys((*(file.name for file in files_of(shard, rule)), *rule.shared)))
+
+
+@lru_cache(maxsize=64)
 def file_count(layout: Layout, rule: FileRule) -> int:
     """Return how many files a checkpoint has."""
-    return layout.processes + len(rule.shared) if rule.of_rank else layout.files
+    if not rule.of_rank:
+        return layout.files
+    files = sum(len(shard_files(shard, rule)) for shard in layout.ranks()) if rule.most_bytes else layout.processes
+    return files + len(rule.shared)
 
 
 def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
     """Return every name that a file of a checkpoint has, also while a save goes on."""
     of_ranks = (file.name for shard in layout.ranks() for file in files_of(shard, rule))
     return frozenset((*of_ranks, *rule.passing))
+
+
+def _spans(shard: RankLayout, most_bytes: int) -> list[tuple[int, int]]:
+    """Return the first tensor of each of the rank's files, and the one behind its last.
+
+    Sizes are those at scale 1.0: a scale shortens tensors and leaves the files as they are.
+    """
+    full = replace(shard.whole, scale=1.0).rank(shard.rank) if shard.whole else shard
+    # The optimizer's file is the last one of a rank.
+    groups = (full.files[:-1], full.files[-1:])
+    spans: list[tuple[int, int]] = []
+    for group in groups:
+        start = spans[-1][1] if spans else 0
+        sizes = [tensor.bytes for file in group for tensor in file.tensors]
+        spans += [(start + first, start + last) for first, last in _cut(sizes, most_bytes)]
+    return spans
+
+
+def _cut(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Cut a sequence where the next would be too much; what is larger by itself stays whole."""
+    cuts, filled = [0], 0
+    for number, size in enumerate(sizes):
+        if filled and filled + size > most:
+            cuts.append(number)
+            filled = 0
+        filled += size
+    return list(zip(cuts, [*cuts[1:], len(sizes)], strict=True)) if sizes else []
+
+
+def _name(pattern: str, rank: int, number: int, count: int) -> str:
+    """Put numbers into a pattern; whatever else stands in it is taken as it is."""
+    words = {"{rank}": str(rank), "{shard}": f"{rank + 1:05}", "{number}": f"{number:05}", "{count}": f"{count:05}"}
+    for word, value in words.items():
+        pattern = pattern.replace(word, value)
+    return pattern

@@ -8,7 +8,7 @@ one-dimensional: about 14 bytes a parameter.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
@@ -60,10 +60,11 @@ class ShardFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankLayout:
-    """What one rank writes, in the order of writing: model files, then the optimizer's."""
+    """What one rank writes, in order: model files, then the optimizer's. ``whole`` is what all ranks write, if any."""
 
     rank: int
     files: tuple[ShardFile, ...]
+    whole: Layout | None = field(default=None, compare=False, repr=False)
 
     @property
     def bytes(self) -> int:
@@ -246,7 +247,7 @@ def _rank_layout(of: Layout, rank: int) -> RankLayout:
         )
     optimizer = _optimizer_tensors(model, of.cluster_processes, of.scale)
     files.append(ShardFile(name=f"{zero_name}_optim_states.pt", tensors=optimizer))
-    return RankLayout(rank=rank, files=tuple(files))
+    return RankLayout(rank=rank, files=tuple(files), whole=of)
 
 
 # Sizes depend on the pipeline stage and never on the rank itself, so all ranks of a stage share their tensors.

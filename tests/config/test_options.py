@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.config import parsers
-from pytest_ckpt.config.engines import known_engines
+from pytest_ckpt.config.engines import check_installed, known_engines
 from pytest_ckpt.config.options import command_words, resolve
 from pytest_ckpt.facts.engines import BUILT_IN, EngineSpec, MemoryRule
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES, with_role
@@ -517,3 +517,10 @@ def test_an_engine_that_saves_the_state_itself_takes_no_strategy_that_needs_a_co
     engines = known_engines([own])
     with pytest.raises(UsageError, match=r"(?s)--ckpt-strategy async with --ckpt-engine own: .*Take torch or stream"):
         resolve(named({"strategy": "async", "engine": "own"}), {}, engines=engines)
+
+
+def test_an_engine_whose_library_is_missing_names_what_brings_it(monkeypatch):
+    monkeypatch.setattr("pytest_ckpt.config.engines.is_installed", lambda spec: spec.package != "safetensors")
+    says = r"(?s)needs the package safetensors, which is not installed.*pip install 'pytest-ckpt\[safetensors\]'"
+    with pytest.raises(UsageError, match=says):
+        check_installed(BUILT_IN[3])

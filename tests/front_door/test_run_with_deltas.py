@@ -16,6 +16,7 @@ INCREMENTAL = ("--ckpt-strategy=incremental", "--ckpt-changed=10%", "--ckpt-oper
 THREE = (*TINY, *INCREMENTAL)
 OWN = ("CHAIN", "RETAIN-CHAIN")
 DCP = "--ckpt-engine=dcp"
+SAFETENSORS = "--ckpt-engine=safetensors"
 
 # A store that acknowledges the deletion of deltas and goes on to serve them, or one that loses one that was committed.
 OF_DELTAS = """
@@ -54,7 +55,7 @@ def of(run: Run) -> dict[str, str]:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(TORCH, marks=pytest.mark.thorough), STREAM, pytest.param(DCP, marks=pytest.mark.thorough)],
+    params=[STREAM, *(pytest.param(word, marks=pytest.mark.thorough) for word in (TORCH, DCP, SAFETENSORS))],
 )
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)

@@ -26,6 +26,7 @@ from tests.support.replicated_volume import ALONE, BREAK, MEND, PROGRAMS
 from tests.support.targets.misbehaving import Target, misbehaving
 
 OPTIONS = (*TINY, "--ckpt-suite=performance,failover", "--ckpt-seed=7")
+SAFETENSORS = "--ckpt-engine=safetensors"
 # What is broken says nothing of these; COLD is left out, since other work on the machine drops caches, too.
 UNTOUCHED = dict.fromkeys(("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS"), "met")
 
@@ -56,7 +57,9 @@ def found_in(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.covers(requirements=("FAILOVER",))
-@pytest.mark.parametrize("engine", [STREAM, pytest.param(TORCH, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "engine", [STREAM, *(pytest.param(word, marks=pytest.mark.thorough) for word in (TORCH, SAFETENSORS))]
+)
 def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target: Target, engine: str) -> None:
     """While it is broken nothing can be written; that is said, nothing is committed, and what was there is whole."""
     words = options(door, target.fault_command("EIO in write"), target.clear_command)

@@ -33,18 +33,18 @@ NOTHING_COPIED = """
 import sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
+    from pytest_ckpt.ranks.engines.whole_state import WholeState
     from pytest_ckpt.ranks.engines.stream.staged_files import StagedFiles
 
-    def stage(engine):
-        engine._copy, engine._is_staged = engine._state, True
+    def stage(whole):
+        whole.copy, whole.is_staged = whole.state, True
         return 1
 
     def staged(files):
         files._copies, files._is_staged = files._state, True
         return 1
 
-    TorchEngine.stage, StagedFiles.stage = stage, staged
+    WholeState.stage, StagedFiles.stage = stage, staged
 """
 
 
@@ -84,7 +84,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
         delete(scenario, number)
         if threading.current_thread() is not threading.main_thread():
             newest = sorted(f for f in target.glob("*/*/checkpoint-*") if not f.name.endswith(".partial"))[-1]
-            for name in scenario.names:
+            for name in scenario.do.files(number).names:
                 os.truncate(newest / name, 0)
 
     CrashScenario._delete_own = deleted

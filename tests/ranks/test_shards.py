@@ -1,4 +1,4 @@
-"""One rank loads what several wrote: whole files in turn and parts of files, by both engines, every byte compared."""
+"""One rank loads what several wrote: whole files in turn and parts of files, by each engine, every byte compared."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ckpt.facts.engines import built_in
 from pytest_ckpt.ranks.content.generator import Content
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.sizing.files import shard_files
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.reading import joined, split, storm
 from tests.support.posix_files import clock_of, committed_in, draft_in
@@ -23,7 +25,7 @@ REPLICAS = layout("llama3-405b", mode="full", scale=1e-6)
 ONE_COPY = layout("llama3-8b", mode="open", processes=3, scale=1e-4)
 
 
-@pytest.fixture(params=["torch", "stream"])
+@pytest.fixture(params=["torch", "stream", "safetensors"])
 def engine(request):
     return request.param
 
@@ -38,7 +40,8 @@ def made(engine, shard, **part):
 
 
 def save(engine, folder, of, ranks):
-    for rank in ranks:
+    # Every rank reads the index that rank 0 writes.
+    for rank in {0, *ranks} if engine == "safetensors" else ranks:
         saving = made(engine, of.rank(rank))
         saving.fill(5)
         saving.save(draft_in(folder), clock_of())
@@ -57,8 +60,18 @@ def load(engine, folder, pieces, steps_of_others=0):
     return loaded, sum(c.bytes_checked for c in checks), [fault for c in checks for fault in c.faults]
 
 
-def damage(file: Path):
+def names(engine, shard):
+    """Return the files of a rank."""
+    return [file.name for file in shard_files(shard, built_in(engine).files)]
+
+
+def damage(engine, file: Path):
     """Flip the bits of one byte of a tensor where the last quarter of the file begins, or the last one before."""
+    flip(file, file.stat().st_size * 3 // 4 if engine == "safetensors" else place_in(file))
+
+
+def place_in(file: Path):
+    """Return where such a byte stands in a container of torch.save."""
     from torch._C import PyTorchFileReader  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     reader = PyTorchFileReader(str(file))
@@ -66,7 +79,10 @@ def damage(file: Path):
     spans = [(reader.get_record_offset(n), reader.get_record_size(n)) for n in records]
     quarter = file.stat().st_size * 3 // 4
     start, size = max(span for span in spans if span[0] <= quarter)
-    place = min(quarter, start + size - 1)
+    return min(quarter, start + size - 1)
+
+
+def flip(file: Path, place):
     with file.open("r+b") as out:
         out.seek(place)
         (byte,) = out.read(1)
@@ -79,10 +95,11 @@ def test_a_replica_reads_the_model_of_the_first_and_its_own_optimizer(engine, tm
     pieces = storm(REPLICAS).of(257)
     size = 2 * sum(p.shard.bytes for p in pieces)
     assert load(engine, tmp_path, pieces) == (size, size, [])
-    damage(tmp_path / REPLICAS.rank(1).files[0].name)
-    damage(tmp_path / REPLICAS.rank(257).files[-1].name)
+    damaged = {names(engine, REPLICAS.rank(1))[0], names(engine, REPLICAS.rank(257))[-1]}
+    for name in damaged:
+        damage(engine, tmp_path / name)
     _, _, faults = load(engine, tmp_path, pieces)
-    assert {f.file for f in faults} == {REPLICAS.rank(1).files[0].name, REPLICAS.rank(257).files[-1].name}
+    assert {f.file for f in faults} == damaged
 
 
 @pytest.mark.parametrize("steps_of_others", [0, 3])
@@ -103,8 +120,8 @@ def test_two_readers_of_a_file_read_all_of_it_and_the_one_whose_half_is_damaged_
     assert [faults for _, _, faults in halves] == [[], []]
     # Both read about as much; a tensor of one element cannot be halved.
     assert min(loaded for loaded, _, _ in halves) > 0.9 * ONE_COPY.bytes
-    file = tmp_path / ONE_COPY.rank(1).files[-1].name
-    damage(file)
+    file = tmp_path / names(engine, ONE_COPY.rank(1))[-1]
+    damage(engine, file)
     found = [load(engine, tmp_path, split(ONE_COPY).of(rank))[2] for rank in (0, 1)]
     assert {f.file for faults in found for f in faults} == {file.name}
     if engine == "stream":
@@ -114,7 +131,7 @@ def test_two_readers_of_a_file_read_all_of_it_and_the_one_whose_half_is_damaged_
 @pytest.mark.parametrize("kept", [0.9, 0.4, 0.0])
 def test_a_file_that_was_cut_off_is_found_by_one_of_its_readers(engine, tmp_path, kept):
     save(engine, tmp_path, ONE_COPY, range(3))
-    file = tmp_path / ONE_COPY.rank(1).files[-1].name
+    file = tmp_path / names(engine, ONE_COPY.rank(1))[-1]
     file.write_bytes(file.read_bytes()[: int(file.stat().st_size * kept)])
     found = [load(engine, tmp_path, split(ONE_COPY).of(rank)) for rank in (0, 1)]
     assert any(faults for _, _, faults in found)

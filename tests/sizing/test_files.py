@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_ckpt.facts.engines import BUILT_IN, FileRule, recorded_engine
-from pytest_ckpt.sizing.files import file_count, files_of, names_of
-from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.files import file_count, files_of, names_of, names_to_read, shard_files
+from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor, layout
 
 TWO = layout("llama3-8b", mode="open", processes=2, scale=1e-4)
 RULE = FileRule(of_rank="part-{rank}.bin", shared=("index",), passing=("index.new",))
+OF_A_SIZE = FileRule(of_rank="{shard}-{number}-{count}", shared=("index",), most_bytes=5_000_000_000)
 
 
 def test_without_a_rule_they_are_those_of_the_layout():
@@ -41,3 +46,59 @@ def test_what_stands_in_a_name_beside_the_rank_is_taken_as_it_is():
 def test_a_plan_keeps_which_files_an_engine_has(spec):
     assert recorded_engine(spec.to_plain()).files == spec.files
     assert ("files" in spec.to_plain()) is bool(spec.files.of_rank)
+
+
+def made(model, optimizer):
+    """A rank with tensors of so many bytes."""
+    both = [
+        ShardFile(name=name, tensors=tuple(Tensor(name=f"{name}/{n}", dtype="float32", elements=size // 4)
+                                           for n, size in enumerate(sizes)))
+        for name, sizes in (("model", model), ("optimizer", optimizer))
+    ]  # fmt: skip
+    return RankLayout(rank=3, files=tuple(both))
+
+
+SIZES = st.lists(st.integers(1, 9).map(lambda n: 4 * n), min_size=1, max_size=8)
+
+
+@given(SIZES, SIZES, st.integers(4, 60))
+def test_files_of_a_size_hold_every_tensor_once_in_its_order(model, optimizer, most):
+    shard = made(model, optimizer)
+    files = shard_files(shard, OF_A_SIZE._replace(most_bytes=most))
+    assert [t for file in files for t in file.tensors] == [t for file in shard.files for t in file.tensors]
+    count = len(files)
+    assert [file.name for file in files] == [f"00004-{n:05}-{count:05}" for n in range(1, count + 1)]
+    for file, following in zip(files, (*files[1:], None), strict=True):
+        # What is too large by itself stands alone; and no file ends before it must.
+        assert file.bytes <= most or len(file.tensors) == 1
+        kinds = {tensor.name.partition("/")[0] for tensor in file.tensors}
+        assert len(kinds) == 1
+        if following and following.tensors[0].name.startswith(kinds.pop()):
+            assert file.bytes + following.tensors[0].bytes > most
+
+
+@pytest.mark.parametrize(("model", "mode"), [("llama3-8b", "full"), ("llama3-70b", "subset"), ("llama3-405b", "full")])
+def test_a_scale_leaves_the_files_as_they_are(model, mode):
+    whole = layout(model, mode=mode)
+    small = layout(model, mode=mode, scale=1e-6)
+    for rank in (0, whole.processes - 1):
+        files = shard_files(whole.rank(rank), OF_A_SIZE)
+        assert len(files) > 1
+        assert [f.name for f in shard_files(small.rank(rank), OF_A_SIZE)] == [f.name for f in files]
+        assert max(file.bytes for file in files) <= 5_000_000_000
+    assert file_count(small, OF_A_SIZE) == file_count(whole, OF_A_SIZE)
+    assert len(names_of(small, OF_A_SIZE)) == file_count(small, OF_A_SIZE)
+
+
+def test_files_keep_their_names_for_whom_reads_the_model_alone():
+    """Other replicas read the model of the first one, and no optimizer of it."""
+    shard = layout("llama3-405b", mode="full", scale=1e-6).rank(1)
+    some = replace(shard, files=shard.files[:-1])
+    assert shard_files(some, OF_A_SIZE) == shard_files(shard, OF_A_SIZE)[: len(shard_files(some, OF_A_SIZE))]
+    assert sum(file.bytes for file in shard_files(some, OF_A_SIZE)) == some.bytes
+
+
+def test_whoever_loads_reads_what_ranks_share_too():
+    assert names_to_read(TWO.rank(0), RULE) == ("part-0.bin", "index")
+    assert names_to_read(TWO.rank(1), RULE) == ("part-1.bin", "index")
+    assert names_to_read(TWO.rank(1), FileRule()) == tuple(file.name for file in TWO.rank(1).files)

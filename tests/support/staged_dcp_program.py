@@ -10,6 +10,7 @@ import json
 import os
 
 from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.engines import FileRule
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.content.generator import Content
@@ -41,7 +42,8 @@ def main():
     activity.introduce(group.rank)
     area = from_plain(AreaRef, json.loads(os.environ["STAGED_AREA"]))
     store, subject, shard = load(area.opener)(area), Subject(model="staged", mode="test"), shard_of(group.rank)
-    do = Operations(group, activity, subject, shard, store, shared=(".metadata",))
+    rule = FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",))
+    do = Operations(group, activity, subject, shard, store, rule=rule)
     store.prepare(subject.slug)
     group.wait()
     make = engine_maker("pytest_ckpt.ranks.engines.dcp.engine:make")

@@ -12,7 +12,7 @@ import numpy as np
 from pytest_ckpt.ranks.process.job import EngineOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.proofs import CommitProof, FaultKind
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.content.generator import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Committed, Draft
+    from pytest_ckpt.targets.protocol import Committed, Draft, Sink
 
 _STAND_IN_BYTES = 1 << 20
 
@@ -43,6 +43,18 @@ class Clock:
     def moved(self, count: int) -> None:
         """Say that ``count`` more bytes went through."""
         self.activity.bytes_done += count
+
+
+def write_in_order(draft: Draft, clock: Clock, name: str, write: Callable[[Sink], object]) -> int:
+    """Let ``write`` write a file of a draft from its start to its end, and make it durable; return its bytes."""
+    sink = draft.create(name, None)
+    try:
+        with clock.phase("write", name):
+            write(sink)
+    except BaseException:
+        sink.abort()
+        raise
+    return sink.finish().bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,15 +51,16 @@ class Task:
 
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. Where the strategy does not block,
     steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. The ranks of an
-    engine that ``is_collective`` save and load together only; ``rank_file`` and ``shared_files`` say what files a
-    checkpoint has where a library names them (`facts.engines.FileRule`). With ``contention`` and ``endurance`` the
-    patterns of `measurement.Patterns` are measured too; the volume is filled where ``near_full_bytes`` says what a
-    checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that a client has on disks.
-    ``beside_commands`` names the one pattern that is measured instead of all else: saves and loads in which the
-    controller runs commands. The limits are those of one operation: what would take many times as long is ended.
-    ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what changed;
-    ``deletes_chain``: a chain of its own must outlive the deletion of the others. ``compares_tiers``: saves to the
-    local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a local tier.
+    engine that ``is_collective`` save and load together only; ``rank_file``, ``shared_files`` and ``rank_file_bytes``
+    say what files a checkpoint has where a library names them (`facts.engines.FileRule`). With ``contention`` and
+    ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
+    ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
+    a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
+    loads in which the controller runs commands. The limits are those of one operation: what would take many times as
+    long is ended. ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what
+    changed; ``deletes_chain``: a chain of its own must outlive the deletion of the others. ``compares_tiers``:
+    saves to the local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a
+    local tier.
     """
 
     subject: Subject
@@ -97,11 +98,12 @@ class Task:
     is_collective: bool = False
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
+    rank_file_bytes: int = 0
 
     @property
     def file_rule(self) -> FileRule:
         """Which files a checkpoint has."""
-        return FileRule(of_rank=self.rank_file, shared=self.shared_files)
+        return FileRule(of_rank=self.rank_file, shared=self.shared_files, most_bytes=self.rank_file_bytes)
 
     @property
     def full_saves(self) -> int:
@@ -122,6 +124,7 @@ class Task:
             "is_collective": planned.engine.is_collective,
             "rank_file": planned.engine.files.of_rank,
             "shared_files": planned.engine.files.shared,
+            "rank_file_bytes": planned.engine.files.most_bytes,
             "strategy": planned.strategy.make,
             "blocks": planned.strategy.blocks,
             "stages": planned.strategy.stages,

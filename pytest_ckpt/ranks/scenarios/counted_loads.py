@@ -44,7 +44,7 @@ class CountedLoads:
         """
         order = [kept[number % len(kept)] for number in range(count)]
         swapped = self._of_another_host() if self.cache.is_blind and len(kept) == count else None
-        names = tuple(file.name for file in swapped.files) if swapped else None
+        names = self.do.names_of_loads([swapped]) if swapped else None
         # What was read once may be in the cache; so where files come again, there is a drop before each load.
         has_chains = any(len(self.do.files_of_load(each)) > 1 for each in kept)
         again = has_chains or len(kept) < count

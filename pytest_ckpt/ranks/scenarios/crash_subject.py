@@ -12,7 +12,6 @@ from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.scenarios.crash_ways import ByCopy, ByDrain, InBackground
 from pytest_ckpt.ranks.scenarios.crashes import CrashScenario
-from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.references import load
 
@@ -47,8 +46,7 @@ def measure_crashes(
     small = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale * share)
     shard = small.rank(group.rank)
     store: Store = load(area.opener)(area)
-    own = tuple(file.name for file in files_of(shard, task.file_rule))
-    do = Operations(group, activity, task.subject, shard, store, shared=task.shared_files)
+    do = Operations(group, activity, task.subject, shard, store, rule=task.file_rule)
     if why := _why_not(task, store):
         do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=why))
         store.close()
@@ -67,7 +65,7 @@ def measure_crashes(
         way = ByDrain(
             group=group,
             activity=activity,
-            do=Operations(group, activity, task.subject, shard, tier, shared=task.shared_files),
+            do=Operations(group, activity, task.subject, shard, tier, rule=task.file_rule),
             tier=tier,
             make=make,
             attach=lambda: load(local.opener)(local),
@@ -83,8 +81,6 @@ def measure_crashes(
         drop=drop,
         random=random.Random(f"{task.seed}/{task.subject}/crashes"),
         after=task.operations,
-        names=own,
-        reads=tuple(dict.fromkeys((*own, *task.shared_files))),
         bytes=small.bytes,
         planned=task.kills,
     ).measure()

@@ -56,11 +56,11 @@ class _Cut:
 
 @dataclass(kw_only=True, slots=True)
 class CrashScenario:
-    """Saves of the files ``names`` of this rank, ``bytes`` over all ranks, each under a number of its own.
+    """Saves of ``bytes`` over all ranks, each under a number of its own.
 
-    ``way`` says how a save is begun and written; ``make()`` returns a new engine that loads, which reads the files
-    ``reads``; ``attach()`` returns the area for another process. ``drop`` empties the caches as before every load.
-    ``random`` gives the same numbers on all ranks.
+    ``way`` says how a save is begun and written; ``make()`` returns a new engine that loads; ``attach()`` returns the
+    area for another process. ``drop`` empties the caches as before every load. ``random`` gives the same numbers on all
+    ranks.
     """
 
     group: Group
@@ -73,8 +73,6 @@ class CrashScenario:
     drop: Callable[[Sequence[Files]], None]
     random: random.Random
     after: int
-    names: tuple[str, ...]
-    reads: tuple[str, ...]
     bytes: int
     planned: int
     _compared: Compared = field(default_factory=Compared)
@@ -209,10 +207,10 @@ class CrashScenario:
         if missing:
             return f"{counted(missing, 'file is', 'files are')} missing"
         engine = self.make()
-        self.drop([self.do.files(number, self.reads)])
+        self.drop([self.do.files(number)])
         compared = self._compared
         compared.expected += self.bytes
-        loaded = self.do.load(engine, self.cache, number, number, counted=False, scenario="crashes", names=self.reads)
+        loaded = self.do.load(engine, self.cache, number, number, counted=False, scenario="crashes")
         engine.release()
         compared.checked += loaded.bytes_checked
         compared.fault_count += loaded.fault_count
@@ -223,10 +221,10 @@ class CrashScenario:
         return str(self.group.share(lost))
 
     def _missing(self, number: int) -> int:
-        """Return how many files of this rank are not there."""
+        """Return how many files that this rank reads are not there."""
         store, missing = self.store, 0
         committed = store.open(self.do.ref(number), Clock(activity=Activity()))
-        for name in self.names:
+        for name in self.do.files(number).names:
             try:
                 committed.source(name).close()
             except FileNotFoundError:
@@ -240,7 +238,7 @@ class CrashScenario:
         self._finish_delete(number)
 
     def _delete_own(self, number: int) -> None:
-        self.store.delete(self.do.ref(number), self.names)
+        self.do.delete_own(number)
 
     def _finish_delete(self, number: int) -> None:
         self.group.wait()

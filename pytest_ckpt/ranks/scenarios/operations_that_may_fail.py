@@ -144,7 +144,7 @@ class OperationsThatMayFail:
         quiet, seconds = QuietTime(self._activity), 0.0
         resident: tuple[int, int] | None = None
         with self._do.stage("drop caches", at.at("drop caches")):
-            files = self._do.files(number, self._names)
+            files = self._do.files(number)
 
             def empty_caches() -> None:
                 nonlocal resident

@@ -58,7 +58,7 @@ class LoadPatterns:
         mine = reading.of(self.group.rank)
         options = [replace(self.options, part=piece.part, parts=piece.parts) for piece in mine]
         makers = [partial(load, piece.shard, of) for piece, of in zip(mine, options, strict=True)]
-        names = [file.name for piece in mine for file in piece.shard.files]
+        names = self.do.names_of_loads(piece.shard for piece in mine)
         operations: list[Operation] = []
         checked, fault_count = 0, 0
         faults: list[Fault] = []

@@ -63,7 +63,7 @@ class TierScenario:
         start = time.perf_counter()
         task = self.task
         self._local = Operations(
-            self.group, self.activity, task.subject, self.shard, self.tier, shared=task.shared_files
+            self.group, self.activity, task.subject, self.shard, self.tier, rule=task.file_rule
         )
         on_target, newest = self._take_turns()
         near = HostCache(self.group, self.activity, self.tier, task.subject.slug)

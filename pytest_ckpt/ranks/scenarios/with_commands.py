@@ -13,6 +13,7 @@ from pytest_ckpt.ranks.process.commands import Asked, AskLater
 from pytest_ckpt.ranks.process.host_cache import HostCache
 from pytest_ckpt.ranks.process.job import BESIDE_COMMANDS
 from pytest_ckpt.ranks.scenarios.operations_that_may_fail import OperationsThatMayFail, Tried
+from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.references import load
 
@@ -50,7 +51,7 @@ class RunWithCommands(ABC):
         self._store: Store = load(job.area.opener)(job.area)
         shards = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
         self._bytes, self._shard = shards.bytes, shards.rank(group.rank)
-        self._do = Operations(group, activity, task.subject, self._shard, self._store)
+        self._do = Operations(group, activity, task.subject, self._shard, self._store, rule=task.file_rule)
         self._engine = engine_maker(task.make)(
             shard=self._shard,
             content=Content(content_seed(task.seed, f"{task.subject}/{name}"), compressible=task.compressible),
@@ -79,7 +80,7 @@ class RunWithCommands(ABC):
             cache=self._cache,
             policy=task.drop_caches,
             layout_bytes=self._bytes,
-            names=tuple(file.name for file in self._shard.files),
+            names=tuple(file.name for file in files_of(self._shard, task.file_rule)),
             role=self._name,
         )
         is_well = self._measure()

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import TensorKey
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
+from pytest_ckpt.ranks.engines.whole_state import Loaded, WholeState, compare_loaded, load_files, loaded_bytes
 from pytest_ckpt.ranks.process.job import EngineOptions
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content.generator import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor
     from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Sink
-
-_MOST_FAULTS = 20
 
 
 class _Out:
@@ -55,11 +50,11 @@ class TorchEngine:
         self._rank = shard.rank
         self._content = content
         self._activity = activity
-        self._state: dict[str, dict[str, torch.Tensor]] = {}
-        self._copy: dict[str, dict[str, torch.Tensor]] = {}
-        self._is_staged = False
+        self._whole = WholeState(
+            shard.files, shard.rank, content, empty=_empty, bytes_of=_bytes, stages=self._options.stages
+        )
         self._sizes: dict[str, int] = {}
-        self._loaded: dict[str, dict[str, torch.Tensor] | LocalFault] = {}
+        self._loaded: Loaded = {}
 
     def facts(self) -> dict[str, str]:
         """Return torch's version and how it is called."""
@@ -71,43 +66,21 @@ class TorchEngine:
 
     def fill(self, checkpoint: int) -> None:
         """Write the content of ``checkpoint`` over the state, which is made at the first call."""
-        if not self._state:
-            self._state = self._empty()
-        if self._options.stages and not self._copy:
-            # Touched before the clock runs: a job makes its staging buffer once.
-            self._copy = self._empty()
-            for _, file, tensor in _numbered(self._files):
-                _bytes(self._copy[file.name][tensor.name])[:] = 0
-        for number, file, tensor in _numbered(self._files):
-            place = TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number)
-            self._content.fill(_bytes(self._state[file.name][tensor.name]), place)
+        self._whole.fill(checkpoint)
 
-    def state(self) -> list[NDArray[np.uint8]]:
+    def state(self) -> list[Bytes]:
         """Return the memory of the tensors."""
-        return [_bytes(tensor) for tensors in self._state.values() for tensor in tensors.values()]
+        return self._whole.memory()
 
     def stage(self) -> int:
         """Copy every tensor into the staging buffer."""
-        copied = 0
-        for _, file, tensor in _numbered(self._files):
-            state = self._state[file.name][tensor.name]
-            self._copy[file.name][tensor.name].copy_(state)
-            copied += state.nbytes
-        self._is_staged = True
-        return copied
+        return self._whole.stage()
 
     def save(self, draft: Draft, clock: Clock) -> None:
         """Write the files one after the other, each made durable before the next."""
         for file in self._files:
-            sink = draft.create(file.name, None)
-            try:
-                with clock.phase("write", file.name):
-                    self._write(file, sink)
-            except BaseException:
-                sink.abort()
-                raise
-            self._sizes[file.name] = sink.finish().bytes
-        self._is_staged = False
+            self._sizes[file.name] = write_in_order(draft, clock, file.name, partial(self._write, file))
+        self._whole.saved()
 
     def load_steps(self) -> int:
         """Everything is loaded before anything is compared."""
@@ -115,56 +88,29 @@ class TorchEngine:
 
     def load(self, committed: Committed, step: int, clock: Clock) -> int:
         """Load the files one after the other; one that torch cannot read becomes a fault, not an error."""
-        self._state, self._copy, self._loaded = {}, {}, {}
-        loaded_bytes = 0
-        for file in self._files:
-            source = committed.file(file.name)
-            try:
-                with clock.phase("read", file.name):
-                    self._loaded[file.name] = self._read(file, source)
-                if isinstance(loaded := self._loaded[file.name], dict):
-                    loaded_bytes += sum(tensor.nbytes for tensor in loaded.values())
-            finally:
-                source.close()
-        return loaded_bytes
+        self.release()
+        self._loaded = load_files(self._files, committed, clock, self._tensors_of)
+        return loaded_bytes(self._loaded)
 
     def verify(self, checkpoint: int) -> Comparison:
         """Compare every byte of every tensor that was loaded; a file is let go once it has been compared."""
-        checked, count = 0, 0
-        faults: list[LocalFault] = []
-        numbers = {(file.name, tensor.name): number for number, file, tensor in _numbered(self._files)}
-        for file in self._files:
-            loaded = self._loaded.pop(file.name)
-            if isinstance(loaded, LocalFault):
-                count += 1
-                faults.append(loaded)
-                continue
-            for tensor in file.tensors:
-                place = TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=numbers[file.name, tensor.name])
-                data = loaded[tensor.name]
-                start, _ = self._options.span(tensor.elements)
-                pages, findings = compare(self._content, _bytes(data), place, start * data.element_size())
-                checked += data.nbytes
-                count += pages
-                faults.extend(LocalFault.of(found, file.name, tensor.name) for found in findings)
-            del loaded
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+        return compare_loaded(self._loaded, self._files, self._rank, checkpoint, self._content, self._options)
 
     def release(self) -> None:
         """Let go of the state and of what was loaded."""
-        self._state, self._copy, self._loaded = {}, {}, {}
-
-    def _empty(self) -> dict[str, dict[str, torch.Tensor]]:
-        return {
-            file.name: {t.name: torch.empty(t.elements, dtype=_dtype(t)) for t in file.tensors} for file in self._files
-        }
+        self._whole.clear()
+        self._loaded = {}
 
     def _write(self, file: ShardFile, sink: Sink) -> None:
         out: Any = _Out(sink)
         try:
-            torch.save((self._copy if self._is_staged else self._state)[file.name], out)
+            torch.save(self._whole.to_save()[file.name], out)
         except Exception as error:
             raise out.error or error from None
+
+    def _tensors_of(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
+        found = self._read(file, source)
+        return found if isinstance(found, LocalFault) else {name: _bytes(tensor) for name, tensor in found.items()}
 
     def _read(self, file: ShardFile, source: ReadableFile) -> dict[str, torch.Tensor] | LocalFault:
         size, readable = source.size, cast("Any", source)
@@ -222,17 +168,15 @@ def _shape_problem(file: ShardFile, loaded: Any) -> str:
     return ""
 
 
-def _numbered(files: tuple[ShardFile, ...]) -> list[tuple[int, ShardFile, Tensor]]:
-    """Number the tensors of a rank in the order of its files; the number is part of their content."""
-    pairs = [(file, tensor) for file in files for tensor in file.tensors]
-    return [(number, file, tensor) for number, (file, tensor) in enumerate(pairs)]
-
-
 def _dtype(tensor: Tensor) -> torch.dtype:
     return {"float16": torch.float16, "float32": torch.float32}[tensor.dtype]
 
 
-def _bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
+def _empty(tensor: Tensor) -> torch.Tensor:
+    return torch.empty(tensor.elements, dtype=_dtype(tensor))
+
+
+def _bytes(tensor: torch.Tensor) -> Bytes:
     return tensor.view(torch.uint8).numpy()
 
 

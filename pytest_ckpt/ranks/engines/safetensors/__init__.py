@@ -1,0 +1,1 @@
+"""Engine ``safetensors``: Hugging Face's files, the state in memory."""

@@ -1,0 +1,268 @@
+"""Engine ``safetensors``: the files of Hugging Face by its library, the state in memory, each rank for itself.
+
+The library's are the bytes: it makes those of a file at once, and makes tensors of the bytes of a file at once. The
+store writes and reads them: one file after the other, each with one fsync, as torch's HuggingFaceStorageWriter does.
+Rank 0 writes the index behind its files. It knows from the layout what is in those of all ranks, so no rank waits for
+another one; ours are the fsync of the index and that of the folder.
+
+Files are read, not mapped into memory. A read that fails has an error number and the name of its file; where a page of
+a mapped file cannot be read, the process is killed.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from safetensors import __version__
+from safetensors.numpy import load as tensors_of
+from safetensors.numpy import save as bytes_of_file
+
+from pytest_ckpt.facts.engines import SAFETENSORS_FILES
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
+from pytest_ckpt.ranks.engines.safetensors.header import (
+    LENGTH_BYTES,
+    METADATA,
+    MOST_HEADER_BYTES,
+    header_end,
+    places_in,
+)
+from pytest_ckpt.ranks.engines.safetensors.index_file import (
+    INDEX,
+    files_of_tensors,
+    index_of,
+    stored_name,
+    weight_map,
+)
+from pytest_ckpt.ranks.engines.whole_state import (
+    MOST_FAULTS,
+    Loaded,
+    WholeState,
+    compare_loaded,
+    load_files,
+    loaded_bytes,
+)
+from pytest_ckpt.sizing.files import shard_files
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from pytest_ckpt.facts.proofs import FaultKind
+    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
+    from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor
+    from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Sink
+
+    Array = NDArray[Any]
+
+_MICROSECONDS = 1_000_000
+
+
+class SafetensorsEngine:
+    """Keeps the rank's whole state in memory, as a training process does."""
+
+    def __init__(self, shard: RankLayout, content: Content, group: Group, options: EngineOptions) -> None:
+        self._shard, self._content, self._group, self._options = shard, content, group, options
+        self._files = shard_files(shard, SAFETENSORS_FILES)
+        self._whole = WholeState(self._files, shard.rank, content, empty=_empty, bytes_of=_bytes, stages=options.stages)
+        self._index = b""
+        self._index_seen = b""
+        self._index_fault: LocalFault | None = None
+        self._sizes: dict[str, int] = {}
+        self._loaded: Loaded = {}
+        self._added_seconds = 0.0
+
+    def facts(self) -> dict[str, str]:
+        """Return the library's version, how it is called, and what is added to it."""
+        added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
+        return {
+            "safetensors": __version__,
+            "save": "safetensors.numpy.save, each file one write and one fsync",
+            "load": "each file read whole, safetensors.numpy.load",
+            "added": f"the index with an fsync, and fsync of the folder, in every save: {added * 1000:.1f} ms at most",
+        }
+
+    def fill(self, checkpoint: int) -> None:
+        """Write the content of ``checkpoint`` over the state, which is made at the first call."""
+        self._know_index()
+        self._whole.fill(checkpoint)
+
+    def state(self) -> list[Bytes]:
+        """Return the memory of the tensors."""
+        return self._whole.memory()
+
+    def stage(self) -> int:
+        """Copy every tensor into the staging buffer."""
+        return self._whole.stage()
+
+    def save(self, draft: Draft, clock: Clock) -> None:
+        """Write the files one after the other, each made durable before the next, and on rank 0 the index."""
+        for file in self._files:
+            self._sizes[file.name] = write_in_order(draft, clock, file.name, partial(self._write, file))
+        self._whole.saved()
+        began = time.perf_counter()
+        if self._shard.rank == 0:
+            write_in_order(draft, clock, INDEX, lambda sink: sink.write(self._index))
+        draft.seal()
+        self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
+
+    def load_steps(self) -> int:
+        """Everything is loaded before anything is compared."""
+        self._know_index()
+        return 1
+
+    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+        """Read the index, then the files one after the other; what cannot be read becomes a fault, not an error.
+
+        Without an index that places this rank's tensors in its files, a job finds none of them: nothing is loaded.
+        """
+        self.release()
+        source = committed.file(INDEX)
+        try:
+            with clock.phase("read", INDEX):
+                self._index_fault = self._read_index(source)
+        finally:
+            source.close()
+        if self._index_fault is None:
+            self._loaded = load_files(self._files, committed, clock, self._read)
+        return loaded_bytes(self._loaded)
+
+    def verify(self, checkpoint: int) -> Comparison:
+        """Compare every byte of every tensor that was loaded, and of the index."""
+        found = compare_loaded(self._loaded, self._files, self._shard.rank, checkpoint, self._content, self._options)
+        fault = self._index_fault
+        if fault is None and self._index_seen != self._index:
+            fault = _fault(
+                "foreign", INDEX, len(self._index), "places of other ranks' tensors are not what was written"
+            )
+        if fault is None:
+            return found
+        return Comparison(
+            bytes_checked=found.bytes_checked,
+            fault_count=found.fault_count + 1,
+            faults=(fault, *found.faults)[:MOST_FAULTS],
+        )
+
+    def release(self) -> None:
+        """Let go of the state and of what was loaded."""
+        self._whole.clear()
+        self._loaded, self._index_seen = {}, b""
+
+    def _know_index(self) -> None:
+        """Make the index, which all checkpoints share, outside of any clock."""
+        self._index = self._index or index_of(self._shard)
+
+    def _write(self, file: ShardFile, sink: Sink) -> None:
+        arrays = self._whole.to_save()[file.name]
+        stored = {stored_name(name, self._shard.rank): array for name, array in arrays.items()}
+        sink.write(bytes_of_file(stored, METADATA))
+
+    def _read_index(self, source: ReadableFile) -> LocalFault | None:
+        """Read the index; return why a job would not find its files by it."""
+        size, written = source.size, len(self._index)
+        if size != written:
+            detail = f"the index has {size} bytes, {written} were written"
+            return _fault("short" if size < written else "foreign", INDEX, size, detail)
+        self._index_seen = _read_at(source, 0, size)
+        try:
+            placed = weight_map(self._index_seen)
+        except ValueError as error:
+            return _fault("unreadable", INDEX, size, f"the index cannot be read: {error}")
+        if any(placed.get(name) != file for name, file in files_of_tensors(self._shard).items()):
+            return _fault("foreign", INDEX, size, "the index places tensors of this rank elsewhere")
+        return None
+
+    def _read(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
+        return self._read_whole(file, source) if self._options.parts == 1 else self._read_part(file, source)
+
+    def _read_whole(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
+        """Let the library make tensors of the bytes of a file."""
+        size, written = source.size, self._written(file)
+        if size > file.bytes + LENGTH_BYTES + MOST_HEADER_BYTES:
+            # A file may have grown to any size.
+            return _fault(
+                "foreign", file.name, size, f"the file has {size} bytes, {file.bytes} of tensors were written"
+            )
+        data = _read_at(source, 0, size)
+        end = header_end(data)
+        try:
+            arrays = tensors_of(data)
+            places_in(data[LENGTH_BYTES:end], written)
+        except Exception as error:  # what the library says of a damaged file is of several kinds
+            return self._refused(file, size, end, error)
+        return {tensor.name: _bytes(arrays[name]) for name, tensor in written.items()}
+
+    def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
+        """Read this reader's part of every tensor; where they stand is said by the header of the file."""
+        size = source.size
+        end = header_end(_read_at(source, 0, min(LENGTH_BYTES, size)))
+        try:
+            places = places_in(_read_at(source, LENGTH_BYTES, min(end or 0, size) - LENGTH_BYTES), self._written(file))
+        except ValueError as error:
+            return self._refused(file, size, end, error)
+        if end is None or size != end + file.bytes:
+            return self._refused(file, size, end, ValueError("it is no file of these tensors"))
+        loaded: dict[str, Bytes] = {}
+        for tensor in file.tensors:
+            start, stop = (number * tensor.bytes // tensor.elements for number in self._options.span(tensor.elements))
+            data = loaded[tensor.name] = np.empty(stop - start, dtype=np.uint8)
+            source.seek(end + places[stored_name(tensor.name, self._shard.rank)] + start)
+            got = source.readinto(data)
+            if got < len(data):
+                detail = f"the file ends after {got} of {len(data)} bytes of a tensor's part"
+                return _fault("short", file.name, len(data), detail, tensor=tensor.name, offset=start)
+        return loaded
+
+    def _written(self, file: ShardFile) -> dict[str, Tensor]:
+        return {stored_name(tensor.name, self._shard.rank): tensor for tensor in file.tensors}
+
+    def _refused(self, file: ShardFile, size: int, header: int | None, error: Exception) -> LocalFault:
+        """Return what is wrong with a file that is not one of its tensors: its length, or what it holds."""
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        wanted = self._sizes.get(file.name) or (header or 0) + file.bytes
+        kind: FaultKind = "short" if size < wanted else "unreadable"
+        if header is not None and size > wanted:
+            kind = "foreign"
+        detail = f"safetensors cannot read it ({size} bytes, {file.bytes} of tensors expected): {said}"
+        return _fault(kind, file.name, size, detail)
+
+
+def _read_at(source: ReadableFile, offset: int, count: int) -> bytes:
+    """Return ``count`` bytes, fewer where the file ends; in the memory into which they were read."""
+    if count <= 0:
+        return b""
+    room = io.BytesIO()
+    room.seek(count - 1)
+    room.write(b"\0")
+    source.seek(offset)
+    with room.getbuffer() as buffer:
+        got = source.readinto(buffer)
+    # A buffer that is full is handed out as it is, and not copied.
+    return room.getvalue() if got == count else room.getvalue()[:got]
+
+
+def _fault(kind: FaultKind, file: str, size: int, detail: str, *, tensor: str = "", offset: int = 0) -> LocalFault:
+    return LocalFault(kind=kind, file=file, tensor=tensor, offset=offset, bytes=size, detail=detail)
+
+
+def _empty(tensor: Tensor) -> Array:
+    return np.empty(tensor.elements, dtype=tensor.dtype)
+
+
+def _bytes(array: Array) -> Bytes:
+    return array.view(np.uint8)
+
+
+def make(
+    *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+) -> SafetensorsEngine:
+    """Return the engine of a rank's files, which only asks the others what to say of itself."""
+    del activity
+    return SafetensorsEngine(shard, content, group, options)

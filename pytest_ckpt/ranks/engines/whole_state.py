@@ -1,0 +1,149 @@
+"""A rank's whole state in memory, as a training process has it: filled, copied for a save, compared after a load.
+
+For engines whose library takes tensors: ``Array`` is what that library calls one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from pytest_ckpt.ranks.content.faults import compare
+from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.engines.protocol import Clock
+    from pytest_ckpt.ranks.process.job import EngineOptions
+    from pytest_ckpt.sizing.models import ShardFile, Tensor
+    from pytest_ckpt.targets.protocol import Committed, ReadableFile
+
+MOST_FAULTS = 20
+
+Array = TypeVar("Array")
+
+
+class WholeState(Generic[Array]):
+    """The tensors of ``files``, by file and name, and a copy of them where saves go on in the background.
+
+    ``empty`` makes a tensor, ``bytes_of`` returns its memory. Nothing is made before the first fill.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[ShardFile],
+        rank: int,
+        content: Content,
+        *,
+        empty: Callable[[Tensor], Array],
+        bytes_of: Callable[[Array], Bytes],
+        stages: bool,
+    ) -> None:
+        self._files, self._rank, self._content = files, rank, content
+        self._empty, self._bytes_of, self._stages = empty, bytes_of, stages
+        self.state: dict[str, dict[str, Array]] = {}
+        self.copy: dict[str, dict[str, Array]] = {}
+        self.is_staged = False
+
+    def fill(self, checkpoint: int) -> None:
+        """Write the content of a checkpoint over the state."""
+        if not self.state:
+            self.state = self._new()
+        if self._stages and not self.copy:
+            # Touched before the clock runs: a job makes its staging buffer once.
+            self.copy = self._new()
+            for data in self._memory(self.copy):
+                data[:] = 0
+        for number, data in enumerate(self._memory(self.state)):
+            self._content.fill(data, TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number))
+
+    def memory(self) -> list[Bytes]:
+        """Return the memory of the tensors; never that of the copy."""
+        return self._memory(self.state)
+
+    def stage(self) -> int:
+        """Copy every tensor; what is saved next is the copy. Return the bytes copied."""
+        copied = 0
+        for source, copy in zip(self._memory(self.state), self._memory(self.copy), strict=True):
+            np.copyto(copy, source)
+            copied += len(source)
+        self.is_staged = True
+        return copied
+
+    def to_save(self) -> Mapping[str, Mapping[str, Array]]:
+        """Return the tensors that a save writes now."""
+        return self.copy if self.is_staged else self.state
+
+    def saved(self) -> None:
+        """Take in that a save is over: the copy may be written over."""
+        self.is_staged = False
+
+    def clear(self) -> None:
+        """Let go of all memory."""
+        self.state, self.copy = {}, {}
+
+    def _new(self) -> dict[str, dict[str, Array]]:
+        return {file.name: {tensor.name: self._empty(tensor) for tensor in file.tensors} for file in self._files}
+
+    def _memory(self, of: Mapping[str, Mapping[str, Array]]) -> list[Bytes]:
+        """Return the memory of the tensors in the order in which they are numbered, which is part of their content."""
+        return [self._bytes_of(tensor) for tensors in of.values() for tensor in tensors.values()]
+
+
+Loaded = dict[str, "Mapping[str, Bytes] | LocalFault"]
+"""By file: the bytes of its tensors, or why it could not be loaded."""
+
+
+def load_files(
+    files: Sequence[ShardFile],
+    committed: Committed,
+    clock: Clock,
+    read: Callable[[ShardFile, ReadableFile], Mapping[str, Bytes] | LocalFault],
+) -> Loaded:
+    """Load files one after the other, each by ``read``, which returns the bytes of its tensors or a fault."""
+    loaded: Loaded = {}
+    for file in files:
+        source = committed.file(file.name)
+        try:
+            with clock.phase("read", file.name):
+                loaded[file.name] = read(file, source)
+        finally:
+            source.close()
+    return loaded
+
+
+def loaded_bytes(loaded: Loaded) -> int:
+    """Return how many bytes of tensors have arrived."""
+    return sum(len(data) for found in loaded.values() if not isinstance(found, LocalFault) for data in found.values())
+
+
+def compare_loaded(
+    loaded: Loaded, files: Sequence[ShardFile], rank: int, checkpoint: int, content: Content, options: EngineOptions
+) -> Comparison:
+    """Compare every byte of what was loaded of a rank's files; a file is let go once it has been compared."""
+    checked, count, numbered = 0, 0, 0
+    faults: list[LocalFault] = []
+    for file in files:
+        found = loaded.pop(file.name, None)
+        first, numbered = numbered, numbered + len(file.tensors)
+        if found is None:
+            # The load ended before it, and said why.
+            continue
+        if isinstance(found, LocalFault):
+            count += 1
+            faults.append(found)
+            continue
+        for number, tensor in enumerate(file.tensors, start=first):
+            data = found[tensor.name]
+            place = TensorKey(checkpoint=checkpoint, rank=rank, tensor=number)
+            start, _ = options.span(tensor.elements)
+            pages, findings = compare(content, data, place, start * tensor.bytes // tensor.elements)
+            checked += len(data)
+            count += pages
+            faults.extend(LocalFault.of(one, file.name, tensor.name) for one in findings)
+        del found
+    return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MOST_FAULTS]))

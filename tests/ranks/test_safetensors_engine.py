@@ -1,0 +1,428 @@
+"""The engine safetensors with one rank: what is written, what comes back, and every way in which it may not."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.facts.engines import SAFETENSORS_FILES, built_in
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
+from pytest_ckpt.ranks.engines.safetensors.engine import make
+from pytest_ckpt.ranks.engines.safetensors.header import header_end, places_in
+from pytest_ckpt.ranks.engines.safetensors.index_file import INDEX, index_of, stored_name, weight_map
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.sizing.files import shard_files
+from pytest_ckpt.sizing.models import Tensor, layout
+from tests.support.bare_safetensors import load_bare, save_bare
+from tests.support.one_rank import Alone, area_in, as_one_rank, checkpoint_in
+from tests.support.posix_files import clock_of, committed_in, draft_in
+
+# Of eight ranks, as the model is full: what a rank has of it is cut into files as at full size.
+WHOLE = layout("llama3-8b", mode="full", scale=1e-5)
+SHARD = WHOLE.rank(0)
+FILES = shard_files(SHARD, SAFETENSORS_FILES)
+TENSORS = [tensor for file in FILES for tensor in file.tensors]
+CONTENT = Content(7)
+CHECKPOINT = 5
+MODEL = FILES[0].name
+OPTIMIZER = FILES[1].name
+BIG = "optimizer/0"
+
+
+def engine_of(shard=SHARD, **options):
+    return make(shard=shard, content=CONTENT, group=Alone(), activity=Activity(), options=EngineOptions(**options))
+
+
+def save(folder, number=CHECKPOINT, engine=None):
+    clock, engine = clock_of(), engine or engine_of()
+    engine.fill(number)
+    draft = draft_in(folder, clock)
+    engine.save(draft, clock)
+    return (*draft.seal(), clock)
+
+
+def load(folder, number=CHECKPOINT, engine=None):
+    """Load as all ranks do; return (loaded bytes, comparison)."""
+    engine = engine or engine_of()
+    assert engine.load_steps() == 1
+    return engine.load(committed_in(folder), 0, clock_of()), engine.verify(number)
+
+
+def expected(number, tensor, rank=0):
+    return CONTENT.expected(TensorKey(checkpoint=CHECKPOINT, rank=rank, tensor=number), 0, tensor.bytes).tobytes()
+
+
+def tensors_of(shard=SHARD):
+    """What bare library calls of a rank would be given, by file and name."""
+    given_to, number = {}, 0
+    for file in shard_files(shard, SAFETENSORS_FILES):
+        given_to[file.name] = {}
+        for tensor in file.tensors:
+            data = expected(number, tensor, shard.rank)
+            given_to[file.name][stored_name(tensor.name, shard.rank)] = (tensor.dtype, data)
+            number += 1
+    return given_to
+
+
+def start_of(file: Path, name: str) -> int:
+    """Return where the first bytes of a tensor stand in a file."""
+    number = next(number for number, tensor in enumerate(TENSORS) if tensor.name == name)
+    return file.read_bytes().index(expected(number, TENSORS[number])[:64])
+
+
+def change(file: Path, offset: int, data: bytes) -> None:
+    with file.open("r+b") as out:
+        out.seek(offset)
+        out.write(data)
+
+
+@functools.cache
+def right():
+    """The files of a checkpoint, by name."""
+    files = {place: bytes(_bare_file(tensors)) for place, tensors in tensors_of().items()}
+    return files | {INDEX: index_of(SHARD)}
+
+
+def _bare_file(tensors):
+    import numpy as np  # noqa: PLC0415 - with the library, which not all workers need
+    from safetensors.numpy import save as bytes_of_file  # noqa: PLC0415
+
+    return bytes_of_file(
+        {name: np.frombuffer(data, dtype=kind) for name, (kind, data) in tensors.items()}, {"format": "pt"}
+    )
+
+
+@pytest.fixture
+def saved(tmp_path):
+    save(tmp_path)
+    return tmp_path
+
+
+def test_each_file_is_the_library_s_and_the_index_names_them_all(tmp_path):
+    entries, proof, clock = save(tmp_path)
+    names = ["shard-00001-model-00001-of-00004.safetensors", "shard-00001-model-00002-of-00004.safetensors",
+             "shard-00001-model-00003-of-00004.safetensors", "shard-00001-model-00004-of-00004.safetensors",
+             "model.safetensors.index.json"]  # fmt: skip
+    # The index stands behind the shards: who writes in order has them when it is there.
+    assert [entry.name for entry in entries] == names
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == right()
+    assert (proof.files_attempted, proof.files_returned, proof.folders_returned) == (5, 5, 1)
+    assert set(clock.phases) == {"open", "write", "fsync", "close", "directory"}
+
+
+def test_only_rank_0_writes_the_index(tmp_path):
+    entries, _, _ = save(tmp_path, engine=engine_of(WHOLE.rank(3)))
+    assert {entry.name for entry in entries} == {path.name for path in tmp_path.iterdir()}
+    assert all(entry.name.startswith("shard-00004-model-") for entry in entries)
+
+
+def test_the_index_places_every_tensor_of_every_rank_once():
+    index = json.loads(index_of(SHARD))
+    assert index_of(SHARD) == index_of(WHOLE.rank(7))
+    assert index["metadata"] == {"total_size": WHOLE.bytes}
+    assert len(index["weight_map"]) == WHOLE.tensors
+    files = {file.name for shard in WHOLE.ranks() for file in shard_files(shard, SAFETENSORS_FILES)}
+    assert set(index["weight_map"].values()) == files
+
+
+def test_every_byte_comes_back_also_when_all_was_let_go_of_between(tmp_path):
+    engine = engine_of()
+    for number in (1, 2):
+        save(tmp_path / str(number), number, engine)
+    engine.release()
+    for number in (2, 1, 2):
+        loaded, check = load(tmp_path / str(number), number, engine)
+        assert loaded == check.bytes_checked == SHARD.bytes
+        assert check.faults == ()
+
+
+def test_what_is_staged_is_saved_whatever_becomes_of_the_state(tmp_path):
+    engine = engine_of(stages=True)
+    engine.fill(CHECKPOINT)
+    assert engine.stage() == SHARD.bytes
+    for data in engine.state():
+        data[:] = 0
+    engine.save(draft_in(tmp_path), clock_of())
+    assert load(tmp_path)[1].faults == ()
+    # Without another copy, the next save is of the state.
+    engine.save(draft_in(tmp_path / "next"), clock_of())
+    assert {fault.kind for fault in load(tmp_path / "next")[1].faults} == {"zeros"}
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_readers_of_parts_read_every_byte_once(saved, parts):
+    found = [load(saved, engine=engine_of(part=part, parts=parts)) for part in range(parts)]
+    assert sum(loaded for loaded, _ in found) == sum(check.bytes_checked for _, check in found) == SHARD.bytes
+    assert [check.faults for _, check in found] == [()] * parts
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_flipped_bit_is_named_with_file_tensor_and_offset(saved, parts):
+    place = start_of(saved / OPTIMIZER, BIG) + 8200
+    change(saved / OPTIMIZER, place, bytes([(saved / OPTIMIZER).read_bytes()[place] ^ 4]))
+    loaded, check = load(saved, engine=engine_of(parts=parts))
+    (fault,) = check.faults
+    assert (fault.kind, fault.file, fault.tensor, fault.offset) == ("flipped", OPTIMIZER, BIG, 8192)
+    assert loaded == check.bytes_checked
+    assert parts > 1 or loaded == SHARD.bytes
+
+
+def test_a_page_of_zeros_is_named(saved):
+    change(saved / OPTIMIZER, start_of(saved / OPTIMIZER, BIG) + PAGE_BYTES, bytes(PAGE_BYTES))
+    (fault,) = load(saved)[1].faults
+    assert (fault.kind, fault.tensor, fault.offset) == ("zeros", BIG, PAGE_BYTES)
+
+
+def test_an_older_shard_in_the_place_of_a_new_one_is_stale(saved, tmp_path):
+    save(tmp_path / "older", CHECKPOINT - 1)
+    shutil.copy(tmp_path / "older" / OPTIMIZER, saved)
+    _, check = load(saved)
+    assert {fault.file for fault in check.faults} == {OPTIMIZER}
+    assert (check.faults[0].kind, check.faults[0].tensor) == ("stale", BIG)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("left", [0, 5, 60, 0.5, -1])
+def test_a_file_that_ends_early_is_short(saved, left, parts):
+    size = (saved / OPTIMIZER).stat().st_size
+    with (saved / OPTIMIZER).open("r+b") as file:
+        file.truncate(int(size * left) if isinstance(left, float) else left % size)
+    loaded, check = load(saved, engine=engine_of(parts=parts))
+    assert {(fault.kind, fault.file) for fault in check.faults} == {("short", OPTIMIZER)}
+    assert check.fault_count == 1
+    assert loaded == check.bytes_checked < SHARD.bytes
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_file_that_has_grown_is_not_the_one_that_was_written(saved, parts):
+    with (saved / MODEL).open("ab") as file:
+        file.write(b"more")
+    (fault,) = load(saved, engine=engine_of(parts=parts))[1].faults
+    assert (fault.kind, fault.file) == ("foreign", MODEL)
+
+
+def test_a_file_that_has_grown_beyond_all_measure_is_not_read(saved):
+    with (saved / MODEL).open("r+b") as file:
+        file.truncate(1 << 40)
+    (fault,) = load(saved)[1].faults
+    assert (fault.kind, fault.file, fault.bytes) == ("foreign", MODEL, 1 << 40)
+
+
+@pytest.mark.parametrize("name", [MODEL, INDEX])
+def test_a_file_that_is_not_there_is_an_error_of_the_storage(saved, name):
+    (saved / name).unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        load(saved)
+    assert caught.value.errno == errno.ENOENT
+
+
+@pytest.mark.parametrize(
+    ("change_index", "kind"),
+    [
+        (lambda index: index[:-1], "short"),
+        (lambda index: index + b" ", "foreign"),
+        (lambda index: bytes(len(index)), "unreadable"),
+        (lambda index: b"[" * len(index), "unreadable"),
+        (lambda index: b"[1]".ljust(len(index)), "unreadable"),
+        (lambda index: index.replace(b"shard-00001", b"shard-00002"), "foreign"),
+        (lambda index: index.replace(b"layer_0/0/rank0", b"layer_0/0/rankX"), "foreign"),
+    ],
+)
+def test_an_index_by_which_no_job_finds_its_files_ends_the_load(saved, change_index, kind):
+    (saved / INDEX).write_bytes(change_index((saved / INDEX).read_bytes()))
+    loaded, check = load(saved)
+    (fault,) = check.faults
+    assert (fault.kind, fault.file, check.fault_count) == (kind, INDEX, 1)
+    assert loaded == check.bytes_checked == 0
+
+
+def test_an_index_that_is_wrong_for_others_is_found_and_the_load_goes_on(saved):
+    index = (saved / INDEX).read_bytes()
+    (saved / INDEX).write_bytes(index.replace(b"shard-00002-model-00001", b"shard-00003-model-00001"))
+    loaded, check = load(saved)
+    (fault,) = check.faults
+    assert (fault.kind, fault.file) == ("foreign", INDEX)
+    assert loaded == check.bytes_checked == SHARD.bytes
+
+
+@settings(deadline=None, max_examples=40)
+@given(name=st.sampled_from([MODEL, OPTIMIZER, FILES[-1].name, INDEX]), place=st.floats(0, 1), bit=st.integers(0, 7))
+def test_whichever_bit_flips_is_found_in_its_file(tmp_path_factory, name, place, bit):
+    _find_flipped(tmp_path_factory, name, int(place * (len(right()[name]) - 1)), bit)
+
+
+@settings(deadline=None, max_examples=40)
+@given(name=st.sampled_from([MODEL, OPTIMIZER]), place=st.floats(0, 1), bit=st.integers(0, 7))
+def test_whichever_bit_of_a_header_flips_is_found(tmp_path_factory, name, place, bit):
+    _find_flipped(tmp_path_factory, name, int(place * (header_end(right()[name]) - 1)), bit)
+
+
+def _find_flipped(factory, name, place, bit):
+    folder = factory.getbasetemp() / "flipped"
+    folder.mkdir(exist_ok=True)
+    for each, data in right().items():
+        (folder / each).write_bytes(data)
+    change(folder / name, place, bytes([right()[name][place] ^ 1 << bit]))
+    loaded, check = load(folder)
+    assert check.fault_count >= 1
+    assert check.faults[0].file == name
+    assert loaded == check.bytes_checked
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+ONE = {"w": Tensor(name="w", dtype="float16", elements=3)}
+ENTRY = {"dtype": "F16", "shape": [3], "data_offsets": [0, 6]}
+
+
+@given(JSON, JSON)
+def test_a_header_of_anything_else_is_refused(entry, metadata):
+    for header in (entry, {"__metadata__": metadata, "w": ENTRY}, {"__metadata__": {"format": "pt"}, "w": entry}):
+        if header != {"__metadata__": {"format": "pt"}, "w": ENTRY}:
+            with pytest.raises(ValueError, match=r"header|tensor"):
+                places_in(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode(), ONE)
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        (b"[" * 100_000, "nested"),
+        (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}\n', "not what"),
+        (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[0, 6]}}', "not what"),
+        (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[1,6]}}', "not the tensor"),
+        (b'{"__metadata__":{"format":"pt"}}', "other tensors"),
+    ],
+)
+def test_a_header_that_is_no_header_of_these_tensors_says_why(header, says):
+    with pytest.raises(ValueError, match=says):
+        places_in(header, ONE)
+
+
+@given(JSON)
+def test_an_index_of_anything_else_is_refused(found):
+    if not (isinstance(found, dict) and isinstance(found.get("weight_map"), dict)):
+        with pytest.raises(ValueError, match="weight_map"):
+            weight_map(json.dumps(found).encode())
+
+
+def test_a_target_that_takes_no_bytes_is_an_error_with_its_number(tmp_path):
+    engine = engine_of()
+    engine.fill(CHECKPOINT)
+    draft = draft_in(tmp_path)
+    sink = draft.create
+
+    def into_nothing(data):
+        with Path("/dev/full").open("wb", buffering=0) as nothing:
+            return nothing.write(data)
+
+    def full(name, size):
+        made = sink(name, size)
+        made.write = into_nothing
+        return made
+
+    draft.create = full
+    with pytest.raises(OSError, match="No space left") as caught:
+        engine.save(draft, clock_of())
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_the_report_is_told_what_is_the_library_s_and_what_is_added():
+    facts = engine_of().facts()
+    assert set(facts) == {"safetensors", "save", "load", "added"}
+    assert "fsync of the folder" in facts["added"]
+    assert "safetensors.numpy.save" in facts["save"]
+
+
+def test_the_library_alone_finds_every_tensor_by_the_index(tmp_path):
+    """Of two ranks, by a program that knows nothing of this package."""
+    whole = layout("llama3-8b", mode="open", processes=2, scale=1e-5)
+    folder, scratch = tmp_path / "saved", tmp_path / "scratch"
+    scratch.mkdir()
+    for shard in whole.ranks():
+        save(folder, engine=engine_of(shard))
+    wanted = {
+        name: (kind, data, place)
+        for shard in whole.ranks()
+        for place, tensors in tensors_of(shard).items()
+        for name, (kind, data) in tensors.items()
+    }
+    assert load_bare(folder, scratch) == wanted
+
+
+def test_what_the_library_alone_saves_is_the_same_to_the_byte_and_is_loaded(tmp_path):
+    folder, scratch = tmp_path / "bare", tmp_path / "scratch"
+    folder.mkdir()
+    scratch.mkdir()
+    save_bare(folder, scratch, tensors_of())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} | {INDEX: index_of(SHARD)} == right()
+    (folder / INDEX).write_bytes(index_of(SHARD))
+    loaded, check = load(folder)
+    assert loaded == check.bytes_checked == SHARD.bytes
+    assert check.faults == ()
+
+
+def test_it_needs_the_memory_that_its_row_states_and_no_torch(tmp_path):
+    """With the largest file that a rank can have beside its state: the optimizer whole."""
+    rule = built_in("safetensors").memory
+    whole = layout("llama3-8b", mode="open", processes=64, scale=0.06)
+    area, state = area_in(tmp_path), whole.rank(0).bytes
+    assert max(file.bytes for file in shard_files(whole.rank(0), SAFETENSORS_FILES)) > 0.85 * state > 80e6
+    told = {action: as_one_rank("safetensors", whole, area, action) for action in ("save", "load")}
+    assert (told["load"]["loaded"], told["load"]["checked"], told["load"]["faults"]) == (state, state, 0)
+    stated = rule.process_bytes + rule.state_bytes(state)
+    for action, least in (("save", 2.6), ("load", 1.7)):
+        # Neither too little, nor so much that it says nothing.
+        assert least * state < told[action]["peak_bytes"] < stated
+        assert not {"torch", "jinja2"} & set(told[action]["modules"])
+
+
+CALLS = "openat,write,pwrite64,fsync,fdatasync,close,rename,renameat,renameat2,unlink,unlinkat,ftruncate,mmap"
+
+
+def test_each_file_is_one_write_and_one_fsync_and_the_commit_comes_last(tmp_path):
+    target, trace = tmp_path / "target", tmp_path / "trace"
+    target.mkdir()
+    strace = shutil.which("strace")
+    front = (strace, "-f", "-q", "-y", "-s", "0", "-e", f"trace={CALLS}", "-o", str(trace))
+    if not strace or subprocess.run([*front, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no strace that may trace")
+    as_one_rank("safetensors", WHOLE, area_in(target), "save", front=front)
+    folder = checkpoint_in(target)
+    wanted = []
+    for name in (*(file.name for file in FILES), INDEX):
+        size = (folder / name).stat().st_size
+        wanted += [f"create {name}", f"write {name} {size}", f"fsync {name}", f"close {name}"]
+    # Then what every engine's checkpoint gets: its names are made durable, and it is given its own.
+    wanted += [f"fsync {folder.name}", "rename", f"fsync {folder.parent.name}"]
+    assert calls_in(trace.read_text(), target) == wanted
+
+
+def calls_in(trace: str, target: Path) -> list[str]:
+    """Return the calls of a trace that change something below a folder, in words."""
+    calls, began = [], False
+    for line in trace.splitlines():
+        if str(target) not in line or "O_RDONLY" in line:
+            continue
+        name = re.sub(r"\.partial$", "", re.sub(r".*/", "", re.findall(rf"{re.escape(str(target))}[^>\"]*", line)[0]))
+        call = re.search(r" (\w+)\(", f" {line}")[1]
+        began = began or (call == "openat" and "O_CREAT" in line and name.startswith("shard-"))
+        if not began or (call == "close" and "." not in name):
+            continue
+        if call == "openat":
+            assert "O_EXCL" in line
+            call = "create"
+        size = f" {line.rpartition('= ')[2].split()[0]}" if call == "write" else ""
+        calls.append("rename" if call.startswith("rename") else f"{call} {name}{size}")
+    return calls

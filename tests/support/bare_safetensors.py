@@ -1,0 +1,77 @@
+"""The library safetensors by itself, as whoever finds a checkpoint uses it: programs without pytest-ckpt."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_SECONDS = 120
+
+# By the index, file after file, each mapped into memory.
+_LOAD = """
+import json, os, sys
+from safetensors import safe_open
+
+folder, scratch = sys.argv[1:]
+with open(os.path.join(folder, "model.safetensors.index.json")) as file:
+    index = json.load(file)
+found, total = {}, 0
+for number, (name, place) in enumerate(sorted(index["weight_map"].items())):
+    with safe_open(os.path.join(folder, place), framework="np") as file:
+        assert file.metadata() == {"format": "pt"}
+        tensor = file.get_tensor(name)
+    total += tensor.nbytes
+    tensor.tofile(os.path.join(scratch, str(number)))
+    found[name] = [str(number), str(tensor.dtype), list(tensor.shape), place]
+assert index["metadata"]["total_size"] == total
+"""
+_SAVE = """
+import json, os, sys
+import numpy
+from safetensors.numpy import save_file
+
+folder, scratch = sys.argv[1:]
+with open(os.path.join(scratch, "asked.json")) as file:
+    asked = json.load(file)
+for place, tensors in asked.items():
+    state = {name: numpy.fromfile(os.path.join(scratch, data), dtype=kind) for name, (data, kind) in tensors.items()}
+    save_file(state, os.path.join(folder, place), metadata={"format": "pt"})
+found = {}
+"""
+_END = """
+assert not [name for name in sys.modules if name.split(".")[0] == "pytest_ckpt"]
+with open(os.path.join(scratch, "found.json"), "w") as file:
+    json.dump(found, file)
+"""
+
+
+def load_bare(folder: Path, scratch: Path) -> dict[str, tuple[str, bytes, str]]:
+    """Return what the index leads to: by name the type, the bytes and the file of each one-dimensional tensor."""
+    _run(_LOAD, folder, scratch)
+    found = {}
+    for name, (number, kind, shape, place) in json.loads((scratch / "found.json").read_text()).items():
+        assert len(shape) == 1
+        found[name] = (kind, (scratch / number).read_bytes(), place)
+    return found
+
+
+def save_bare(folder: Path, scratch: Path, files: Mapping[str, Mapping[str, tuple[str, bytes]]]) -> None:
+    """Save files of tensors, each given by its name as type and bytes."""
+    asked: dict[str, dict[str, tuple[str, str]]] = {}
+    for place, tensors in files.items():
+        asked[place] = {}
+        for name, (kind, data) in tensors.items():
+            number = f"{len(asked)}-{len(asked[place])}"
+            (scratch / number).write_bytes(data)
+            asked[place][name] = (number, kind)
+    (scratch / "asked.json").write_text(json.dumps(asked))
+    _run(_SAVE, folder, scratch)
+
+
+def _run(program: str, folder: Path, scratch: Path) -> None:
+    words = [sys.executable, "-I", "-c", program + _END, str(folder), str(scratch)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,126 @@
+"""One rank by itself, in a process of its own: ``python -m`` this module, told on standard input what to do.
+
+It saves checkpoint 1 of a layout by an engine, as strategy ``sync`` does, or loads it, into and from an area that is
+there; its last line is JSON: what it found, its peak of memory, and which modules it has imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.engines import EngineSpec, built_in
+from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
+from pytest_ckpt.sizing.models import Layout, layout
+from pytest_ckpt.support.references import load
+from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of
+from tests.support import CHECKOUT
+
+SEED = 7
+CHECKPOINT = 1
+_SECONDS = 300
+
+
+class Alone:
+    """A group of one rank; as rank ``rank``, it is asked what no other rank is asked."""
+
+    size, host = 1, "here"
+
+    def __init__(self, rank: int = 0) -> None:
+        self.rank = rank
+
+    def wait(self) -> None: ...
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def largest(self, value: Any) -> Any:
+        return value
+
+
+def area_in(target: Path) -> AreaRef:
+    """Return a new area in a folder."""
+    return make_target(spec_of(str(target), known_targets()), str(target)).create_area("one-rank")
+
+
+def checkpoint_in(target: Path) -> Path:
+    """Return the folder of the checkpoint that a rank has committed."""
+    (folder,) = target.glob("*/*/checkpoint-0001")
+    return folder
+
+
+def as_one_rank(engine: str, whole: Layout, area: AreaRef, action: str, front: Sequence[str] = ()) -> dict[str, Any]:
+    """Let rank 0 of a layout save or load in a process of its own, started by ``front``; return what it tells."""
+    asked = {"engine": engine, "area": to_plain(area), "action": action, "processes": whole.processes,
+             "model": whole.model.name, "mode": whole.mode, "scale": whole.scale}  # fmt: skip
+    done = subprocess.run(
+        [*front, sys.executable, "-m", "tests.support.one_rank"],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CHECKOUT,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        timeout=_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def _peak_bytes() -> int:
+    """Return the most that this process has had in memory; getrusage would count its parent, too."""
+    (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(kib) * 1024
+
+
+def main() -> None:
+    from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415 - numpy is for this process alone
+    from pytest_ckpt.ranks.engines.factory import engine_maker  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
+    from pytest_ckpt.ranks.strategies.sync import SyncStrategy  # noqa: PLC0415
+
+    asked = json.load(sys.stdin)
+    spec: EngineSpec | None = built_in(asked["engine"])
+    assert spec
+    area = from_plain(AreaRef, asked["area"])
+    processes = asked["processes"] if asked["mode"] == "open" else None
+    shard = layout(asked["model"], mode=asked["mode"], processes=processes, scale=asked["scale"]).rank(0)
+    activity, group, store = Activity(), Alone(), load(area.opener)(area)
+    engine = engine_maker(spec.make)(
+        shard=shard, content=Content(SEED), group=group, activity=activity, options=EngineOptions()
+    )
+    ref = CheckpointRef(subject=Subject(model="one", mode="rank").slug, number=CHECKPOINT)
+    found: dict[str, Any] = {"bytes": shard.bytes}
+    if asked["action"] == "save":
+        store.prepare(ref.subject)
+        engine.fill(CHECKPOINT)
+        SyncStrategy(engine=engine, store=store, group=group, activity=activity).save(ref)
+    else:
+        steps = engine.load_steps()
+        clock = Clock(activity=activity)
+        committed = store.open(ref, clock)
+        found["loaded"] = found["checked"] = found["faults"] = 0
+        for step in range(steps):
+            found["loaded"] += engine.load(committed, step, clock)
+            seen = engine.verify(CHECKPOINT)
+            found["checked"] += seen.bytes_checked
+            found["faults"] += seen.fault_count
+    print(json.dumps(found | {"peak_bytes": _peak_bytes(), "modules": sorted(sys.modules)}))
+
+
+if __name__ == "__main__":
+    main()
