@@ -58,7 +58,9 @@ class Checkpoints:
     def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
         """Return the files of a checkpoint that this rank reads: its own and those of all ranks, or others."""
         if names is None:
-            names = dict.fromkeys((*self.own_names(checkpoint), *(() if self.is_delta(checkpoint) else self._rule.shared)))
+            names = dict.fromkeys(
+                (*self.own_names(checkpoint), *(() if self.is_delta(checkpoint) else self._rule.shared))
+            )
         return Files(ref=self.ref(checkpoint), names=tuple(names))
 
     def names_of_loads(self, shards: Iterable[RankLayout]) -> tuple[str, ...]:
