@@ -124,6 +124,17 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(subject: str, judge: Judge) ->
     judge(subject)
 
 
+@pytest.mark.requirement("PREEMPT")
+def test_a_job_that_is_given_notice_saves_in_time(subject: str, judge: Judge) -> None:
+    """What a job saves when it is told that it will be ended is committed before its end.
+
+    Schedulers and clouds give a job notice, often two minutes. Rank 0 tells all ranks, which save what they hold; the
+    clock runs until that is committed on the target. Where saves go on in the background, one had just begun. No signal
+    is sent, and nothing is loaded. Asked with --ckpt-notice. Advisory: the notice is the user's.
+    """
+    judge(subject)
+
+
 @pytest.mark.requirement("SLOWDOWN")
 def test_saves_in_the_background_hardly_slow_training(subject: str, judge: Judge) -> None:
     """Steps beside a save take at most 5 % longer than steps alone.

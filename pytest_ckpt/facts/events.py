@@ -33,13 +33,13 @@ from pytest_ckpt.facts.measurement import (
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
 from pytest_ckpt.facts.tiers import Tiers
-from pytest_ckpt.facts.training import Crashes, Training
+from pytest_ckpt.facts.training import Crashes, Preempted, Training
 
 MARK = "@ckpt "
 
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
-    "near_full", "failover", "upgrade", "snapshots", "crashes", "chains", "tiers",
+    "near_full", "failover", "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
@@ -56,6 +56,7 @@ PatternFound = (
     | Crashes
     | Chains
     | Tiers
+    | Preempted
 )
 
 

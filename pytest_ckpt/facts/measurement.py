@@ -12,7 +12,7 @@ from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.tiers import DrainRule, Tiers
-from pytest_ckpt.facts.training import Crashes, Training
+from pytest_ckpt.facts.training import Crashes, Preempted, Training
 
 OperationKind = Literal["save", "load"]
 
@@ -176,6 +176,7 @@ class Patterns:
     in the middle of a save. ``training``: steps go on beside the subject's own saves.
     ``crashes``: saves in the background are killed. ``chains``: checkpoints before a chain of deltas are deleted.
     ``tiers``: saves to a local tier beside drains of it, and restores when it is whole and when it is not.
+    ``preempt``: saves that jobs begin when they are given notice.
     ``not_run`` holds, by the name of one of these, why something could not be measured.
     """
 
@@ -194,6 +195,7 @@ class Patterns:
     crashes: Crashes | None = None
     chains: Chains | None = None
     tiers: Tiers | None = None
+    preempt: Preempted | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 

@@ -102,6 +102,9 @@ OPTIONS: tuple[Option, ...] = (
            example="5%", roles=("plan", "disclosed"),
            help="share of failures after which a job restarts from the target, since local tiers are gone (strategy "
            "tiered)"),
+    Option(key="notice", group="cluster and limits", metavar="DURATION", parse="read_seconds", example="120s",
+           roles=("plan", "disclosed"), field="notice_seconds", unset=0.0,
+           help="time from a notice that a job will be ended until its end (requirement PREEMPT)"),
     Option(key="gates", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
            help="gate table that sets which requirements are mandatory, and their limits: posix-shared, posix-local, "

@@ -73,6 +73,7 @@ class Settings:
     local: str | None
     drain_every: int
     target_share: float
+    notice_seconds: float
     request_bytes: int
     depth: int
     profile: str
@@ -153,6 +154,11 @@ class Settings:
     def asks_strategies(self) -> bool:
         """Whether saves that let the job go on are judged as such, and killed."""
         return "strategies" in self.suites
+
+    @property
+    def asks_notice(self) -> bool:
+        """Whether jobs are given notice, and save."""
+        return self.asks_strategies and bool(self.notice_seconds)
 
     @property
     def asks_contention(self) -> bool:

@@ -88,6 +88,19 @@ class Crashes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Preempted:
+    """Jobs that were given notice: seconds from when rank 0 told it until a save that it began was committed.
+
+    ``notice_seconds`` is what a job has at full size. Where a save goes on in the background, one had just begun when
+    the notice came. The saves were of ``bytes``.
+    """
+
+    notice_seconds: float
+    bytes: int
+    committed_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
     """A stand-in for training that went on beside every save: no model is trained.
 

@@ -44,6 +44,10 @@ def _asks_tiers(settings: Settings) -> bool:
     return settings.has_tiers
 
 
+def _asks_notice(settings: Settings) -> bool:
+    return bool(settings.notice_seconds)
+
+
 STRATEGY_ROWS = (
     Requirement(
         id="BLOCKING",
@@ -181,6 +185,18 @@ STRATEGY_ROWS = (
         suite="strategies",
         is_asked=_asks_tiers,
         of_strategy=_has_tiers,
+    ),
+    Requirement(
+        id="PREEMPT",
+        title="A job that is given notice saves in time",
+        severity="advisory",
+        judge=strategies.judge_preempt,
+        units=("s",),
+        figure="the slowest save at notice, from when the ranks were told until it was committed",
+        limit="the notice, --ckpt-notice",
+        source="given by the user",
+        suite="strategies",
+        is_asked=_asks_notice,
     ),
     Requirement(
         id="SLOWDOWN",

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, get_args
 
 from pytest_ckpt.analysis.training import slowdown
+from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.facts.training import LOCAL_TIER, Reached
 from pytest_ckpt.judging.decision import (
     Decision,
@@ -76,6 +77,27 @@ def judge_lost_work(measurement: Measurement, limits: ClusterLimits) -> Decision
         lambda cost: cost.with_risk_seconds(limits),
         lambda cost: f"{describe_loss(cost)} + {format_seconds(cost.background_seconds)} at risk / {failures}",
     )
+
+
+def judge_preempt(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+    """What a job saves at notice is committed in time, at the size that was run."""
+    found = measurement.patterns.preempt if measurement.patterns else None
+    if found is None:
+        return without_pattern(measurement, ("preempt",))
+    limit, slowest = found.notice_seconds * measurement.share, max(found.committed_seconds)
+    detail = [
+        f"{format_bytes(found.bytes)} each; from the notice until the commit: "
+        f"{', '.join(map(format_seconds, found.committed_seconds))}"
+    ]
+    if not strategy_of(measurement.subject).blocks:
+        detail.append("a save had just begun when the notice came: the last one waits for it")
+    if measurement.share < 1:
+        detail.append(f"the run wrote {measurement.share:.4g} of the full size, and has as small a part of the notice")
+    because = (
+        f"Slowest of {counted(len(found.committed_seconds), 'save')} at notice: {format_seconds(slowest)}; limit "
+        f"{format_seconds(limit)}."
+    )
+    return measured_as("over limit" if slowest > limit else "met", slowest, limit, "s", because, detail)
 
 
 def judge_slowdown(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_SLOWDOWN) -> Decision:

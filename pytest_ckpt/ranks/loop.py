@@ -30,6 +30,7 @@ from pytest_ckpt.ranks.scenarios.crash_subject import measure_crashes
 from pytest_ckpt.ranks.scenarios.data_effect import DataInTurns
 from pytest_ckpt.ranks.scenarios.endurance import LongRun
 from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
+from pytest_ckpt.ranks.scenarios.notice import measure_notice
 from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
 from pytest_ckpt.ranks.scenarios.retention import SavesRetained
 from pytest_ckpt.ranks.scenarios.tiers import TierScenario
@@ -193,6 +194,9 @@ class MeasurementLoop:
                 bytes=self._layout.bytes,
                 drop=drop,
             ).measure()
+        if task.notice_seconds:
+            strategy = self._strategy(aside="notice")
+            measure_notice(self._group, self._activity, do, strategy, task, whole_bytes=self._layout.bytes)
         if task.deletes_chain:
             strategy = self._strategy(aside="chains")
             measure_chains(self._group, self._activity, do, self._store, strategy, cache, drop, task, self._own)

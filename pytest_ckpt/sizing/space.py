@@ -67,6 +67,9 @@ def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
     kept = min(settings.retain or settings.operations, settings.operations)
     at_once = kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
+    if settings.asks_notice or (settings.has_tiers and settings.asks_strategies):
+        # A save beside one that goes on, or one drained while the one before is still there.
+        at_once = max(at_once, kept + 2)
     if settings.asks_failover or settings.asks_upgrade or settings.asks_snapshots:
         # One that is whole and one that is written, where the others are not to be kept in their place.
         at_once = max(at_once, 2 + (kept if settings.keep else 0))

@@ -30,6 +30,9 @@ SAVES_OF_A_LEVEL = 5
 KILLS = 60
 """Saves in the background that are killed, at the full effort of a profile."""
 
+NOTICES = 3
+"""Times that a job is given notice and saves."""
+
 _LABELS: dict[StepKind, str] = {
     "storm": "storm load",
     "shifted": "shifted load",
@@ -43,6 +46,7 @@ _LABELS: dict[StepKind, str] = {
     "crashes": "kill of a save in the background",
     "chains": "chain that outlives those before it",
     "tiers": "saves and restores in two tiers",
+    "preempt": "save at notice",
     "snapshots": "snapshot in a save",
     "upgrade": "change of the storage",
     "failover": "break of a component",
@@ -119,6 +123,9 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
                 3 * save + load,
             )
         )
+    if settings.asks_notice:
+        # A save is under way when the notice comes.
+        found.append(steps("preempt", NOTICES, 2 * size, 2 * save))
     if planned.drains and settings.asks_strategies:
         # Seven saves to the local tier, drains beside three of them, and a restore from each tier.
         found.append(steps("tiers", 1, 4 * size, 3 * save + load))

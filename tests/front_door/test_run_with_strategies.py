@@ -297,3 +297,17 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
     # Of 5.67 TB: in 5 % of an interval, and in a whole one.
     assert "save   within 27.8 s: 204 GB/s" in sync
     assert "save   committed within 9.28 min: 10.2 GB/s" in both
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("strategy", ["sync", "async"])
+def test_a_job_that_is_given_notice_saves(door: FrontDoor, strategy: str) -> None:
+    run = door.run(*TINY, f"--ckpt-strategy={strategy}", "--ckpt-notice=30min")
+    assert run.code == 0, run.text
+    assert run.verdict("PREEMPT")["outcome"] == "met"
+    found = run.measurement()["patterns"]["preempt"]
+    assert (found["notice_seconds"], len(found["committed_seconds"])) == (1800.0, 3)
+    if strategy == "async":
+        # It waits for the save that had begun.
+        assert min(found["committed_seconds"]) > min(save["seconds"] for save in run.operations("save")) / 2
+    assert run.left_on_target == []

@@ -32,7 +32,7 @@ from tests.support.made_maintenance import (
     snapshotted,
     upgraded,
 )
-from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement, operation
+from tests.support.made_measurement import FULL, LIMITS, SUBJECT, at, failed_in, judged, measurement, operation
 from tests.support.made_patterns import (
     FAULT,
     endured,
@@ -52,6 +52,7 @@ from tests.support.made_training import (
     LATE,
     STEP,
     TIERED,
+    at_notice,
     crashed,
     in_background,
     of_chains,
@@ -247,6 +248,14 @@ CASES = {
         "failed in the turns": tiered(
             patterns=Patterns(training=tiered().patterns.training), failure=failed_in(at("save", 2, scenario="tiers"))),
         "the run ended before": measurement(failure=ENDED, saves=(), subject=TIERED, drains=EVERY_TENTH),
+    },
+    "PREEMPT": {
+        "met": at_notice(),
+        "met in part": at_notice(size=FULL // 10, notice=600.0),
+        "too slow": at_notice(119.0, 121.0, 100.0),
+        "one save, by sync": at_notice(30.0, subject=SUBJECT),
+        "an error in it": in_background(patterns=None, failure=failed_in(at("save", 2, scenario="preempt"))),
+        "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
     },
     "NODE-LOSS": {
         "one host": tiered(),

@@ -16,7 +16,7 @@ from pytest_ckpt.sizing.limits import cluster_limits, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import parse_failure_model
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
 from tests.support.made_patterns import FAULT
-from tests.support.made_training import EARLY, LATE, SIX, STEP, crashed, in_background
+from tests.support.made_training import EARLY, LATE, SIX, STEP, at_notice, crashed, in_background
 
 SAVE, INTERVAL = LIMITS.save_limit_seconds, LIMITS.interval_seconds
 K = LIMITS.checkpoints_per_failure
@@ -194,3 +194,13 @@ def test_what_retention_takes_with_it_is_found():
     alone = dataclasses.replace(torn, deletes_older=False)
     assert judged("RETAIN-COMMITTED", crashed(*SIX[:5], alone)).outcome == "met"
     assert judged("RETAIN-COMMITTED", crashed(*[LATE] * 6)).reason == "too few"
+
+
+@pytest.mark.covers(requirements=("PREEMPT",))
+def test_what_is_saved_at_notice_must_be_committed_by_then():
+    assert judged("PREEMPT", at_notice(100.0, 119.9)).outcome == "met"
+    late = judged("PREEMPT", at_notice(100.0, 120.1))
+    assert (late.outcome, late.reason, late.severity) == ("failed", "over limit", "advisory")
+    # A tenth of the size has a tenth of the time.
+    assert judged("PREEMPT", at_notice(12.1, size=FULL // 10)).outcome == "failed"
+    assert judged("PREEMPT", in_background()).outcome == "not run"

@@ -8,7 +8,7 @@ from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
 from pytest_ckpt.facts.tiers import DrainRule, TierRestore, Tiers
-from pytest_ckpt.facts.training import Crashes, Kill, StepBatch, StepsOfSave, Training
+from pytest_ckpt.facts.training import Crashes, Kill, Preempted, StepBatch, StepsOfSave, Training
 from tests.support.made_measurement import FULL, SUBJECT, measurement, operation
 
 STEP = 0.05
@@ -145,3 +145,9 @@ def tiered(*committed, found=None, rule=EVERY_TENTH, blocked=0.5, **changes):
     made = in_background(*committed, blocked=blocked, subject=TIERED, drains=rule)
     patterns = dataclasses.replace(made.patterns, tiers=found or two_tiers())
     return dataclasses.replace(made, **{"patterns": patterns, **changes})
+
+
+def at_notice(*seconds, notice=120.0, **changes):
+    """Return a measurement in which jobs were given notice and saved in so many seconds."""
+    found = Preempted(notice_seconds=notice, bytes=FULL, committed_seconds=seconds or (30.0, 31.0, 29.0))
+    return in_background(patterns=Patterns(preempt=found), **changes)

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
 # in turns, those whose reads are timed, ten at most, two for a launch in which the storage is changed, those whose
-# processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), and last those in two tiers.
+# processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), those in two tiers, and last those that
+# a job saves at notice.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
-BESIDE_COMMANDS, OF_CRASHES, OF_TIERS = 24, 32, 160
+BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_NOTICE = 24, 32, 160, 192
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +61,7 @@ class Task:
     long is ended. ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what
     changed; ``deletes_chain``: a chain of its own must outlive the deletion of the others. ``compares_tiers``:
     saves to the local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a
-    local tier.
+    local tier. Where ``notice_seconds`` are given, saves at notice are timed.
     """
 
     subject: Subject
@@ -95,6 +96,7 @@ class Task:
     deletes_chain: bool = False
     compares_tiers: bool = False
     tiers: bool = False
+    notice_seconds: float = 0.0
     is_collective: bool = False
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
@@ -134,6 +136,7 @@ class Task:
             "deltas": planned.deltas,
             "deletes_chain": planned.deltas is not None and settings.asks_strategies,
             "tiers": planned.strategy.tiers,
+            "notice_seconds": settings.notice_seconds if settings.asks_notice else 0.0,
             "compares_tiers": planned.strategy.tiers and settings.asks_strategies,
             "endurance": settings.asks_endurance,
             "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,

@@ -1,0 +1,55 @@
+"""A job is given notice that it will be ended: how long until what it saves then is committed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.events import PatternMeasured
+from pytest_ckpt.facts.training import Preempted
+from pytest_ckpt.ranks.process.job import OF_NOTICE
+from pytest_ckpt.sizing.steps import NOTICES
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import Task
+    from pytest_ckpt.ranks.strategies.protocol import Strategy
+
+
+def measure_notice(
+    group: Group, activity: Activity, do: Operations, strategy: Strategy, task: Task, *, whole_bytes: int
+) -> None:
+    """Save, and once the job may go on, tell all ranks that it will be ended: they save what they hold now.
+
+    Where a save goes on in the background, that is the worst moment: the next one waits for it. The two numbers are
+    used again for each notice.
+    """
+    first = task.operations + OF_NOTICE
+    seconds = []
+    for index in range(1, NOTICES + 1):
+        at = do.one("preempt", "save", index)
+        with do.stage("content", at.at("content")):
+            strategy.engine.fill(first)
+        activity.begin(at)
+        group.start_together()
+        under_way = strategy.save(do.new_ref(first, "preempt"))
+        # The notice: rank 0 has it, and tells the others.
+        group.share(index)
+        start = time.perf_counter()
+        last = strategy.save(do.new_ref(first + 1, "preempt"))
+        with activity.wait():
+            last.wait()
+            under_way.wait()
+        group.wait()
+        seconds.append(time.perf_counter() - start)
+        with do.stage("remove", at.at("remove")):
+            for number in (first, first + 1):
+                do.delete_own(number)
+            do.finish_delete((first, first + 1))
+        do.step("preempt", index, seconds[-1])
+    strategy.release()
+    strategy.engine.release()
+    found = Preempted(notice_seconds=task.notice_seconds, bytes=whole_bytes, committed_seconds=tuple(seconds))
+    do.send(PatternMeasured(subject=task.subject, name="preempt", found=found))
