@@ -86,7 +86,7 @@ def read_spec(said: object, owner: str) -> EngineSpec:
     if not isinstance(said.make, str) or not _REFERENCE.fullmatch(said.make):
         raise ValueError(f"make of engine {said.name} is {said.make!r}, and 'module:function' is expected")
     memory = said.memory
-    if not isinstance(memory, MemoryRule) or memory.process_bytes < 0 or memory.state_share < 0:
+    if not isinstance(memory, MemoryRule) or min(memory) < 0:
         raise ValueError(f"memory of engine {said.name} is {memory!r}, and a MemoryRule of numbers from 0 is expected")
     _check_files(said)
     if said.commits not in ("store", "engine"):

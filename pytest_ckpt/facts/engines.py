@@ -17,14 +17,18 @@ Commits = Literal["store", "engine"]
 
 
 class MemoryRule(NamedTuple):
-    """What a rank needs: ``process_bytes`` whatever the model, and ``state_share`` of the bytes that it saves."""
+    """What a rank needs: ``process_bytes`` whatever the model, ``state_share`` of the bytes of tensors that it saves.
+
+    ``file_share``: so much of the bytes of its largest file beside them.
+    """
 
     process_bytes: int
     state_share: float = 0.0
+    file_share: float = 0.0
 
-    def state_bytes(self, shard_bytes: int) -> int:
-        """Return the part that grows with the model, for a rank with so many bytes of tensors."""
-        return math.ceil(self.state_share * shard_bytes)
+    def state_bytes(self, shard_bytes: int, file_bytes: int = 0) -> int:
+        """Return the part that grows with the model, for a rank with so many bytes of tensors, and in one file."""
+        return math.ceil(self.state_share * shard_bytes + self.file_share * file_bytes)
 
 
 class FileRule(NamedTuple):
@@ -99,6 +103,7 @@ class EngineSpec(NamedTuple):
             "stages": self.stages,
             "process_bytes": self.memory.process_bytes,
             "state_share": self.memory.state_share,
+            **({"file_share": self.memory.file_share} if self.memory.file_share else {}),
             **({"files": self.files.to_plain()} if self.files.of_rank else {}),
         }
 
@@ -110,7 +115,11 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
         name=plain["name"],
         help="",
         make="",
-        memory=MemoryRule(process_bytes=int(plain["process_bytes"]), state_share=float(plain["state_share"])),
+        memory=MemoryRule(
+            process_bytes=int(plain["process_bytes"]),
+            state_share=float(plain["state_share"]),
+            file_share=float(plain.get("file_share", 0.0)),
+        ),
         commits=plain["commits"],
         is_collective=plain["is_collective"],
         stages=bool(plain.get("stages", False)),
@@ -159,8 +168,8 @@ BUILT_IN = (
         name="safetensors",
         help="Hugging Face's files of at most 5 GB with an index, by its library, the state in memory",
         make="pytest_ckpt.ranks.engines.safetensors.engine:make",
-        # A save holds a file twice more than the state; the largest is at most the optimizer's, 12 of 14 bytes.
-        memory=MemoryRule(process_bytes=120_000_000, state_share=2.8),
+        # A save holds a file twice beside the state, and with a library before 0.8 three times.
+        memory=MemoryRule(process_bytes=120_000_000, state_share=1.0, file_share=3.0),
         package="safetensors",
         extra="safetensors",
         stages=True,

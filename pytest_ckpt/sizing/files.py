@@ -43,6 +43,11 @@ def files_of(shard: RankLayout, rule: FileRule) -> tuple[PlannedFile, ...]:
     return (*own, *(PlannedFile(name, 0) for name in shared))
 
 
+def largest_file_bytes(shard: RankLayout, rule: FileRule) -> int:
+    """Return the bytes of tensors in the largest file of a rank."""
+    return max(file.bytes for file in shard_files(shard, rule))
+
+
 def names_to_read(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
     """Return the names of the files that whoever loads a rank's tensors reads."""
     return tuple(dict.fromkeys((*(file.name for file in files_of(shard, rule)), *rule.shared)))

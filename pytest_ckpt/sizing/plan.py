@@ -213,12 +213,7 @@ def _plan_checkpoint(
     files = file_count(shards, engine.files)
     one = shards.bytes + files * space.FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
     rule, drains = space.delta_rule(settings, strategy), drain_rule(settings, strategy)
-    # Where ranks load each other's files, each may hold the largest.
-    most = shards.largest_rank_bytes if settings.asks_contention and not engine.is_collective else 0
-    state = [
-        max(strategy.memory_bytes(engine.memory.state_bytes(own), own), engine.memory.state_bytes(most)) + of_delta
-        for own, of_delta in zip(shards.rank_bytes, space.delta_memory(shards, rule, strategy), strict=True)
-    ]
+    state = space.state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
     beside = engine.memory.process_bytes + (DRAIN_BUFFER_BYTES * 2 if drains else 0)
     if settings.asks_contention:
         beside += _SAMPLES_BYTES

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.sizing.deltas import DeltaRule
+from pytest_ckpt.sizing.files import largest_file_bytes
 
 if TYPE_CHECKING:
+    from pytest_ckpt.facts.engines import EngineSpec
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.strategies import StrategySpec
     from pytest_ckpt.sizing.limits import Demand
@@ -57,10 +59,24 @@ def chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
     return own + sum(sizes[number] - one for number in range(1, rule.operations + 1) if number in sizes)
 
 
-def delta_memory(shards: Layout, rule: DeltaRule | None, strategy: StrategySpec) -> list[int]:
-    """Return what each rank needs for its deltas: pages are gathered to be written, and read to be compared."""
+def state_memory(
+    shards: Layout, engine: EngineSpec, strategy: StrategySpec, rule: DeltaRule | None, *, loads_others: bool
+) -> list[int]:
+    """Return what grows with the model of the memory that each rank needs.
+
+    Where ranks load each other's files (``loads_others``), each may hold the most of all. Pages of a delta are gathered
+    to be written, and read to be compared.
+    """
+    own = shards.rank_bytes
+    files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
+    alone = [engine.memory.state_bytes(each, file) for each, file in zip(own, files, strict=True)]
+    most = max(alone) if loads_others and not engine.is_collective else 0
     times = 2 if strategy.stages else 1
-    return [times * rule.largest_file_bytes(shard) for shard in shards.ranks()] if rule else [0] * shards.processes
+    deltas = [times * rule.largest_file_bytes(shard) for shard in shards.ranks()] if rule else [0] * len(own)
+    return [
+        max(strategy.memory_bytes(needed, each), most) + of_delta
+        for needed, each, of_delta in zip(alone, own, deltas, strict=True)
+    ]
 
 
 def checkpoints_at_once(settings: Settings) -> int:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.facts.engines import BUILT_IN, FileRule, recorded_engine
-from pytest_ckpt.sizing.files import file_count, files_of, names_of, names_to_read, shard_files
+from pytest_ckpt.sizing.files import file_count, files_of, largest_file_bytes, names_of, names_to_read, shard_files
 from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor, layout
 
 TWO = layout("llama3-8b", mode="open", processes=2, scale=1e-4)
@@ -102,3 +102,14 @@ def test_whoever_loads_reads_what_ranks_share_too():
     assert names_to_read(TWO.rank(0), RULE) == ("part-0.bin", "index")
     assert names_to_read(TWO.rank(1), RULE) == ("part-1.bin", "index")
     assert names_to_read(TWO.rank(1), FileRule()) == tuple(file.name for file in TWO.rank(1).files)
+
+
+def test_memory_may_grow_with_the_largest_file_of_a_rank():
+    """8B on eight ranks: 14 GB each, the largest file 4 GB."""
+    spec = next(spec for spec in BUILT_IN if spec.memory.file_share)
+    shard = layout("llama3-8b", mode="full").rank(0)
+    file = largest_file_bytes(shard, spec.files)
+    assert 4.0e9 < file < 4.1e9
+    assert spec.memory.state_bytes(shard.bytes, file) == shard.bytes + 3 * file
+    assert recorded_engine(spec.to_plain()).memory == spec.memory
+    assert "file_share" not in BUILT_IN[0].to_plain()
