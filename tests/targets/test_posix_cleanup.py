@@ -21,7 +21,7 @@ from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix import cleanup
 from pytest_ckpt.targets.posix import target as posix
-from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, process_began, remove
+from pytest_ckpt.targets.posix.run_folder import OWNER, RunFolder, find_leftovers, process_began, remove
 from pytest_ckpt.targets.protocol import Names
 from tests.support.selection import examples
 
@@ -143,6 +143,23 @@ def test_the_run_s_folder_is_known_by_its_word_when_the_file_system_numbers_it_a
     shutil.rmtree(target / "moved")
     assert clean(run) == []
     assert not any(target.iterdir())
+
+
+def test_the_run_s_folder_is_known_by_its_word_and_number_on_a_file_system_that_was_mounted_again(run, target):
+    device, inode = run.identity
+    run.identity = (device + 1, inode)
+    make(run, *NAMES)
+    assert clean(run) == []
+    assert not any(target.iterdir())
+
+
+@pytest.mark.parametrize("says", ["", '{"run": "another"}'])
+def test_a_folder_of_the_same_number_on_another_device_that_is_not_the_run_s_is_not_touched(run, says):
+    run.identity = (run.identity[0] + 1, run.identity[1])
+    make(run, *NAMES)
+    (run.path / OWNER).write_text(says)
+    assert clean(run) == [f"{run.path} was not removed: it is no longer the folder that this run made"]
+    assert all((run.path / name).read_text() == "ours" for name in NAMES)
 
 
 def test_a_folder_whose_file_system_is_no_longer_mounted_is_not_called_removed(mount):

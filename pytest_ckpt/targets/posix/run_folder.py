@@ -20,7 +20,7 @@ from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
@@ -103,11 +103,11 @@ class RunFolder:
             ) from error
 
 
-def remove(path: Path, identity: Collection[int], names: Collection[str], *, keep_folder: bool = False) -> list[str]:
+def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_folder: bool = False) -> list[str]:
     """Remove a run's folder with what the run made in it, and return what was left, one sentence each.
 
-    ``identity`` is (device, inode) of the folder that was made; where the file system has given it another inode
-    since, the run's word in it counts. ``names`` are the paths below it, with ``/``, of
+    ``identity`` is (device, inode) of the folder that was made; where one of both is another since, the run's word in
+    it counts. ``names`` are the paths below it, with ``/``, of
     every file the run may have made; one that ends in ``/`` is a folder in which the run made everything. With
     ``keep_folder`` the folder itself stays, and says whose it is.
     """
@@ -123,9 +123,10 @@ def remove(path: Path, identity: Collection[int], names: Collection[str], *, kee
     try:
         seen = os.fstat(top)
         # File systems by FUSE number a folder anew once the kernel has forgotten it; device and the word in it stay.
-        device, inode = identity
-        is_known = seen.st_ino == inode or _says_it_is_of(top, path.name.removeprefix(PREFIX))
-        if seen.st_dev != device or not is_known:
+        # A file system that was mounted again, after a power cut, may have another device; number and word stay.
+        same = (seen.st_dev, seen.st_ino) == tuple(identity)
+        half = seen.st_dev in identity[:1] or seen.st_ino in identity[1:]
+        if not same and not (half and _says_it_is_of(top, path.name.removeprefix(PREFIX))):
             return [f"{path} was not removed: it is no longer the folder that this run made"]
         left = _clear(top, "", frozenset(names) | (frozenset() if keep_folder else {OWNER}))
     finally:
