@@ -51,6 +51,7 @@ def trees():
     return [(path, tree_of(path)) for path in PATHS]
 
 
+@cache
 def imported(tree, path, *, at_import_time=False):
     """Return the dotted names that a module imports; with ``at_import_time`` only those of its top level."""
     nodes = top_level(tree.body) if at_import_time else ast.walk(tree)
@@ -62,7 +63,7 @@ def imported(tree, path, *, at_import_time=False):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute here"
             names |= {f"{node.module}.{alias.name}" if is_module(node.module, alias.name) else node.module
                       for alias in node.names}  # fmt: skip
-    return names
+    return frozenset(names)
 
 
 def top_level(body):

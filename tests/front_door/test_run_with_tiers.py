@@ -105,6 +105,7 @@ def test_its_evidence_verifies(honest: tuple[Run, Path]) -> None:
     assert main(["verify", str(honest[0].report)]) == 0
 
 
+@pytest.mark.thorough
 def test_a_drained_checkpoint_that_the_target_does_not_show_fails(door: FrontDoor, tier: Path) -> None:
     environment = in_every_rank(door.home, OF_TIERS, CKPT_LOCAL=str(tier), CKPT_WAY="hide")
     run = door.run(*THREE, TIERED, f"--ckpt-local={tier}", environment=environment)
