@@ -98,7 +98,7 @@ def test_the_local_tier_is_drained_in_time(subject: str, judge: Judge) -> None:
     Training waits until a checkpoint is saved to the local tier; every N-th is drained to the target while training
     goes on. Where only the target survives a failure, all work since the last drain is lost. So the limit follows from
     how often the cluster fails, how many failures only the target survives, and what saves take from training. Saves to
-    the local tier beside a drain may take at most 10 % longer than alone.
+    the local tier beside a drain may take at most 10 % longer than alone, or must still meet the save limit.
     """
     judge(subject)
 

@@ -154,7 +154,7 @@ STRATEGY_ROWS = (
         figure="the slowest drain, from when the job could go on until the checkpoint was committed on the target; the "
         "ratio of medians where drains slow saves",
         limit="the time from one drain to the next, less where the work at risk leaves less; {most:g} x for saves to "
-        "the local tier beside a drain",
+        "the local tier beside a drain that miss the save limit",
         source="derived from the cluster: a failure that only the target survives costs all work since the last drain",
         suite="strategies",
         is_asked=_asks_tiers,

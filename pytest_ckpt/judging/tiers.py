@@ -55,16 +55,20 @@ def judge_drain(measurement: Measurement, limits: ClusterLimits, *, most: float 
         return without_pattern(measurement, ("tiers",))
     detail += _describe_beside(found)
     ratio = statistics.median(found.beside_seconds) / statistics.median(found.alone_seconds)
-    # Single saves scatter: slower beside a drain is only what is slower than every one alone, and by that much.
-    if min(found.beside_seconds) > most * max(found.alone_seconds):
+    # Single saves scatter: slower beside a drain is only what is slower than every one alone, and by that much. Within
+    # the save limit it takes no more from training than a save may.
+    is_slower = min(found.beside_seconds) > most * max(found.alone_seconds)
+    slowest, save_limit = max(found.beside_seconds), limits.save_limit_seconds * share
+    if is_slower and slowest > save_limit:
         because = (
-            f"Every save to the local tier beside a drain took over {most:g} x the slowest alone: the median "
-            f"{format_seconds(statistics.median(found.beside_seconds))}, alone "
-            f"{format_seconds(statistics.median(found.alone_seconds))}."
+            f"Every save to the local tier beside a drain took over {most:g} x the slowest alone, and up to "
+            f"{format_seconds(slowest)}, over the save limit of {format_seconds(save_limit)}."
         )
         return measured_as("over limit", ratio, most, "beside / alone", because, detail)
-    scatter = "" if ratio <= most else "; single ones scatter too much to count it"
-    because = f"{figures}. Saves to the local tier took {ratio:.2f} x as long beside a drain{scatter}."
+    within = (
+        ", within the save limit" if is_slower else "" if ratio <= most else "; single ones scatter too much to count"
+    )
+    because = f"{figures}. Saves to the local tier took {ratio:.2f} x as long beside a drain{within}."
     return measured_as("met", seconds, limit, "s", because, detail)
 
 

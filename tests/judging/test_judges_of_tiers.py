@@ -42,10 +42,13 @@ def test_saves_that_take_what_drains_need_leave_no_time_for_one():
     assert judged("BLOCKING", tiered(blocked=0.6 * SAVE)).outcome == "met"
 
 
-def test_saves_beside_drains_may_be_slower_by_a_tenth_and_by_what_scatters():
+def test_saves_beside_drains_may_be_slower_by_a_tenth_by_what_scatters_and_within_the_save_limit():
     assert judged("DRAIN", tiered(found=two_tiers(beside=(1.2, 1.2, 1.05)))).outcome == "met"
-    slow = judged("DRAIN", tiered(found=two_tiers(beside=(1.25, 1.25, 1.25))))
+    alone = (0.95 * SAVE,) * 3
+    slow = judged("DRAIN", tiered(found=two_tiers(alone=alone, beside=(1.05 * SAVE,) * 3)))
     assert (slow.outcome, slow.unit) == ("failed", "beside / alone")
+    # What still meets the save limit takes no more from training than a save may.
+    assert judged("DRAIN", tiered(found=two_tiers(beside=(1.25, 1.25, 1.25)))).outcome == "met"
 
 
 def test_what_fails_in_the_local_tier_is_none_of_the_target():
