@@ -11,7 +11,7 @@ from tests.support.selection import beside_others
 LOADED = 'pytest_plugins = ["tests.support.selection"]\n'
 
 
-def test_the_thorough_ones_run_only_when_all_are_asked_for(front_door, pytester):
+def test_the_thorough_ones_run_when_all_are_asked_for_and_then_not_what_they_show_too(front_door, pytester):
     pytester.makeconftest(LOADED)
     pytester.makepyfile(
         """
@@ -22,13 +22,17 @@ def test_the_thorough_ones_run_only_when_all_are_asked_for(front_door, pytester)
         @pytest.mark.thorough
         def test_thorough(): pass
 
+        @pytest.mark.in_short
+        def test_in_short(): pass
+
         @pytest.mark.alone
         def test_alone(): pass
         """
     )
-    front_door("--strict-markers").assert_outcomes(passed=2, deselected=1)
+    front_door("--strict-markers").assert_outcomes(passed=3, deselected=1)
     result = front_door("--strict-markers", "--all", "-n", "2", "-v")
     result.assert_outcomes(passed=3)
+    assert "test_in_short" not in result.stdout.str()
 
 
 def test_all_tests_of_the_project_run_in_several_processes_and_those_of_a_file_in_one(front_door, pytester):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 DEFAULT_PROCESSES = 8
 _BY_NAME = {option.ini_name: option for option in OPTIONS}
+# Options with which the storage changes while it is measured.
+_CHANGES = ("break", "during", "snapshot")
 
 
 def add_options(parser: argparse.ArgumentParser, options: Iterable[Option] = OPTIONS) -> None:
@@ -125,7 +127,7 @@ def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
 
 def _check_together(values: Mapping[str, Any]) -> None:
     """Raise UsageError where single ranks are to fail and go on, and an engine's ranks save and load together only."""
-    for key in ("break", "during", "snapshot"):
+    for key in _CHANGES:
         for engine in values["engine"]:
             if values[key] and engine.is_collective:
                 flag = _BY_NAME[f"ckpt_{key}"].flag
@@ -171,7 +173,7 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
             "is not written.",
             "Name one host. With several, take --ckpt-strategy=async.",
         )
-    for key in ("break", "during", "snapshot"):
+    for key in _CHANGES:
         if values[key]:
             flag = _BY_NAME[f"ckpt_{key}"].flag
             raise UsageError(

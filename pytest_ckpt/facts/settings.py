@@ -126,29 +126,9 @@ class Settings:
         return self.suites != ("conformance",)
 
     @property
-    def blocks(self) -> bool:
-        """Whether some saves let the job stand still until they are committed."""
-        return any(strategy.blocks for strategy in self.strategies)
-
-    @property
-    def lets_go_on(self) -> bool:
-        """Whether some saves go on while the job does."""
-        return not all(strategy.blocks for strategy in self.strategies)
-
-    @property
-    def copies_state(self) -> bool:
-        """Whether some saves write a copy of the state while the job goes on."""
-        return any(strategy.stages for strategy in self.strategies)
-
-    @property
     def has_tiers(self) -> bool:
         """Whether some saves go to a local tier first."""
         return any(strategy.tiers for strategy in self.strategies)
-
-    @property
-    def saves_deltas(self) -> bool:
-        """Whether some saves hold only what changed."""
-        return any(strategy.saves_deltas for strategy in self.strategies)
 
     @property
     def asks_strategies(self) -> bool:

@@ -28,7 +28,6 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             figure="the slowest save",
             limit="the save limit of the cluster ({save} for 16,000 accelerators)",
             source="derived from the cluster: overhead x interval; MLPerf Storage rules: the slowest process",
-            is_asked=lambda settings: settings.blocks,
             of_strategy=lambda strategy: strategy.blocks,
         ),
         Requirement(
@@ -103,7 +102,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             figure="the time of a save with a deletion beside it",
             limit="{most:g}",
             source="our proposal: at most 10 % longer",
-            is_asked=lambda settings: settings.retain > 0,
+            asked_by=lambda settings: settings.retain > 0,
         ),
         Requirement(
             id="DATA",
@@ -115,7 +114,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             figure="the larger ratio of median times",
             limit="{most:g}",
             source="IO500 rule 7; our proposal: within 5 %",
-            is_asked=lambda settings: settings.data_pairs > 0,
+            asked_by=lambda settings: settings.data_pairs > 0,
         ),
         *STRATEGY_ROWS,
         *PATTERNS,

@@ -76,7 +76,7 @@ PATTERNS = (
         limit="{most:g}",
         source="our proposal: the rate of the last quarter at least 90 % of that of the first",
         suite="endurance",
-        is_asked=lambda settings: settings.asks_endurance,
+        asked_by=lambda settings: settings.asks_endurance,
     ),
     Requirement(
         id="STEADY",
@@ -88,7 +88,7 @@ PATTERNS = (
         limit=f"{steadiness.MOST_ROUNDS}",
         source="SNIA Performance Test Specification: of five rounds, range at most 20 %, slope at most 10 %",
         suite="endurance",
-        is_asked=lambda settings: settings.asks_endurance,
+        asked_by=lambda settings: settings.asks_endurance,
     ),
     Requirement(
         id="NEARFULL",
@@ -100,7 +100,7 @@ PATTERNS = (
         limit=", ".join(f"{loss:g} at {level:.0%}" for level, loss in endurance.MOST_NEAR_FULL_LOSS.items()),
         source="our proposal: at 80 % full at least 90 %, at 90 % at least 80 % of the rate on the empty volume",
         suite="endurance",
-        is_asked=lambda settings: settings.asks_endurance,
+        asked_by=lambda settings: settings.asks_endurance,
         needs=frozenset(("volume",)),
     ),
     Requirement(
@@ -115,7 +115,7 @@ PATTERNS = (
         source="our proposal: a stall of at most 60 s, the next save within 1.5 x the save limit; NVIDIA HSS16",
         suite="failover",
         own_launch="failover",
-        is_asked=lambda settings: settings.asks_failover,
+        asked_by=lambda settings: settings.asks_failover,
         not_given="No command was given that breaks a component (--ckpt-break, --ckpt-mend).",
     ),
     Requirement(
@@ -129,7 +129,7 @@ PATTERNS = (
         source="our proposal: no failed operation, every save within 1.5 x the save limit",
         suite="maintenance",
         own_launch="upgrade",
-        is_asked=lambda settings: settings.asks_upgrade,
+        asked_by=lambda settings: settings.asks_upgrade,
         not_given="No command was given that restarts or upgrades the storage (--ckpt-during).",
     ),
     Requirement(
@@ -144,7 +144,7 @@ PATTERNS = (
         source="our proposal: a clone holds no commit or a whole one, a snapshot costs a save at most 10 %",
         suite="maintenance",
         own_launch="snapshots",
-        is_asked=lambda settings: settings.asks_snapshots,
+        asked_by=lambda settings: settings.asks_snapshots,
         not_given="No commands were given that take and remove a snapshot (--ckpt-snapshot, --ckpt-remove-snapshot).",
         needs=frozenset(("paths",)),
     ),

@@ -28,22 +28,6 @@ def _saves_deltas(strategy: StrategySpec) -> bool:
     return strategy.saves_deltas
 
 
-def _asks_deltas(settings: Settings) -> bool:
-    return settings.saves_deltas
-
-
-def _is_asked(settings: Settings) -> bool:
-    return settings.lets_go_on
-
-
-def _asks_copies(settings: Settings) -> bool:
-    return settings.copies_state
-
-
-def _asks_tiers(settings: Settings) -> bool:
-    return settings.has_tiers
-
-
 def _asks_notice(settings: Settings) -> bool:
     return bool(settings.notice_seconds)
 
@@ -59,7 +43,6 @@ STRATEGY_ROWS = (
         limit="the save limit of the cluster ({save} for 16,000 accelerators)",
         source="as SAVE: overhead x interval, whatever the way of saving",
         suite="strategies",
-        is_asked=_is_asked,
         of_strategy=_lets_go_on,
     ),
     Requirement(
@@ -72,7 +55,6 @@ STRATEGY_ROWS = (
         limit="the interval between checkpoints of the cluster",
         source="derived from the cluster: mean time to failure / checkpoints per failure",
         suite="strategies",
-        is_asked=_asks_copies,
         of_strategy=_copies_state,
     ),
     Requirement(
@@ -86,7 +68,6 @@ STRATEGY_ROWS = (
         limit="the save limit of the cluster ({save} for 16,000 accelerators)",
         source="derived from the cluster: a failure before the commit costs the work since the save before",
         suite="strategies",
-        is_asked=_asks_copies,
         of_strategy=_copies_state,
     ),
     Requirement(
@@ -99,7 +80,6 @@ STRATEGY_ROWS = (
         limit="no fault, every byte",
         source="zero tolerance; 60 kills, 6 with --ckpt-profile=smoke, are our proposal",
         suite="strategies",
-        is_asked=_is_asked,
         of_strategy=_lets_go_on,
         needs=frozenset(("paths",)),
     ),
@@ -113,7 +93,6 @@ STRATEGY_ROWS = (
         limit="none",
         source="zero tolerance",
         suite="strategies",
-        is_asked=_is_asked,
         of_strategy=_lets_go_on,
         needs=frozenset(("paths",)),
     ),
@@ -127,7 +106,6 @@ STRATEGY_ROWS = (
         limit="the load limit of the cluster ({load} for 16,000 accelerators)",
         source="as LOAD: restore budget x mean time to failure",
         suite="strategies",
-        is_asked=_asks_deltas,
         of_strategy=_saves_deltas,
     ),
     Requirement(
@@ -141,7 +119,6 @@ STRATEGY_ROWS = (
         limit="no fault, every byte; half of the space, from 1 GB that were deleted",
         source="zero tolerance; the share of the space is our proposal",
         suite="strategies",
-        is_asked=_asks_deltas,
         of_strategy=_saves_deltas,
     ),
     Requirement(
@@ -157,7 +134,6 @@ STRATEGY_ROWS = (
         "the local tier beside a drain that miss the save limit",
         source="derived from the cluster: a failure that only the target survives costs all work since the last drain",
         suite="strategies",
-        is_asked=_asks_tiers,
         of_strategy=_has_tiers,
     ),
     Requirement(
@@ -170,7 +146,6 @@ STRATEGY_ROWS = (
         limit="no fault, every byte",
         source="zero tolerance",
         suite="strategies",
-        is_asked=_asks_tiers,
         of_strategy=_has_tiers,
     ),
     Requirement(
@@ -183,7 +158,6 @@ STRATEGY_ROWS = (
         limit="no fault, every byte",
         source="zero tolerance",
         suite="strategies",
-        is_asked=_asks_tiers,
         of_strategy=_has_tiers,
     ),
     Requirement(
@@ -196,7 +170,7 @@ STRATEGY_ROWS = (
         limit="the notice, --ckpt-notice",
         source="given by the user",
         suite="strategies",
-        is_asked=_asks_notice,
+        asked_by=_asks_notice,
     ),
     Requirement(
         id="SLOWDOWN",
@@ -209,7 +183,6 @@ STRATEGY_ROWS = (
         limit="{most:g}",
         source="our proposal: at most 5 % longer, with a 95 % interval",
         suite="strategies",
-        is_asked=_is_asked,
         of_strategy=_lets_go_on,
     ),
 )

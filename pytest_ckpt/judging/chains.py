@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import (
     Decision,
-    ended_before,
     failed_by,
     is_decided_by,
-    is_decided_in,
     measured_as,
     undecided,
 )
@@ -71,9 +69,6 @@ def judge_chain(measurement: Measurement, limits: ClusterLimits) -> Decision:
 
 def judge_retain_chain(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     """A chain loads whole when all checkpoints before it were deleted, and their space comes back."""
-    failure = measurement.failure
-    if failure and failure.operation and failure.operation.scenario == "chains":
-        return failed_by(failure) if is_decided_in(failure, "chains") else ended_before(failure)
     found = measurement.patterns.chains if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("chains",))

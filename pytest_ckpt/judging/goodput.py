@@ -56,8 +56,8 @@ class TrainingRow:
     """What the measured times of a subject, at full size, mean for training.
 
     ``save_seconds`` is what the costliest save takes from training, or where full saves and deltas take turns the mean
-    of all; ``at_risk_seconds`` how long it goes on while a
-    failure would still cost the work since the save before: 0 where the job stands still.
+    of all; ``at_risk_seconds`` the work that a failure costs on average beyond half an interval: 0 where the job stands
+    still.
     """
 
     subject: str
@@ -87,7 +87,7 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
                 save=by_save,
                 load=by_load,
                 overall=overall,
-                projected=m.bytes != m.full_bytes,
+                projected=m.share < 1,
             )
         )
     return rows

@@ -27,8 +27,8 @@ class Requirement:
 
     ``judge`` takes (measurement, limits); those on a target's behaviour have none and are judged by observations.
     ``units`` are those that it reports, ``figure`` says what it measures and ``limit`` what bounds that, for the
-    documentation; ``{most}`` in it is the row's own. ``most`` is a limit that a gate table may set. ``is_asked`` says
-    whether a run with these settings measures what it needs, ``needs`` is what a target must be able to for it; others
+    documentation; ``{most}`` in it is the row's own. ``most`` is a limit that a gate table may set. ``asked_by`` says
+    whether the options of a run ask for what it needs, ``needs`` is what a target must be able to for it; others
     are no part of the run. ``not_given`` says what is missing where it is not asked and a table of gates requires it
     "where given": then it is "not run". ``own_launch`` is the pattern of the launch that measures it alone.
     ``of_strategy`` says whether saves by a strategy are asked for it: a run may have several.
@@ -45,13 +45,17 @@ class Requirement:
     limit: str = ""
     suite: str = "performance"
     most: float | None = None
-    is_asked: Callable[[Settings], bool] = lambda _settings: True
+    asked_by: Callable[[Settings], bool] = lambda _settings: True
     not_given: str = ""
     needs: frozenset[Capability] = frozenset()
     own_launch: OwnPattern | None = None
     of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True
     plugin: str = ""
     words: str = ""
+
+    def is_asked(self, settings: Settings) -> bool:
+        """Whether a run with these settings measures what it needs: by its options, and by one of its strategies."""
+        return self.asked_by(settings) and any(map(self.of_strategy, settings.strategies))
 
     @property
     def text(self) -> str:

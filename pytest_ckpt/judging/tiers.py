@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.training import BACKGROUND
-from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, measured_as, not_decided
+from pytest_ckpt.judging.decision import Decision, ended_before, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.save_costs import at_full_size, save_costs
 from pytest_ckpt.judging.strategies import describe_loss, not_saved
@@ -47,9 +47,6 @@ def judge_drain(measurement: Measurement, limits: ClusterLimits, *, most: float 
     figures = f"{counted(len(costs), 'drain')}, the slowest {format_seconds(seconds)}; limit {format_seconds(limit)}"
     if seconds > limit:
         return measured_as("over limit", seconds, limit, "s", f"{figures}.", detail)
-    failure = measurement.failure
-    if failure and is_decided_in(failure, "tiers"):
-        return failed_by(failure)
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("tiers",))
@@ -74,9 +71,6 @@ def judge_drain(measurement: Measurement, limits: ClusterLimits, *, most: float 
 
 def judge_tier_order(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     """A restore takes the newest checkpoint that is whole on all ranks, from either tier, and every byte is right."""
-    failure = measurement.failure
-    if failure and failure.operation and failure.operation.scenario == "tiers":
-        return failed_by(failure) if is_decided_in(failure, "tiers") else ended_before(failure)
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("tiers",))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import CheckpointRef, Role
 from pytest_ckpt.ranks.engines.chained import Chain
+from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.host_cache import Files
 from pytest_ckpt.sizing.files import files_of, names_to_read
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.engines import FileRule
     from pytest_ckpt.facts.subject import Subject
-    from pytest_ckpt.ranks.engines.protocol import Clock
+    from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.deltas import DeltaRule
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Committed, Store
@@ -89,3 +91,17 @@ class Checkpoints:
         numbers = self._chain(checkpoint)
         links = tuple(self._store.open(self.ref(number), clock) for number in numbers)
         return links[0] if len(links) == 1 else Chain(links, numbers)
+
+
+def size_of_file(store: Store, ref: CheckpointRef, name: str, activity: Activity) -> int | None:
+    """Return the size of a file of a checkpoint; None where it is not there, which is no error of this rank."""
+    try:
+        source = store.open(ref, Clock(activity=activity)).source(name)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise
+        activity.forgive()
+        return None
+    size = source.size
+    source.close()
+    return size

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.engines import OF_LAYOUT, FileRule
 from pytest_ckpt.facts.events import OperationDone, OperationStarted, StepDone
 from pytest_ckpt.facts.measurement import Operation
-from pytest_ckpt.facts.proofs import Durability, Fault
+from pytest_ckpt.facts.proofs import Durability, Fault, Integrity
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.targets import Role
 from pytest_ckpt.ranks.beside import Beside
@@ -49,6 +49,15 @@ class Loaded:
     fault_count: int
     faults: list[Fault]
     rank_bytes: tuple[int, ...]
+
+    def integrity(self, expected_bytes: int) -> Integrity:
+        """Return what was compared, of so many bytes in all."""
+        return Integrity(
+            bytes_expected=expected_bytes,
+            bytes_checked=self.bytes_checked,
+            fault_count=self.fault_count,
+            faults=tuple(self.faults),
+        )
 
 
 class Operations(Checkpoints):

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.tiers import DrainRule
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import format_percent
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -64,11 +66,19 @@ def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
 
 def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> Demand:
-    """Return what limits ask of the target where a local tier takes the saves: slower drains, and fewer of them."""
+    """Return what limits ask of the target where a local tier takes the saves: slower drains, and fewer of them.
+
+    Raises UsageError where no drain would be fast enough, whatever the cluster.
+    """
     if rule is None:
         return asks
-    # At a budget that leaves nothing, what a drain must reach has no end; the judge says so.
-    longer = (drain_limit_seconds(rule, limits) or limits.interval_seconds) / limits.interval_seconds
+    longer = drain_limit_seconds(rule, limits) / limits.interval_seconds
+    if not longer:
+        raise UsageError(
+            f"--ckpt-drain-every={rule.every} with --ckpt-target-share={format_percent(rule.target_share)}: the work "
+            "that is not drained yet costs more than the overhead budget, however fast a drain is.",
+            "Drain more often, such as --ckpt-drain-every=2, or raise --ckpt-overhead.",
+        )
     return replace(
         asks,
         save_limit_seconds=asks.save_limit_seconds * longer,

@@ -72,6 +72,7 @@ def covered(row: Row) -> pytest.MarkDecorator:
     return pytest.mark.covers(requirements=requirements, faults=[kind_of(row.fault)])
 
 
+@pytest.mark.in_short
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.fault, marks=covered(row)) for row in ONE_OF_EACH])
 def test_a_fault_is_found_by_its_checks(row: Row, pair: Pair) -> None:
     pair.fault(row.fault, **row.parameters)

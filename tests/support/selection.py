@@ -29,6 +29,7 @@ _FAST_EXAMPLES = 20
 
 MARKERS = (
     "thorough: takes long; runs only with --all",
+    "in_short: shows what a thorough test shows, too; does not run with --all",
     "alone: measures or changes something that other work on the machine changes too; runs while no other test does",
     "covers(requirements=(), commands=(), faults=()): what a test is about; the fast set must have all of them",
 )
@@ -111,12 +112,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the thorough tests out unless all are asked for; begin with what takes longest, end with who is alone."""
-    if not config.getoption("all_tests"):
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    """Leave out what the set does not run; begin with what takes longest, end with who is alone."""
+    other_set = "in_short" if config.getoption("all_tests") else "thorough"
+    if left_out := [item for item in items if item.get_closest_marker(other_set)]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker(other_set)]
     for item in items:
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.proofs import Integrity
-from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.checkpoints import size_of_file
 from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.targets.protocol import StoreOnVolume
@@ -61,16 +59,11 @@ def measure_chains(
     freed = _freed_bytes(group, activity, store, task, used, deleted_bytes)
     drop(do.files_of_load(chain[-1]))
     loaded = do.load(strategy.engine, cache, chain[-1], chain[-1], counted=False, scenario="chains")
-    integrity = Integrity(
-        bytes_expected=rule.load_bytes(whole, chain[-1]),
-        bytes_checked=loaded.bytes_checked,
-        fault_count=loaded.fault_count,
-        faults=tuple(loaded.faults),
-    )
     strategy.release()
     strategy.engine.release()
     do.delete(chain[1])
-    misses = not group.any_of(_is_found(do, store, chain[1], delta_name(group.rank), activity))
+    served = size_of_file(store, do.ref(chain[1]), delta_name(group.rank), activity)
+    misses = not group.any_of(served is not None)
     for number in (chain[0], *chain[2:]):
         do.delete(number)
     do.send(
@@ -82,23 +75,12 @@ def measure_chains(
                 deleted=len(older),
                 deleted_bytes=deleted_bytes,
                 freed_bytes=freed,
-                integrity=integrity,
+                integrity=loaded.integrity(rule.load_bytes(whole, chain[-1])),
                 misses_deleted=misses,
             ),
         )
     )
     do.step("chains", 1, time.perf_counter() - start)
-
-
-def _is_found(do: Operations, store: Store, number: int, name: str, activity: Activity) -> bool:
-    """Return whether a file of a checkpoint that was deleted is still served."""
-    try:
-        store.open(do.ref(number), Clock(activity=activity)).source(name).close()
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ESTALE):
-            raise
-        return False
-    return True
 
 
 def _used_bytes(group: Group, store: Store, task: Task) -> int | None:

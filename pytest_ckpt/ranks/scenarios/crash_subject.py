@@ -60,7 +60,7 @@ def measure_crashes(
         return made
 
     way: InBackground = ByCopy(make=lambda: make(stages=True))
-    if local and not task.stages:
+    if local:
         tier: Store = load(local.opener)(local)
         way = ByDrain(
             group=group,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.proofs import Integrity
 from pytest_ckpt.facts.tiers import Tier, TierRestore, Tiers
-from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.checkpoints import size_of_file
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import HostCache
 from pytest_ckpt.ranks.process.job import OF_TIERS
@@ -54,7 +52,7 @@ class TierScenario:
     drop: Callable[[Sequence[Files]], None]
     _local: Operations = field(init=False)
     # This rank's files, as they were when they had been saved.
-    _sizes: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    _sizes: dict[int, Mapping[str, int | None]] = field(default_factory=dict)
     _seconds: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
     _drained: list[float] = field(default_factory=list)
 
@@ -127,14 +125,10 @@ class TierScenario:
                 timing = each.wait().timing
             # Rank 0 commits, and that is when a drain is over.
             self._drained += [timing.committed] if timing.committed is not None else []
-        store = self.tier
-        committed = store.open(self._local.ref(number), Clock(activity=self.activity))
-        sizes = {}
-        for name in self._local.own_names(number):
-            source = committed.source(name)
-            sizes[name] = source.size
-            source.close()
-        self._sizes[number] = sizes
+        ref = self._local.ref(number)
+        self._sizes[number] = {
+            name: size_of_file(self.tier, ref, name, self.activity) for name in self._local.own_names(number)
+        }
         return operation.seconds if operation else None
 
     def _delete_drained(self, number: int) -> None:
@@ -154,12 +148,7 @@ class TierScenario:
                 self.drop([self.do.files(number, names)])
             loaded = do.load(self.engine, cache, index, number, counted=False, scenario="tiers", names=names)
             seconds = loaded.operation.seconds if loaded.operation else 0.0
-            integrity = Integrity(
-                bytes_expected=self.bytes,
-                bytes_checked=loaded.bytes_checked,
-                fault_count=loaded.fault_count,
-                faults=tuple(loaded.faults),
-            )
+            integrity = loaded.integrity(self.bytes)
         return TierRestore(
             expected_tier=expected_tier,
             expected=expected,
@@ -191,17 +180,6 @@ class TierScenario:
 
     def _has_own_files(self, store: Store, number: int) -> bool:
         """Return whether this rank's files of a checkpoint are there, with the sizes that they had."""
-        committed = store.open(self.do.ref(number), Clock(activity=self.activity))
-        for name, size in self._sizes.get(number, {"": 0}).items():
-            try:
-                source = committed.source(name)
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ESTALE):
-                    raise
-                self.activity.forgive()
-                return False
-            is_whole = source.size == size
-            source.close()
-            if not is_whole:
-                return False
-        return True
+        ref, sizes = self.do.ref(number), self._sizes.get(number, {})
+        there = (size_of_file(store, ref, name, self.activity) == size for name, size in sizes.items())
+        return bool(sizes) and all(there)

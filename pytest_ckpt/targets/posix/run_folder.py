@@ -124,9 +124,9 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
         seen = os.fstat(top)
         # File systems by FUSE number a folder anew once the kernel has forgotten it; device and the word in it stay.
         # A file system that was mounted again, after a power cut, may have another device; number and word stay.
-        same = (seen.st_dev, seen.st_ino) == tuple(identity)
-        half = seen.st_dev in identity[:1] or seen.st_ino in identity[1:]
-        if not same and not (half and _says_it_is_of(top, path.name.removeprefix(PREFIX))):
+        device, inode = identity
+        alike = (seen.st_dev == device) + (seen.st_ino == inode)
+        if not alike or (alike == 1 and not _says_it_is_of(top, path.name.removeprefix(PREFIX))):
             return [f"{path} was not removed: it is no longer the folder that this run made"]
         left = _clear(top, "", frozenset(names) | (frozenset() if keep_folder else {OWNER}))
     finally:

@@ -31,7 +31,7 @@ TYPE = "fuse.misbehaving"
 
 _MAX_WRITE = 1 << 20
 _HEAD_BYTES = 80  # fuse_in_header and fuse_write_in: what precedes the bytes of a write, which so lie on a page
-_SPARE_THREADS, _MOST_THREADS = 4, 256
+_SPARE_THREADS, _MOST_THREADS = 16, 256
 _IN = struct.Struct("<IIQQIIIHH")
 _OUT = struct.Struct("<IiQ")
 _ATTRIBUTES = struct.Struct("<6Q10I")

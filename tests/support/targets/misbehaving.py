@@ -5,8 +5,7 @@
         …
         target.clear()
 
-``python -m`` this module ``serve FOLDER MOUNTPOINT [SECOND]`` is the process; ``ask NAME power_cut`` asks it from
-elsewhere. Needs root and /dev/fuse.
+``python -m`` this module ``FOLDER MOUNTPOINT [SECOND]`` is the process. Needs root and /dev/fuse.
 """
 
 from __future__ import annotations
@@ -77,12 +76,12 @@ class Target:
     @property
     def power_cut_command(self) -> list[str]:
         """The command that cuts the power from another process."""
-        return [*_COMMAND, "ask", self.name, "power_cut"]
+        return self._light("power_cut")
 
     @property
     def drop_command(self) -> list[str]:
         """The command by which a client drops its caches, from another process."""
-        return [*_COMMAND, "ask", self.name, "drop_caches"]
+        return self._light("drop_caches")
 
     def fault_command(self, name: str, **parameters: Any) -> list[str]:
         """The command that switches a fault on from another process."""
@@ -163,7 +162,7 @@ def misbehaving(
         path.mkdir(exist_ok=True)
     settings = ["--cache-seconds", str(cache_seconds), *(["--direct-io"] if direct_io else [])]
     settings += ["--keep-cache"] if keep_cache else []
-    words = [*_COMMAND, "serve", *settings, str(store), *map(str, points)]
+    words = [*_COMMAND, *settings, str(store), *map(str, points)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
@@ -331,6 +330,9 @@ def _serve(folder: Path, points: list[Path], open_flags: int, cache_seconds: flo
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0)
+    # Threads that take turns at the interpreter cost twice the CPU on two cores of what they do on one.
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
     send_away = _guard(points)
     name = f"pytest-ckpt-misbehaving-{os.getpid()}-{secrets.token_hex(4)}"
     with socket.socket(socket.AF_UNIX) as listener:
@@ -349,25 +351,17 @@ def _serve(folder: Path, points: list[Path], open_flags: int, cache_seconds: flo
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser("serve", help="mount until standard input ends")
-    serve.add_argument("--direct-io", action="store_true", help="bypass the page cache of the kernel")
-    serve.add_argument("--keep-cache", action="store_true", help="keep what is cached when a file is opened")
-    serve.add_argument(
+    parser = argparse.ArgumentParser(description="Mount a target until standard input ends.")
+    parser.add_argument("--direct-io", action="store_true", help="bypass the page cache of the kernel")
+    parser.add_argument("--keep-cache", action="store_true", help="keep what is cached when a file is opened")
+    parser.add_argument(
         "--cache-seconds", type=float, default=0, help="how long the kernel believes names and attributes"
     )
-    serve.add_argument("folder", type=Path)
-    serve.add_argument("mountpoint", type=Path, nargs="+")
-    ask = commands.add_parser("ask", help="ask something of a target that is mounted")
-    ask.add_argument("name")
-    ask.add_argument("what", choices=["clear", "release", "power_cut", "drop_caches"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("mountpoint", type=Path, nargs="+")
     said = parser.parse_args()
-    if said.command == "ask":
-        _ask(said.name, said.what)
-    else:
-        flags = (OPEN_DIRECT_IO if said.direct_io else 0) | (OPEN_KEEP_CACHE if said.keep_cache else 0)
-        _serve(said.folder.resolve(), [point.resolve() for point in said.mountpoint], flags, said.cache_seconds)
+    flags = (OPEN_DIRECT_IO if said.direct_io else 0) | (OPEN_KEEP_CACHE if said.keep_cache else 0)
+    _serve(said.folder.resolve(), [point.resolve() for point in said.mountpoint], flags, said.cache_seconds)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,23 @@
+"""What ranks ask of checkpoints that were saved: the size of a file, or that it is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_ckpt.facts.targets import CheckpointRef
+from pytest_ckpt.ranks.checkpoints import size_of_file
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.targets.posix.names import checkpoint_name
+from pytest_ckpt.targets.posix.store import PosixStore
+
+
+def test_a_file_that_is_gone_is_told_and_no_later_error_is_blamed_on_it(tmp_path: Path) -> None:
+    ref, activity = CheckpointRef(subject="made", number=3), Activity()
+    folder = tmp_path / ref.subject / checkpoint_name(ref.number)
+    folder.mkdir(parents=True)
+    (folder / "there").write_bytes(bytes(5000))
+    store = PosixStore(tmp_path)
+    assert size_of_file(store, ref, "there", activity) == 5000
+    assert size_of_file(store, ref, "gone", activity) is None
+    # What a rank tells of an error is the first phase and file that one has left.
+    assert activity.forgive() == ("", "")
