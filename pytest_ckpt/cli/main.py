@@ -9,14 +9,22 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_ckpt import __version__
-from pytest_ckpt.cli import diff, doctor, judge, plan, trend, verify
+from pytest_ckpt.cli import diff, doctor, judge, plan, size, trend, verify
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXIT_USAGE = 4
-COMMANDS = {"plan": plan, "judge": judge, "verify": verify, "diff": diff, "trend": trend, "doctor": doctor}
+COMMANDS = {
+    "plan": plan,
+    "size": size,
+    "judge": judge,
+    "verify": verify,
+    "diff": diff,
+    "trend": trend,
+    "doctor": doctor,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -129,24 +129,29 @@ class Plan:
         }
 
 
-def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") -> Plan:
-    """Plan a run on a target; None where there is none yet.
-
-    ``table`` is the table of gates that ships by which the run is judged, or which its own table extends; where it is
-    not known, what ``--ckpt-gates`` says. Raises UsageError when the settings fit no layout or no limit can be derived.
-    """
+def limits_of(settings: Settings) -> ClusterLimits:
+    """Return the limits that settings mean. Raises UsageError where no cluster is named or none can be derived."""
     if settings.cluster is None:
         raise UsageError(
             "--cluster is missing: how many accelerators has the cluster that the storage is meant for?",
             "Say --cluster=16000, for example; the limits are derived from it.",
         )
-    limits = cluster_limits(
+    return cluster_limits(
         settings.cluster,
         failures=parse_failure_model(settings.failures),
         overhead=settings.overhead,
         restore_budget=settings.restore_budget,
         checkpoints_per_failure=settings.checkpoints_per_failure,
     )
+
+
+def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") -> Plan:
+    """Plan a run on a target; None where there is none yet.
+
+    ``table`` is the table of gates that ships by which the run is judged, or which its own table extends; where it is
+    not known, what ``--ckpt-gates`` says. Raises UsageError when the settings fit no layout or no limit can be derived.
+    """
+    limits = limits_of(settings)
     checkpoints = tuple(
         _plan_checkpoint(settings, name, engine, strategy, limits, target, table)
         for name in settings.models

@@ -1,0 +1,110 @@
+"""``pytest-ckpt size``: what clusters ask of storage, before there is a target."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pytest_ckpt.config.options import add_options, resolve, said_of
+from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import parse_duration, parse_fraction, parse_size
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+HELP = "show what clusters ask of storage for each model: rates, capacity, daily volume, goodput"
+DESCRIPTION = (
+    "Show what storage must deliver for the checkpoints of models on clusters: limits, rates by strategy, capacity, "
+    "daily volume, goodput. Nothing is measured."
+)
+Number = TypeVar("Number", int, float)
+_RULES = ("overhead", "restore_budget", "checkpoints_per_failure", "failures", "drain_every", "target_share")
+_OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
+_MOST_CLUSTERS = 100
+# Clusters of the picture's curves.
+_CURVE = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 100_000)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument(
+        "--cluster", metavar="LIST", default="16000", help="numbers of accelerators, such as 16000,64000,100000"
+    )
+    parser.add_argument(
+        "--model", "--ckpt-model", dest="ckpt_model", metavar="NAMES", default="all", help="models, separated by commas"
+    )
+    add_options(parser, _OPTIONS)
+    group = parser.add_argument_group("what is kept, and on what")
+    group.add_argument("--retain", metavar="N", default="3", help="newest checkpoints kept (default: 3)")
+    group.add_argument("--keep-daily", metavar="N", default="0", help="older ones kept, one a day (default: 0)")
+    group.add_argument("--copies", metavar="N", default="1", help="copies of each (default: 1)")
+    group.add_argument(
+        "--usable-capacity", metavar="SIZE", help="usable capacity, such as 500TB, for drive writes a day"
+    )
+    group.add_argument(
+        "--write-amplification", metavar="FACTOR", default="1", help="bytes that drives write for each (default: 1)"
+    )
+    group.add_argument(
+        "--erasure-overhead",
+        metavar="PERCENT",
+        default="25%",
+        help="raw beyond usable capacity for erasure coding, 25%% for 8+2 (default: 25%%)",
+    )
+    group.add_argument("--save-time", metavar="DURATION", help="seconds of a save, for goodput and the best interval")
+    group.add_argument("--load-time", metavar="DURATION", help="seconds of a load, for goodput")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--html", metavar="FILE", help="write one page with a picture")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print the figures."""
+    from pytest_ckpt.report.size import document_of, size_lines, size_sections  # noqa: PLC0415
+    from pytest_ckpt.sizing.demands import Keeping, size_rows  # noqa: PLC0415
+    from pytest_ckpt.sizing.models import MODELS  # noqa: PLC0415
+
+    said = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
+    clusters = [word.strip() for word in asked.cluster.split(",")]
+    if len(clusters) > _MOST_CLUSTERS:
+        raise UsageError(f"--cluster names {len(clusters)} clusters.", f"Name {_MOST_CLUSTERS} at most.")
+    settings = [resolve(said | {"ckpt_cluster": cluster}, {}) for cluster in dict.fromkeys(clusters)]
+    keeping = Keeping(
+        newest=_read(asked, "retain", _count, 1),
+        daily=_read(asked, "keep_daily", _count, 0),
+        copies=_read(asked, "copies", _count, 1),
+        usable_bytes=_read(asked, "usable_capacity", parse_size, 1) if asked.usable_capacity else None,
+        write_amplification=_read(asked, "write_amplification", float, 1),
+        erasure_overhead=_read(asked, "erasure_overhead", parse_fraction, 0),
+        save_seconds=_read(asked, "save_time", parse_duration, 1e-3) if asked.save_time else None,
+        load_seconds=_read(asked, "load_time", parse_duration, 1e-3) if asked.load_time else None,
+    )
+    models = [MODELS[name] for name in settings[0].models]
+    document = document_of(size_rows(models, settings, keeping), keeping, settings[0])
+    if asked.html:
+        from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
+
+        curves = size_rows(models, [resolve(said | {"ckpt_cluster": str(n)}, {}) for n in _CURVE], keeping)
+        lead = ["Nothing was measured: every figure follows from the rules below."]
+        write_page(Path(asked.html), "What clusters ask of checkpoint storage", lead, size_sections(document, curves))
+    print(json.dumps(document, indent=1) if asked.json else "\n".join(size_lines(document)))
+    return 0
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise ValueError("a whole number is expected")
+    return int(text)
+
+
+def _read(asked: argparse.Namespace, name: str, parse: Callable[[str], Number], least: float) -> Number:
+    """Return what was said of an option. Raises UsageError that names it."""
+    flag, text = f"--{name.replace('_', '-')}", getattr(asked, name)
+    try:
+        value = parse(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}={text}: {error}.", f"See pytest-ckpt size --help for {flag}.") from None
+    if not least <= value < float("inf"):
+        raise UsageError(f"{flag}={text}: at least {least:g} is expected.", f"See pytest-ckpt size --help for {flag}.")
+    return value

@@ -1,0 +1,216 @@
+"""What clusters ask of storage, for people: lines for a terminal, and one HTML page with a picture."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt import __version__
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.report.svg import Axis, label, line, picture, tag
+from pytest_ckpt.sizing.demands import FORMULAS
+from pytest_ckpt.support import units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.report.html import PageSection
+    from pytest_ckpt.sizing.demands import Keeping, SizeRow
+
+SCHEMA = "pytest-ckpt/size/1"
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 84.0, 900.0, 34.0, 380.0, 424
+_LEAST_GAP = 15.0
+
+Cell = tuple[str, "Callable[[Mapping[str, Any]], str]"]
+
+
+def document_of(rows: Sequence[SizeRow], keeping: Keeping, settings: Settings) -> dict[str, Any]:
+    """Return all figures, the rules that they follow from and the formulas, in plain JSON types."""
+    return {
+        "schema": SCHEMA,
+        "tool": f"pytest-ckpt {__version__}",
+        "rules": {
+            "failures": settings.failures,
+            "overhead": settings.overhead,
+            "restore_budget": settings.restore_budget,
+            "checkpoints_per_failure": settings.checkpoints_per_failure,
+            "drain_every": settings.drain_every,
+            "target_share": settings.target_share,
+            **to_plain(keeping),
+        },
+        "formulas": dict(FORMULAS),
+        "rows": [to_plain(row) for row in rows],
+    }
+
+
+def size_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the figures as lines of text: tables, then the rules and the formulas."""
+    lines = ["What clusters ask of storage for checkpoints. Nothing was measured."]
+    for heading, cells in _TABLES:
+        head, *rows = _table(document, cells)
+        widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+        lines += ["", f"{heading}:"]
+        for row in (head, *rows):
+            padded = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+            lines.append("  ".join(("", row[0].ljust(widths[0]), *padded)))
+    lines += ["", "rules:", *(f"  {text}" for text in _rules(document["rules"])), "", "formulas:"]
+    for name, formula in document["formulas"].items():
+        lines += textwrap.wrap(f"{_name(name)}: {formula}", 110, initial_indent="  ", subsequent_indent="      ")
+    return lines
+
+
+def size_sections(document: Mapping[str, Any], curves: Sequence[SizeRow]) -> list[PageSection]:
+    """Return the figures as the sections of a page; ``curves`` are the rows that the picture is drawn from."""
+    from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
+
+    sections = []
+    for number, (heading, cells) in enumerate(_TABLES):
+        head, *rows = _table(document, cells)
+        drawn = () if number else (_chart(curves),)
+        title = heading[0].upper() + heading[1:]
+        sections.append(PageSection(heading=title, head=tuple(head), rows=tuple(map(tuple, rows)), pictures=drawn))
+    sections.append(PageSection(heading="Rules", text=" ".join(_rules(document["rules"]))))
+    formulas = tuple((_name(name), formula) for name, formula in document["formulas"].items())
+    return [*sections, PageSection(heading="Formulas", head=("figure", "how it follows"), rows=formulas)]
+
+
+def _table(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[list[str]]:
+    """Return the head and a row for each model and cluster."""
+    return [[head for head, _ in cells], *([write(row) for _, write in cells] for row in document["rows"])]
+
+
+def _rate_of(strategy: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: next(
+        units.format_rate(rate["bytes_per_second"]) for rate in row["rates"] if rate["strategy"] == strategy
+    )
+
+
+def _within_of(strategy: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: next(
+        units.format_seconds(rate["within_seconds"]) for rate in row["rates"] if rate["strategy"] == strategy
+    )
+
+
+def _seconds(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: units.format_seconds(row[name])
+
+
+def _size(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: units.format_decimal_bytes(row[name])
+
+
+def _rate(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: units.format_rate(row[name])
+
+
+_MODEL: tuple[Cell, ...] = (
+    ("model", lambda row: row["model"]),
+    ("accelerators", lambda row: units.format_count(row["accelerators"])),
+)
+_TABLES: tuple[tuple[str, tuple[Cell, ...]], ...] = (
+    (
+        "while saving: the whole cluster, by strategy",
+        (
+            *_MODEL,
+            ("checkpoint", _size("checkpoint_bytes")),
+            ("every", _seconds("interval_seconds")),
+            ("sync", _rate_of("sync")),
+            ("sync in", _within_of("sync")),
+            ("async", _rate_of("async")),
+            ("async in", _within_of("async")),
+            ("tiered", _rate_of("tiered")),
+            ("tiered in", _within_of("tiered")),
+            ("a node (sync)", _rate("node_bytes_per_second")),
+            ("an accelerator", _rate("accelerator_bytes_per_second")),
+        ),
+    ),
+    (
+        "while loading, and what it costs training",
+        (
+            *_MODEL,
+            ("one copy", _rate("load_bytes_per_second")),
+            ("within", _seconds("load_limit_seconds")),
+            ("all copies", _rate("load_all_bytes_per_second")),
+            ("copies", lambda row: units.format_count(row["copies"])),
+            ("goodput", lambda row: units.format_percent(row["goodput"])),
+            ("best interval", lambda row: units.format_seconds(row["daly_seconds"])),
+            ("(Young)", _seconds("young_seconds")),
+        ),
+    ),
+    (
+        "volume and capacity",
+        (
+            *_MODEL,
+            ("saves a day", lambda row: f"{row['checkpoints_per_day']:,.4g}"),
+            ("a day", _size("bytes_per_day")),
+            ("a year", _size("bytes_per_year")),
+            ("sustained", _rate("sustained_bytes_per_second")),
+            ("capacity", _size("capacity_bytes")),
+            ("raw", _size("raw_capacity_bytes")),
+            ("drive writes a day", lambda row: f"{row['drive_writes_per_day']:.3g}"),
+        ),
+    ),
+)
+
+
+def _rules(rules: Mapping[str, Any]) -> list[str]:
+    """Return the rules in sentences."""
+    percent = units.format_percent
+    usable = rules["usable_bytes"]
+    on = "as much as is kept" if usable is None else units.format_decimal_bytes(usable)
+    said = [
+        f"Failures: {rules['failures']} (--ckpt-failures); {rules['checkpoints_per_failure']} checkpoints a failure "
+        "(k).",
+        f"Saving may cost {percent(rules['overhead'])} of training (b), a restore {percent(rules['restore_budget'])} "
+        "of the time between two failures (c).",
+        f"Strategy tiered drains every save of {rules['drain_every']} (n); {percent(rules['target_share'])} of "
+        "failures leave only the target (p).",
+        f"Kept: the newest {rules['newest']} and {rules['daily']} daily ones, {rules['copies']} of each, on {on} "
+        f"usable; {percent(rules['erasure_overhead'])} more for erasure coding; write amplification "
+        f"{rules['write_amplification']:g}.",
+    ]
+    times = [
+        f"a {kind} of {units.format_seconds(rules[f'{kind}_seconds'])}"
+        for kind in ("save", "load")
+        if rules[f"{kind}_seconds"] is not None
+    ]
+    return said + ([f"Goodput and best interval are those of {' and '.join(times)}."] if times else [])
+
+
+def _name(field: str) -> str:
+    """Return a figure's name for people."""
+    for unit in ("_bytes_per_second", "_seconds", "_bytes"):
+        field = field.removesuffix(unit)
+    return field.replace("_", " ")
+
+
+def _chart(rows: Sequence[SizeRow]) -> str:
+    """Draw what saves by sync ask over cluster sizes, one line a model, both axes logarithmic."""
+    rate = {(row.model, row.accelerators): row.rates[0].bytes_per_second for row in rows}
+    models, sizes = list(dict.fromkeys(m for m, _ in rate)), sorted({n for _, n in rate})
+    across = Axis(low=sizes[0], high=sizes[-1], start=_LEFT, end=_RIGHT, log=True)
+    up = Axis(low=min(rate.values()) / 1.5, high=max(rate.values()) * 1.5, start=_BOTTOM, end=_TOP, log=True)
+    parts = []
+    for value in up.ticks():
+        parts.append(line(_LEFT, up.at(value), _RIGHT, up.at(value), "grid"))
+        parts.append(label(_LEFT - 6, up.at(value) + 4, units.format_rate(value), "t", "end"))
+    for size in sizes:
+        parts.append(label(across.at(size), _BOTTOM + 18, units.format_count(size), "t quiet", "middle"))
+    ends = []
+    for model in models:
+        points = [(across.at(n), up.at(rate[model, n])) for n in sizes]
+        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        parts.append(tag("path", d=path, class_="save-line", fill="none"))
+        parts += [tag("circle", cx=x, cy=y, r=3.2, class_="mark save-mark") for x, y in points]
+        ends.append((points[-1][1], model))
+    lowest = _TOP
+    for y, model in sorted(ends):
+        # Names of lines that end near each other stand below each other.
+        lowest = max(y + 4, lowest)
+        parts.append(label(_RIGHT + 8, lowest, model, "t"))
+        lowest += _LEAST_GAP
+    parts.append(line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"))
+    parts.append(label(0, 16, "bandwidth that a save by sync needs, over accelerators of the cluster", "t"))
+    described = f"{units.counted(len(models), 'model')} over clusters of {sizes[0]:,} to {sizes[-1]:,} accelerators."
+    return picture("size", _WIDTH, _HEIGHT, "Bandwidth over cluster size", described, parts)

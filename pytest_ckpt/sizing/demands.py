@@ -1,0 +1,169 @@
+"""What clusters ask of storage for models that they train: the figures of ``pytest-ckpt size``, each with its formula.
+
+Nothing is measured. The limits are those that a run judges by (`pytest_ckpt.sizing.limits`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.strategies import STRATEGIES
+from pytest_ckpt.sizing.drains import drain_rule, with_drains
+from pytest_ckpt.sizing.limits import ClusterLimits, demand
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.plan import limits_of
+from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
+from pytest_ckpt.sizing.serving import BYTES_A_PARAMETER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.strategies import StrategySpec
+    from pytest_ckpt.sizing.models import Layout, Model
+
+_DAYS_A_YEAR = 365
+# Strategies whose demand follows from the cluster alone; deltas need the share of pages that change.
+SIZED = tuple(strategy for strategy in STRATEGIES if not strategy.saves_deltas)
+
+FORMULAS = {
+    "interval_seconds": "I = MTTF / k: time between two failures of the cluster / checkpoints per failure",
+    "save_limit_seconds": "b I: share of the training time that saving may cost, of an interval",
+    "load_limit_seconds": "c MTTF: share of the time between two failures that a restore may take",
+    "sync": "S / (b I): S are the bytes of a checkpoint; the job stands still until it is committed",
+    "async": "S / (I min(1, k b)): committed before the next is due, and the work at risk costs no more than a "
+    "save by sync",
+    "tiered": "S / D: every n-th save is drained in D <= min(n I, (b I) k / p - (n - 1) I / 2), p the share of "
+    "failures that only the target survives",
+    "load_bytes_per_second": "S / (c MTTF): one copy of the model",
+    "load_all_bytes_per_second": "copies S / (c MTTF): all data-parallel copies read at once; an upper bound where the "
+    "optimizer is cut over them (ZeRO-1)",
+    "node_bytes_per_second": "sync / writing nodes of 8 accelerators",
+    "accelerator_bytes_per_second": "sync / writing accelerators: one copy of the model writes",
+    "checkpoints_per_day": "86,400 s / I",
+    "bytes_per_day": "S x checkpoints a day; sustained: / 86,400 s; a year: x 365",
+    "capacity_bytes": "(newest kept + daily kept) x S x copies kept",
+    "raw_capacity_bytes": "capacity x (1 + overhead of erasure coding)",
+    "drive_writes_per_day": "bytes a day x write amplification / usable capacity; erasure coding enlarges both alike",
+    "goodput": "1 - T_save / I - (I / 2 + T_load) / MTTF: share of time that trains, where a save and a load take as "
+    "long as they may, or as was said; async and tiered at their limits come to the same",
+    "young_seconds": "sqrt(2 T_save MTTF): the interval that costs least, to first order (Young 1974)",
+    "daly_seconds": "the same to higher order (Daly 2006, equation 37)",
+}
+"""By the name of a figure: how it follows, in the letters of docs/limits.md."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Keeping:
+    """What is kept, and on what: checkpoints, copies of them, and properties of the storage.
+
+    ``usable_bytes``: usable capacity, None where it is what is kept. ``save_seconds`` and ``load_seconds`` are times of
+    a save that blocks and of a load, None where they are the limits.
+    """
+
+    newest: int
+    daily: int
+    copies: int
+    usable_bytes: int | None
+    write_amplification: float
+    erasure_overhead: float
+    save_seconds: float | None = None
+    load_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """What saves by one strategy ask of the target: bytes a second while one is written, within so many seconds."""
+
+    strategy: str
+    within_seconds: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SizeRow:
+    """One model on one cluster. Bytes, seconds, bytes a second of the whole cluster."""
+
+    model: str
+    accelerators: int
+    parameters: int
+    checkpoint_bytes: int
+    weights_bytes: int
+    writers: int
+    nodes: int
+    copies: int
+    mttf_seconds: float
+    interval_seconds: float
+    save_limit_seconds: float
+    load_limit_seconds: float
+    checkpoints_per_day: float
+    rates: tuple[Rate, ...]
+    node_bytes_per_second: float
+    accelerator_bytes_per_second: float
+    load_bytes_per_second: float
+    load_all_bytes_per_second: float
+    bytes_per_day: float
+    bytes_per_year: float
+    sustained_bytes_per_second: float
+    capacity_bytes: int
+    raw_capacity_bytes: float
+    drive_writes_per_day: float
+    goodput: float
+    young_seconds: float
+    daly_seconds: float
+
+
+def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: Keeping) -> list[SizeRow]:
+    """Return a row for each model on each cluster; the settings of each say its size and the rules."""
+    return [_row(model, settings, limits_of(settings), keeping) for model in models for settings in clusters]
+
+
+def _row(model: Model, settings: Settings, limits: ClusterLimits, keeping: Keeping) -> SizeRow:
+    whole = layout(model.name, mode="full", processes=model.processes, scale=1.0)
+    asks = demand(whole, limits)
+    capacity = (keeping.newest + keeping.daily) * keeping.copies * asks.cluster_bytes
+    saves = keeping.save_seconds or limits.save_limit_seconds
+    return SizeRow(
+        model=model.name,
+        accelerators=limits.accelerators,
+        parameters=model.parameters,
+        checkpoint_bytes=asks.cluster_bytes,
+        weights_bytes=BYTES_A_PARAMETER * model.parameters,
+        writers=asks.writers,
+        nodes=asks.nodes,
+        copies=asks.copies,
+        mttf_seconds=limits.mttf_seconds,
+        interval_seconds=limits.interval_seconds,
+        save_limit_seconds=limits.save_limit_seconds,
+        load_limit_seconds=limits.load_limit_seconds,
+        checkpoints_per_day=limits.checkpoints_per_day,
+        rates=tuple(_rate(strategy, whole, settings, limits) for strategy in SIZED),
+        node_bytes_per_second=asks.per_node_bytes_per_second,
+        accelerator_bytes_per_second=asks.per_writer_bytes_per_second,
+        load_bytes_per_second=asks.load_bytes_per_second,
+        load_all_bytes_per_second=asks.copies * asks.load_bytes_per_second,
+        bytes_per_day=asks.bytes_per_day,
+        bytes_per_year=asks.bytes_per_day * _DAYS_A_YEAR,
+        sustained_bytes_per_second=asks.sustained_bytes_per_second,
+        capacity_bytes=capacity,
+        raw_capacity_bytes=capacity * (1 + keeping.erasure_overhead),
+        drive_writes_per_day=asks.bytes_per_day * keeping.write_amplification / (keeping.usable_bytes or capacity),
+        goodput=effective_training_time_ratio(
+            save_seconds=saves,
+            load_seconds=keeping.load_seconds or limits.load_limit_seconds,
+            interval_seconds=limits.interval_seconds,
+            mttf_seconds=limits.mttf_seconds,
+        ),
+        young_seconds=young_interval_seconds(saves, limits.mttf_seconds),
+        daly_seconds=daly_interval_seconds(saves, limits.mttf_seconds),
+    )
+
+
+def _rate(strategy: StrategySpec, whole: Layout, settings: Settings, limits: ClusterLimits) -> Rate:
+    asks = with_drains(demand(whole, limits, strategy), limits, drain_rule(settings, strategy))
+    return Rate(
+        strategy=strategy.name,
+        within_seconds=asks.save_limit_seconds,
+        bytes_per_second=asks.cluster_save_bytes_per_second,
+    )

@@ -1,0 +1,126 @@
+"""``pytest-ckpt size``: what clusters ask of storage, before there is a target."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.sizing.demands import FORMULAS
+
+pytestmark = pytest.mark.covers(commands=("size",))
+
+
+@pytest.fixture
+def size(capsys):
+    """Run ``pytest-ckpt size …`` and return what it printed."""
+
+    def run(*arguments):
+        code = main(["size", *arguments])
+        said = capsys.readouterr()
+        assert (code, said.err) == (0, "")
+        return said.out
+
+    return run
+
+
+@pytest.fixture
+def rows(size):
+    """Return the rows of the JSON document."""
+    return lambda *arguments: json.loads(size("--json", *arguments))["rows"]
+
+
+def rates_of(row):
+    return {rate["strategy"]: rate["bytes_per_second"] for rate in row["rates"]}
+
+
+def test_it_leads_with_what_the_cluster_demands_by_strategy(rows) -> None:
+    (row,) = rows("--cluster=16000", "--model=llama3-405b")
+    assert rates_of(row) == pytest.approx({"sync": 204e9, "async": 10.2e9, "tiered": 1.86e9}, rel=0.005)
+    assert row["checkpoint_bytes"] == 5_682_508_791_808
+    assert (row["writers"], row["nodes"], row["copies"]) == (512, 64, 62)
+    assert row["load_all_bytes_per_second"] == pytest.approx(62 * row["load_bytes_per_second"])
+    assert row["goodput"] == pytest.approx(1 - 0.05 - 0.025 - 0.01)
+
+
+def test_every_figure_is_that_of_a_plan(rows, capsys) -> None:
+    assert main(["plan", "--cluster=100000", "--ckpt-model=llama3-70b", "--ckpt-processes=64", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    (row,), demand = rows("--cluster=100000", "--model=llama3-70b"), plan["checkpoints"][0]["demand"]
+    assert row["save_limit_seconds"] == plan["cluster"]["save_limit_seconds"]
+    assert rates_of(row)["sync"] == demand["cluster_save_bytes_per_second"]
+    for name in ("load_bytes_per_second", "bytes_per_day", "sustained_bytes_per_second"):
+        assert row[name] == demand[name]
+
+
+def test_what_is_kept_makes_capacity_and_drive_writes(rows) -> None:
+    words = ("--retain=2", "--keep-daily=8", "--copies=2", "--erasure-overhead=50%", "--write-amplification=3")
+    (row,) = rows("--model=llama3-8b", *words)
+    assert row["capacity_bytes"] == 20 * row["checkpoint_bytes"]
+    assert row["raw_capacity_bytes"] == pytest.approx(1.5 * row["capacity_bytes"])
+    assert row["drive_writes_per_day"] == pytest.approx(3 * row["bytes_per_day"] / row["capacity_bytes"])
+    (row,) = rows("--model=llama3-8b", "--usable-capacity=1TB")
+    assert row["drive_writes_per_day"] == pytest.approx(row["bytes_per_day"] / 1e12)
+
+
+def test_times_that_are_known_make_goodput_and_the_best_interval(rows) -> None:
+    (row,) = rows("--model=llama3-8b", "--save-time=10s", "--load-time=20s")
+    mttf, interval = row["mttf_seconds"], row["interval_seconds"]
+    assert row["goodput"] == pytest.approx(1 - 10 / interval - (interval / 2 + 20) / mttf)
+    assert row["young_seconds"] == pytest.approx((2 * 10 * mttf) ** 0.5)
+    assert 0 < row["young_seconds"] - row["daly_seconds"] < 10
+
+
+def test_a_row_for_each_model_and_cluster_and_a_formula_for_each_figure(size, rows) -> None:
+    assert len(rows("--cluster=1000,16000,1000")) == 8
+    text = size("--cluster=16000,100000")
+    for formula in FORMULAS.values():
+        assert " ".join(formula.split()[:4]) in text
+    assert text.count("llama3-1t") == 6
+    assert text.isascii()
+
+
+def test_a_larger_cluster_asks_for_more(rows) -> None:
+    found = [rates_of(row)["sync"] for row in rows("--model=llama3-1t", "--cluster=1000,16000,100000")]
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(100 * found[0])
+
+
+def test_the_page_has_the_tables_and_a_picture(size, tmp_path) -> None:
+    page = tmp_path / "size.html"
+    size("--cluster=16000", f"--html={page}")
+    text = page.read_text()
+    assert text.count("<table") >= 4
+    assert "Bandwidth over cluster size" in text
+    assert "204 GB/s" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--cluster=0",), "--ckpt-cluster 0"),
+        (("--cluster=16000,many",), "many"),
+        (("--cluster=" + ",".join(map(str, range(1, 103))),), "102 clusters"),
+        (("--model=llama",), "llama"),
+        (("--retain=-1",), "--retain=-1"),
+        (("--retain=0",), "at least 1"),
+        (("--copies=x",), "a whole number"),
+        (("--usable-capacity=5 gb",), "--usable-capacity"),
+        (("--write-amplification=nan",), "--write-amplification=nan"),
+        (("--write-amplification=0.5",), "at least 1"),
+        (("--erasure-overhead=many",), "--erasure-overhead"),
+        (("--save-time=0s",), "--save-time"),
+        (("--ckpt-drain-every=10", "--ckpt-target-share=50%"), "however fast a drain is"),
+        (("--clutser=5",), "--cluster"),
+    ],
+)
+def test_errors_end_with_4_and_say_what_is_wrong(words, says, capsys) -> None:
+    try:
+        code = main(["size", *words])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 4
+    said = capsys.readouterr().err
+    assert says in said
+    assert "Traceback" not in said
