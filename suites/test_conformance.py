@@ -32,6 +32,17 @@ def test_what_was_closed_is_read_elsewhere(subject: str, judge: Judge) -> None:
     judge(subject)
 
 
+@pytest.mark.requirement("PUBLISH")
+def test_who_sees_a_checkpoint_finds_all_of_it(subject: str, judge: Judge) -> None:
+    """When another client sees that a checkpoint is committed, it finds every file, whole, within 10 s of the commit.
+
+    Jobs that evaluate or serve a model wait for its next checkpoint and load it at once. The test commits by a marker
+    file, by renaming the folder, and by overwriting a file that names the newest checkpoint. The other client looks
+    before the commit, opens each file when it sees it, and compares every byte.
+    """
+    judge(subject)
+
+
 @pytest.mark.requirement("STALE")
 def test_no_client_works_with_old_names(subject: str, judge: Judge) -> None:
     """One second after a change all clients agree on names, sizes and times, including new names.
@@ -159,6 +170,16 @@ def test_a_full_volume_costs_no_checkpoint(subject: str, judge: Judge) -> None:
     """If the volume fills during a save, the previous checkpoint loads, and the next save works once there is space.
 
     The failed save must not get the name of a complete one, and the error must reach the saving process.
+    """
+    judge(subject)
+
+
+@pytest.mark.requirement("COMMIT-FULL")
+def test_a_commit_without_space_loses_nothing(subject: str, judge: Judge) -> None:
+    """When space ends in a commit, the checkpoint before stays, a pointer names it or the new one; saves work again.
+
+    Data may be durable and space be gone when the metadata, the marker or the pointer to the newest checkpoint are
+    written. The test takes all space before each of these phases in turn, gives it back and saves again.
     """
     judge(subject)
 

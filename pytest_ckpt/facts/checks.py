@@ -84,6 +84,38 @@ CHECKS: tuple[Check, ...] = (
         "files and rewritten ones.",
     ),
     Check(
+        requirement="PUBLISH",
+        subject="marker",
+        code="publish:marker",
+        needs="second client",
+        limit=10.0,
+        unit="s",
+        relies="torch DCP, Megatron-Core, Hugging Face (index); jobs that evaluate or serve the newest checkpoint",
+        how="The other client waits for a marker that is renamed into the checkpoint's folder last: when it sees it, "
+        "all files are there, whole.",
+    ),
+    Check(
+        requirement="PUBLISH",
+        subject="folder",
+        code="publish:folder",
+        needs="second client",
+        limit=10.0,
+        unit="s",
+        relies="Orbax, Hugging Face",
+        how="The other client waits for the name of a folder that is renamed when whole: then all files are there.",
+    ),
+    Check(
+        requirement="PUBLISH",
+        subject="pointer",
+        code="publish:pointer",
+        needs="second client",
+        limit=10.0,
+        unit="s",
+        relies="DeepSpeed (latest), Megatron-Core (tracker file)",
+        how="The other client waits until a small file that is overwritten in place names the checkpoint: then all "
+        "files are there.",
+    ),
+    Check(
         requirement="STALE",
         subject="attributes",
         code="stale:attributes",
@@ -311,6 +343,15 @@ CHECKS: tuple[Check, ...] = (
         needs="small folder",
         relies="every training job",
         how="Space ends in mid-save: the previous checkpoint loads bit-exact; after space returns the next save works.",
+    ),
+    Check(
+        requirement="COMMIT-FULL",
+        subject="each-phase",
+        code="full_commit:each_phase",
+        needs="small folder",
+        relies="every training job; Automodel lost its pointer so",
+        how="Space ends before each phase of a commit in turn (data, metadata, marker, pointer): the checkpoint before "
+        "and a pointer to one of both stay; after space returns the next save works.",
     ),
     Check(
         requirement="LIVE",

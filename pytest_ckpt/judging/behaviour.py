@@ -45,6 +45,12 @@ BEHAVIOURS = (
         source="close-to-open consistency (NFS); IO500 rule 2; storage acceptance list of NVIDIA, N-011",
     ),
     Behaviour(
+        id="PUBLISH",
+        title="Who sees a checkpoint finds all of it",
+        severity="required",
+        source="our limit: 10 s from the commit; close-to-open consistency (NFS)",
+    ),
+    Behaviour(
         id="STALE",
         title="No client works with old names or attributes",
         severity="required",
@@ -127,6 +133,12 @@ BEHAVIOURS = (
         title="A full volume costs no checkpoint",
         severity="required",
         source="our acceptance case: the previous checkpoint stays, the next save works",
+    ),
+    Behaviour(
+        id="COMMIT-FULL",
+        title="A commit without space loses nothing",
+        severity="required",
+        source="our acceptance case: the checkpoint before and a pointer stay, the next save works",
     ),
     Behaviour(
         id="LIVE",

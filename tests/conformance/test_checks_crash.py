@@ -15,7 +15,7 @@ from tests.support.made_check import kinds, made
 from tests.support.targets.misbehaving import misbehaving
 
 HERE = ["DURABLE.rank-killed", "ERRORS.acknowledged", "LIVE.calls"]
-SMALL = ["ERRORS.full", "FULL.mid-save"]
+SMALL = ["ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"]
 
 # What a broken target would do, done in the check's own process.
 REGULAR_FILES_ARE_NOT_SYNCED = """
@@ -224,7 +224,10 @@ os.write = write
 def test_no_space_that_is_called_success_is_found(check, mount, make_home):
     small = mount("tmpfs", 64)
     seen = made(check, make_home("disk"), f"--small-folder={small}", sabotage=NO_SPACE_IS_SUCCESS)
-    assert kinds(seen) == {"acknowledged bytes are not there"}
+    lost = {"acknowledged bytes are not there"}
+    if check.startswith("COMMIT-FULL"):
+        lost.add("the pointer to the newest checkpoint is lost in a commit without space")
+    assert kinds(seen) == lost
     assert not list(small.iterdir())
 
 
@@ -254,16 +257,56 @@ def test_a_broken_save_with_its_final_name_is_found(mount, make_home):
     assert kinds(seen) == {"a broken checkpoint has its final name"}
 
 
+# A rename over another file takes that away and fails, as it were for want of space.
+RENAME_LOSES = """
+import errno, os
+from pathlib import Path
+true_replace = Path.replace
+def replace(self, target):
+    if target.name == "latest" and target.exists() and (self.parent / "ballast").exists():
+        target.unlink()
+        raise OSError(errno.ENOSPC, "no space", str(target))
+    return true_replace(self, target)
+Path.replace = replace
+"""
+METADATA_LOST = """
+import pytest_ckpt.conformance.posix.checks.full_commit as full_commit
+true_write = full_commit.write_durably
+def write(path, data, doing, **how):
+    try:
+        true_write(path, data, doing, **how)
+    except OSError:
+        if path.name != "shard-4":
+            raise
+full_commit.write_durably = write
+"""
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "kind", "phase"),
+    [
+        (RENAME_LOSES, "the pointer to the newest checkpoint is lost in a commit without space", "the pointer (ENOSPC"),
+        (METADATA_LOST, "acknowledged bytes are not there", "the metadata (ENOSPC"),
+    ],
+)
+def test_a_commit_that_loses_something_without_space_is_found(sabotage, kind, phase, mount, make_home):
+    small = mount("tmpfs", 64)
+    seen = made("COMMIT-FULL.each-phase", make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
+    assert kinds(seen) == {kind}
+    assert f"without space for {phase}" in seen.anomalies[0].where
+    assert not list(small.iterdir())
+
+
 @pytest.mark.thorough
 def test_space_that_does_not_return_is_found(mount, make_home):
     small = mount("tmpfs", 64)
     sabotage = """
 import pytest_ckpt.conformance.posix.checks.failing as failing
-failing._SPACE_SECONDS = 1
 true_remove = failing.remove
 failing.remove = lambda path, calls: None if path.name == "ballast" else true_remove(path, calls)
 """
-    seen = made("FULL.mid-save", make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
+    words = (f"--small-folder={small}", "--space-seconds=1")
+    seen = made("FULL.mid-save", make_home("disk"), *words, sabotage=sabotage)
     assert kinds(seen) == {"no save succeeds after space was given back"}
     assert not list(small.iterdir())
 

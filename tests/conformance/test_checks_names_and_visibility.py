@@ -12,7 +12,7 @@ from pytest_ckpt.facts.checks import BY_NAME
 from tests.support.made_check import kinds, made
 
 OURS = [name for name in BY_NAME if name.split(".")[0] in
-        {"COMMIT", "VISIBLE", "STALE", "EXCLUSIVE", "POINTER", "MKDIR", "NAMES"}]  # fmt: skip
+        {"COMMIT", "VISIBLE", "PUBLISH", "STALE", "EXCLUSIVE", "POINTER", "MKDIR", "NAMES"}]  # fmt: skip
 
 
 def agent(code):
@@ -284,3 +284,43 @@ def test_a_page_tells_what_is_wrong_with_it():
     assert pages.version_of(b"other") is None
     # Another seed is another run: its bytes are nobody's.
     assert pages.fault(right, 8, [1, 1, 2])[0] == "damaged bytes"
+
+
+# The writer commits while its last file is not there, for long enough that a reader looks.
+COMMITTED_TOO_EARLY = """
+import time
+import pytest_ckpt.conformance.posix.checks.publish as publish
+true_commit = publish._commit
+def commit(way, draft, final, lengths, calls):
+    last = draft / "shard-15"
+    content = last.read_bytes()
+    last.unlink()
+    true_commit(way, draft, final, lengths, calls)
+    time.sleep(0.5)
+    (final / "shard-15").write_bytes(content)
+publish._commit = commit
+"""
+LIMIT_OF_A_MOMENT = """
+import dataclasses
+import pytest_ckpt.conformance.posix.checks.publish as publish
+publish.BY_NAME = {name: dataclasses.replace(row, limit=0.2) for name, row in publish.BY_NAME.items()}
+"""
+SEES_LATE = """
+true_lexists, began = os.path.lexists, time.monotonic()
+os.path.lexists = lambda path: time.monotonic() - began > 2 and true_lexists(path)
+"""
+
+
+@pytest.mark.parametrize("way", ["marker", "folder", "pointer"])
+def test_a_checkpoint_that_shows_before_its_files_is_found(way, tmp_path):
+    seen = made(f"PUBLISH.{way}", tmp_path, *elsewhere(tmp_path), sabotage=COMMITTED_TOO_EARLY)
+    assert kinds(seen) == {"marker visible before its data"}
+    assert "shard-15" in seen.anomalies[0].where
+    assert seen.anomalies[0].seen == "No such file or directory (errno 2)"
+
+
+def test_how_late_a_checkpoint_shows_is_measured_and_its_end_is_not_waited_for(tmp_path):
+    more = elsewhere(tmp_path, SEES_LATE)
+    seen = made("PUBLISH.marker", tmp_path, *more, sabotage=LIMIT_OF_A_MOMENT)
+    assert (seen.trials, seen.anomalies) == (1, ())
+    assert seen.measured >= 0.2

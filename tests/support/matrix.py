@@ -7,6 +7,7 @@ must contain.
 
 from __future__ import annotations
 
+import fnmatch
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +36,8 @@ WHOLE_FILES = frozenset(
         ),
         *("UNLINK.open-reader", "UNLINK.second-client", "SPARSE.disjoint-writers"),
         *("SPARSE.disjoint-writers-second-client", "DURABLE.rank-killed", "DURABLE.power-cut", "ERRORS.acknowledged"),
-        *("ERRORS.full", "FULL.mid-save"),
+        *("ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"),
+        *("PUBLISH.marker", "PUBLISH.folder", "PUBLISH.pointer"),
     ]
 )
 
@@ -58,6 +60,12 @@ class Row:
     def sentence(self) -> str:
         """What the fault does."""
         return FAULTS[self.fault].sentence
+
+    @property
+    def meets(self) -> frozenset[str]:
+        """The checks that the fault can meet: all, or those in whose folders it acts, which are named after them."""
+        path = self.parameters.get("path", "*")
+        return self.fails | self.may_fail | {name for name in ALL if fnmatch.fnmatch(f"{name}-1/file", path)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,11 +134,17 @@ MATRIX = (
         "CAPABILITIES.flock-second-client",
     ),
     row(
+        "data arrive after their name",
+        "PUBLISH.marker PUBLISH.folder PUBLISH.pointer",
+        {"PUBLISH.folder": "marker visible before its data", "PUBLISH.marker": "marker without its content"},
+        path="PUBLISH.*",
+    ),
+    row(
         "late data",
         "VISIBLE.read-after-close COMMIT.file-second-client STALE.names STALE.attributes "
         "POINTER.overwrite-second-client",
         {"VISIBLE.read-after-close": "stale size at the first open"},
-        may="SPARSE.disjoint-writers-second-client UNLINK.second-client",
+        may="SPARSE.disjoint-writers-second-client UNLINK.second-client PUBLISH.marker PUBLISH.folder PUBLISH.pointer",
     ),
     Row(
         fault="overwrite in place is not atomic",
@@ -152,7 +166,8 @@ MATRIX = (
         "DIRECT.coherent",
         {"DIRECT.coherent": "zeros instead of data"},
         # They read back past the caches, so with O_DIRECT.
-        may="DURABLE.rank-killed ERRORS.acknowledged ERRORS.full FULL.mid-save DURABLE.power-cut DIRECT.aligned",
+        may="COMMIT-FULL.each-phase DURABLE.rank-killed ERRORS.acknowledged ERRORS.full FULL.mid-save "
+        "DURABLE.power-cut DIRECT.aligned",
     ),
     row("unlink takes the file from its readers", "UNLINK.open-reader", {"UNLINK.open-reader": "removed file fails"}),
     row(
@@ -173,13 +188,13 @@ MATRIX = (
         "DURABLE.power-cut",
         {"DURABLE.power-cut": "acknowledged bytes lost in a power cut"},
         # What is never made durable keeps its space.
-        may="FULL.mid-save",
+        may="FULL.mid-save COMMIT-FULL.each-phase",
     ),
     row(
         "fsync of folders is lost",
         "DURABLE.power-cut",
         {"DURABLE.power-cut": "acknowledged name lost in a power cut"},
-        may="FULL.mid-save",
+        may="FULL.mid-save COMMIT-FULL.each-phase",
     ),
     row("power cut does not cut", "DURABLE.power-cut", {"DURABLE.power-cut": "the power cut did not cut"}),
     row("EIO in write", _OF_ERRORS, {_OF_ERRORS: "EIO in write"}, may="ERRORS.full", path=ERRORS),
@@ -188,6 +203,11 @@ MATRIX = (
     row("EIO in read", _OF_ERRORS, {_OF_ERRORS: "Input/output error"}, may="ERRORS.full", path=ERRORS),
     row("ENOSPC in write", _OF_ERRORS, {_OF_ERRORS: "ENOSPC in write"}, may="ERRORS.full", path=ERRORS),
     row("EDQUOT in write", _OF_ERRORS, {_OF_ERRORS: "EDQUOT in write"}, may="ERRORS.full", path=ERRORS),
+    row(
+        "rename without space loses the name",
+        "COMMIT-FULL.each-phase",
+        {"COMMIT-FULL.each-phase": "the pointer to the newest checkpoint is lost in a commit without space"},
+    ),
     row(
         "ENOSPC is swallowed",
         _OF_ERRORS,
@@ -228,20 +248,20 @@ MATRIX = (
         "rename of a file is not atomic: no name",
         "COMMIT.file COMMIT.file-second-client",
         {"COMMIT.file": "name missing during a rename"},
-        may="CAPABILITIES.links STALE.names CAPABILITIES.names",
+        may="COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
     ),
     row(
         "rename of a file is not atomic: short content",
         "COMMIT.file COMMIT.file-second-client",
         {"COMMIT.file": "file too short during a rename"},
-        may="CAPABILITIES.links STALE.names CAPABILITIES.names",
+        may="PUBLISH.marker COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
     ),
     row(
         "rename of a folder is not atomic",
         "COMMIT.folder COMMIT.folder-second-client",
         {"COMMIT.folder": "during a rename"},
         # A checkpoint is a folder that is renamed when it is whole.
-        may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save LIVE.calls",
+        may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls",
     ),
     row(
         "names dropped in a listing",
@@ -269,7 +289,7 @@ MATRIX = (
         {"NAMES.after-change": "name missing in a listing"},
         # What lists a folder to compare it, or to remove it, misses the name too.
         may="NAMES.second-client COMMIT.folder COMMIT.folder-second-client CAPABILITIES.names DURABLE.power-cut "
-        "DURABLE.rank-killed ERRORS.full FULL.mid-save LIVE.calls STALE.names",
+        "DURABLE.rank-killed ERRORS.full FULL.mid-save COMMIT-FULL.each-phase LIVE.calls STALE.names",
     ),
     row(
         "O_EXCL is not exclusive",

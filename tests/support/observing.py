@@ -91,7 +91,7 @@ def made(words: dict[str, list[str]], names: list[str], seconds: float) -> tuple
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    return found, [name for name, seen in found.items() if "blocked" in seen]
+    return found, [name for name, seen in found.items() if seen.get("blocked")]
 
 
 def judged(seen_of: dict[str, Any]) -> dict[str, Verdict]:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import Calls, write_all, write_durably
-from pytest_ckpt.support.units import format_bytes
+from pytest_ckpt.support.units import format_bytes, format_seconds
 from pytest_ckpt.targets.posix.target import MOST_TO_FILL_BYTES
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import CheckContext
+    from collections.abc import Callable
+
+    from pytest_ckpt.conformance.context import Book, CheckContext
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """How a volume or a quota says that it has no space."""
@@ -30,6 +32,7 @@ _LEAST_FREE = 24 << 20
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 # What the last handle of a process that is gone keeps.
 _STILL_OPEN_SECONDS, _POLL_SECONDS = 5.0, 0.1
+_RETRY_SECONDS = 0.25
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -144,3 +147,56 @@ def remove(path: Path, calls: Calls) -> None:
             time.sleep(_POLL_SECONDS)
         else:
             return
+
+
+def when_there_is_space(
+    save: Callable[[], object], undo: Callable[[], object], patience_seconds: float
+) -> float | None:
+    """Save as soon as it is possible; return after how many seconds it was, None when it never was in that time.
+
+    ``undo`` removes what a save left that was refused for want of space.
+    """
+    began = time.monotonic()
+    while True:
+        try:
+            save()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+        else:
+            return time.monotonic() - began
+        if time.monotonic() - began > patience_seconds:
+            return None
+        undo()
+        time.sleep(_RETRY_SECONDS)
+
+
+def note_no_space(book: Book, folder: Path, calls: Calls, patience_seconds: float) -> None:
+    """Note that space did not come back."""
+    book.wrong(
+        "no save succeeds after space was given back",
+        where=f"{calls.call} of {calls.path}, {format_seconds(patience_seconds)} after files were removed",
+        seen=f"still no space; statvfs says {format_bytes(free_bytes(folder))} are free",
+        expected="that a small checkpoint can be saved",
+    )
+
+
+def note_refusal(book: Book, error: OSError, calls: Calls, expected: str) -> None:
+    """Note that a call failed with an error that it should not have given."""
+    name = errno.errorcode.get(error.errno or 0, str(error.errno))
+    book.wrong(
+        f"a call failed: {name} in {calls.call}",
+        where=calls.path,
+        seen=f"{name}: {error.strerror}",
+        expected=expected,
+    )
+
+
+def note_missing(book: Book, where: str, when: str, seen: str) -> None:
+    """Note that bytes are not there for which every call had said success."""
+    book.wrong(
+        "acknowledged bytes are not there",
+        where=f"{where}, {when}",
+        seen=seen,
+        expected="the bytes for which write, fsync and close had returned without error, or an error from one of them",
+    )

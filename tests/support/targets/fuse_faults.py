@@ -9,6 +9,8 @@ from __future__ import annotations
 import fnmatch
 import functools
 import inspect
+import os
+import stat
 import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -25,6 +27,15 @@ FIRST, SECOND = 0, 1
 OPERATIONS = frozenset(
     name for name, member in vars(Passthrough).items() if inspect.isfunction(member) and not name.startswith("_")
 )
+
+
+def is_file(parent: Node, name: bytes) -> bool:
+    """Return whether a name in a folder is that of a regular file."""
+    assert parent.fd is not None
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 class Fault:

@@ -161,6 +161,23 @@ class LateData(Fault, name="late data"):
         return call.client == SECOND and time.monotonic() < self.fresh.get(number, 0)
 
 
+class DataAfterName(Fault, name="data arrive after their name"):
+    """Another client that reads a file soon after it was written gets its first bytes, and zeros for the others."""
+
+    client = SECOND
+    seconds = 1.0
+    # A small file that names something else is whole.
+    whole_bytes = 64
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        first = max(self.whole_bytes - offset, 0)
+        if len(data) > first and time.time() - os.fstat(handle.fd).st_mtime < self.seconds:
+            self.hit()
+            data[first:] = bytes(len(data) - first)
+        return data
+
+
 class GarbageForAMoment(Fault, name="overwrite in place is not atomic"):
     """For a moment after bytes of a file were written in place, readers get something that nobody wrote."""
 

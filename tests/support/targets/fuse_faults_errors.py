@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from tests.support.targets.fuse_faults import Fault
+from tests.support.targets.fuse_faults import Fault, is_file
 
 
 class _Refuses(Fault):
@@ -97,6 +97,20 @@ class OverQuota(_Full, name="EDQUOT in write"):
     """Writing fails with EDQUOT once as many bytes were written as there is room for, none by default."""
 
     error = errno.EDQUOT
+
+
+class RenameNeedsSpace(_Refuses, name="rename without space loses the name"):
+    """A file is renamed over another on a full volume: ENOSPC, and the other is gone."""
+
+    error = errno.ENOSPC
+    least_free_bytes = 1 << 16
+
+    def rename(self, proceed, call, old, old_name, new, new_name, flags):
+        free = os.fstatvfs(new.fd)
+        if free.f_bfree * free.f_frsize < self.least_free_bytes and is_file(new, new_name):
+            self.fs.unlink(call, new, new_name)
+            self.refuse()
+        return proceed(call, old, old_name, new, new_name, flags)
 
 
 class FullAndSilent(_Room, name="ENOSPC is swallowed"):

@@ -6,7 +6,7 @@ import errno
 import os
 import time
 
-from tests.support.targets.fuse_faults import SECOND, Fault
+from tests.support.targets.fuse_faults import SECOND, Fault, is_file
 from tests.support.targets.fuse_nodes import Attributes
 
 
@@ -24,7 +24,7 @@ class RenameLeavesAGap(Fault, name="rename of a file is not atomic: no name"):
         return proceed(call, parent, name)
 
     def rename(self, proceed, call, old, old_name, new, new_name, flags):
-        if flags or not _is_file(new, new_name) or not _is_file(old, old_name):
+        if flags or not is_file(new, new_name) or not is_file(old, old_name):
             proceed(call, old, old_name, new, new_name, flags)
             return
         self.hit()
@@ -367,13 +367,6 @@ class ShortNames(Fault, name="names of limited length"):
             self.hit()
             raise OSError(errno.ENAMETOOLONG, "the name is too long")
         return name
-
-
-def _is_file(parent, name):
-    try:
-        return os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode & 0o170000 == 0o100000
-    except FileNotFoundError:
-        return False
 
 
 def _process(call):

@@ -6,14 +6,23 @@ import errno
 import itertools
 import os
 import random
-import time
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import random_bytes
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import Calls, Checkpoint, write_durably, wrong_bytes
-from pytest_ckpt.conformance.posix.full_volume import FULL, PIECE_BYTES, free_bytes, leave_room, remove, small_folder
+from pytest_ckpt.conformance.posix.full_volume import (
+    FULL,
+    PIECE_BYTES,
+    leave_room,
+    note_missing,
+    note_no_space,
+    note_refusal,
+    remove,
+    small_folder,
+    when_there_is_space,
+)
 from pytest_ckpt.support.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -21,7 +30,6 @@ if TYPE_CHECKING:
 
 # Bytes that are written as files that can be checked; the space before them is taken by ballast.
 _ROOM = 16 << 20
-_POLL_SECONDS = 0.25
 _MOST_ERRORS = 3
 
 _SIZES = (1, 4096, 1 << 20, (4 << 20) + 17)
@@ -47,12 +55,12 @@ def acknowledged(context: CheckContext, book: Book) -> None:
             write_durably(path, data, calls, **how)  # type: ignore[arg-type]
             wrong = wrong_bytes(path, data, calls)
         except OSError as error:
-            _refused(book, error, calls, "the target is neither full nor read-only")
+            note_refusal(book, error, calls, "the target is neither full nor read-only")
             if book.anomaly_count >= _MOST_ERRORS:
                 return
             continue
         if wrong:
-            _missing(book, wrong.where, f"written {way}", wrong.seen)
+            note_missing(book, wrong.where, f"written {way}", wrong.seen)
         path.unlink()
 
 
@@ -74,7 +82,7 @@ def full(context: CheckContext, book: Book) -> None:
                 write_durably(here / f"file-{number}", data, calls, piece_bytes=chance.choice((4096, PIECE_BYTES)))
             except OSError as refusal:
                 if refusal.errno not in FULL:
-                    _refused(book, refusal, calls, "no other error than that of a full volume or quota")
+                    note_refusal(book, refusal, calls, "no other error than that of a full volume or quota")
                     return
                 error = f"{errno.errorcode[refusal.errno]} in {calls.call}"
             else:
@@ -83,7 +91,7 @@ def full(context: CheckContext, book: Book) -> None:
         for number, size in enumerate(sizes):
             wrong = wrong_bytes(here / f"file-{number}", random_bytes(size, context.seed, trial, number), calls)
             if wrong:
-                _missing(book, wrong.where, f"written until {error or 'more was taken than was free'}", wrong.seen)
+                note_missing(book, wrong.where, f"written until {error or 'more was taken than was free'}", wrong.seen)
         if not error and not book.anomaly_count:
             raise NotRun(
                 f"{folder.parent} does not fill: {format_bytes(acknowledged_bytes)} were written and are there, "
@@ -110,7 +118,7 @@ def mid_save(context: CheckContext, book: Book) -> None:
             broken.save(folder, calls)
         except OSError as error:
             if error.errno not in FULL:
-                _refused(book, error, calls, "no other error than that of a full volume or quota")
+                note_refusal(book, error, calls, "no other error than that of a full volume or quota")
                 return
             book.trials += 1
             errors.add(f"{errno.errorcode[error.errno]} in {calls.call}")
@@ -126,7 +134,7 @@ def mid_save(context: CheckContext, book: Book) -> None:
         else:
             moment = "a save that succeeded although there was too little space"
             for wrong in broken.wrongs(folder, calls):
-                _missing(book, wrong.where, moment, wrong.seen)
+                note_missing(book, wrong.where, moment, wrong.seen)
         for wrong in kept.wrongs(folder, calls):
             book.wrong(
                 "the checkpoint before is damaged by a save without space",
@@ -138,19 +146,16 @@ def mid_save(context: CheckContext, book: Book) -> None:
         remove(folder / broken.partial, calls)
         remove(folder / broken.name, calls)
         after = Checkpoint(number=2 * trial + 3, seed=context.seed, file_bytes=PIECE_BYTES)
-        seconds = _save_when_there_is_space(folder, after, calls, context.space_seconds)
+        seconds = when_there_is_space(
+            partial(after.save, folder, calls), partial(remove, folder / after.partial, calls), context.space_seconds
+        )
         if seconds is None:
-            book.wrong(
-                "no save succeeds after space was given back",
-                where=f"{calls.call} of {calls.path}, {format_seconds(context.space_seconds)} after files were removed",
-                seen=f"still no space; statvfs says {format_bytes(free_bytes(folder))} are free",
-                expected=f"that a checkpoint of {format_bytes(4 * PIECE_BYTES)} can be saved",
-            )
+            note_no_space(book, folder, calls, context.space_seconds)
             return
         longest = max(longest, seconds)
         wrongs = after.wrongs(folder, calls)
         for wrong in wrongs:
-            _missing(book, wrong.where, "saved after space was given back", wrong.seen)
+            note_missing(book, wrong.where, "saved after space was given back", wrong.seen)
         if wrongs:
             # Nothing that comes after it could be told from this.
             return
@@ -160,41 +165,3 @@ def mid_save(context: CheckContext, book: Book) -> None:
         raise NotRun(f"{folder.parent} never ran out of space, although it was filled before each save")
     book.facts["how space ended"] = ", ".join(sorted(errors)) or "no error"
     book.facts["space was back after"] = f"at most {format_seconds(longest)}"
-
-
-def _save_when_there_is_space(
-    folder: Path, checkpoint: Checkpoint, calls: Calls, patience_seconds: float
-) -> float | None:
-    """Save as soon as it is possible; return after how many seconds it was, None when it never was in that time."""
-    began = time.monotonic()
-    while True:
-        try:
-            checkpoint.save(folder, calls)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-        else:
-            return time.monotonic() - began
-        if time.monotonic() - began > patience_seconds:
-            return None
-        remove(folder / checkpoint.partial, calls)
-        time.sleep(_POLL_SECONDS)
-
-
-def _refused(book: Book, error: OSError, calls: Calls, expected: str) -> None:
-    name = errno.errorcode.get(error.errno or 0, str(error.errno))
-    book.wrong(
-        f"a call failed: {name} in {calls.call}",
-        where=calls.path,
-        seen=f"{name}: {error.strerror}",
-        expected=expected,
-    )
-
-
-def _missing(book: Book, where: str, when: str, seen: str) -> None:
-    book.wrong(
-        "acknowledged bytes are not there",
-        where=f"{where}, {when}",
-        seen=seen,
-        expected="the bytes for which write, fsync and close had returned without error, or an error from one of them",
-    )
