@@ -31,6 +31,7 @@ from pytest_ckpt.facts.measurement import (
     Retention,
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
 from pytest_ckpt.facts.tiers import Tiers
 from pytest_ckpt.facts.training import Crashes, Preempted, Training
@@ -40,6 +41,7 @@ MARK = "@ckpt "
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
     "near_full", "failover", "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
+    "serving", "consolidation",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
@@ -57,6 +59,8 @@ PatternFound = (
     | Chains
     | Tiers
     | Preempted
+    | Serving
+    | Consolidation
 )
 
 

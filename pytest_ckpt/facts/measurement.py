@@ -10,6 +10,7 @@ from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.tiers import DrainRule, Tiers
 from pytest_ckpt.facts.training import Crashes, Preempted, Training
@@ -176,7 +177,8 @@ class Patterns:
     in the middle of a save. ``training``: steps go on beside the subject's own saves.
     ``crashes``: saves in the background are killed. ``chains``: checkpoints before a chain of deltas are deleted.
     ``tiers``: saves to a local tier beside drains of it, and restores when it is whole and when it is not.
-    ``preempt``: saves that jobs begin when they are given notice.
+    ``preempt``: saves that jobs begin when they are given notice. ``serving``: replicas load weights alone;
+    ``consolidation``: one client rewrites them.
     ``not_run`` holds, by the name of one of these, why something could not be measured.
     """
 
@@ -196,6 +198,8 @@ class Patterns:
     chains: Chains | None = None
     tiers: Tiers | None = None
     preempt: Preempted | None = None
+    serving: Serving | None = None
+    consolidation: Consolidation | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 

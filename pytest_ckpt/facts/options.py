@@ -105,6 +105,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="notice", group="cluster and limits", metavar="DURATION", parse="read_seconds", example="120s",
            roles=("plan", "disclosed"), field="notice_seconds", unset=0.0,
            help="time from a notice that a job will be ended until its end (requirement PREEMPT)"),
+    Option(key="serving_limit", group="cluster and limits", metavar="DURATION", parse="read_seconds", example="60s",
+           roles=("plan", "disclosed"), field="serving_limit_seconds", unset=0.0,
+           help="time in which replicas of a serving engine must have loaded a model's weights, cold (requirement "
+           "MODEL-LOAD); the load limit of the cluster where it is not given"),
+    Option(key="consolidate_limit", group="cluster and limits", metavar="DURATION", default="1h", parse="read_seconds",
+           example="20min", roles=("plan", "disclosed"), field="consolidate_limit_seconds",
+           help="time in which one client must have read a model's weights and written them again (requirement "
+           "CONSOLIDATE)"),
     Option(key="gates", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
            help="gate table that sets which requirements are mandatory, and their limits: posix-shared, posix-local, "
@@ -174,11 +182,15 @@ OPTIONS: tuple[Option, ...] = (
            roles=("plan", "disclosed"), is_flag=True,
            help="let the endurance suite fill the target's volume to 80 and 90 % with ballast, which is removed "
            "(requirement NEARFULL); refused where the volume holds other data"),
+    Option(key="serving_readers", group="workload", metavar="N", default="8", parse="read_number", example="16",
+           roles=("plan", "disclosed"),
+           help="ranks that load one replica of the weights together, each its part of every file (suite serving); as "
+           "many replicas load at once as there are such groups of ranks"),
     Option(key="suite", group="checks", metavar="NAMES", default="auto", parse="read_suites",
            example="performance,conformance", roles=("plan", "disclosed"), field="suites",
            help="suites to run, separated by commas: performance, strategies, contention, conformance, endurance, "
-           "failover, maintenance, all; auto: those with mandatory requirements. A mandatory requirement of another "
-           "suite counts as not run"),
+           "failover, maintenance, serving, all; auto: those with mandatory requirements. A mandatory requirement of "
+           "another suite counts as not run"),
     Option(key="second_mount", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-again/ckpt",
            roles=("plan", "disclosed"),
            help="path of the target through a second mount on this host, which acts as a second client"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.strategies import StrategySpec
 
-SUITES = ("performance", "strategies", "contention", "conformance", "endurance", "failover", "maintenance")
+SUITES = ("performance", "strategies", "contention", "conformance", "endurance", "failover", "maintenance", "serving")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +74,9 @@ class Settings:
     drain_every: int
     target_share: float
     notice_seconds: float
+    serving_readers: int
+    serving_limit_seconds: float
+    consolidate_limit_seconds: float
     request_bytes: int
     depth: int
     profile: str
@@ -139,6 +142,11 @@ class Settings:
     def asks_notice(self) -> bool:
         """Whether jobs are given notice, and save."""
         return self.asks_strategies and bool(self.notice_seconds)
+
+    @property
+    def asks_serving(self) -> bool:
+        """Whether weights alone are loaded by replicas and rewritten by one client; only where the suite is named."""
+        return "serving" in self.suites
 
     @property
     def asks_contention(self) -> bool:

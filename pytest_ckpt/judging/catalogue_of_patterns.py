@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_ckpt.analysis import steadiness
-from pytest_ckpt.judging import endurance, failover, interference, maintenance, restore_patterns
+from pytest_ckpt.judging import endurance, failover, interference, maintenance, restore_patterns, serving
 from pytest_ckpt.judging.requirement import Requirement
 
 PATTERNS = (
@@ -102,6 +102,32 @@ PATTERNS = (
         suite="endurance",
         asked_by=lambda settings: settings.asks_endurance,
         needs=frozenset(("volume",)),
+    ),
+    Requirement(
+        id="MODEL-LOAD",
+        title="Serving replicas load a model in time",
+        severity="advisory",
+        judge=serving.judge_model_load,
+        units=("s",),
+        figure="the slowest cold load of the weights alone by all replicas at once",
+        limit="--ckpt-serving-limit; the load limit of the cluster where it is not given",
+        source="given by the user, or as LOAD",
+        suite="serving",
+        asked_by=lambda settings: settings.asks_serving,
+        of_strategy=lambda strategy: not strategy.saves_deltas,
+    ),
+    Requirement(
+        id="CONSOLIDATE",
+        title="One client brings the weights into files of their own in time",
+        severity="advisory",
+        judge=serving.judge_consolidate,
+        units=("s",),
+        figure="the time in which one client reads all weights and writes them again",
+        limit="--ckpt-consolidate-limit, one hour",
+        source="our proposal: one hour at full size",
+        suite="serving",
+        asked_by=lambda settings: settings.asks_serving,
+        of_strategy=lambda strategy: not strategy.saves_deltas,
     ),
     Requirement(
         id="FAILOVER",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ckpt.facts.measurement import LoadPattern, Measurement
+    from pytest_ckpt.facts.proofs import Integrity
     from pytest_ckpt.facts.subject import Pattern
     from pytest_ckpt.sizing.limits import ClusterLimits
 
@@ -88,9 +89,8 @@ def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decis
     return not_decided("not measured", "It was not measured.")
 
 
-def _no_time(found: LoadPattern) -> Decision | None:
-    """Decide where the times of a pattern say nothing: wrong bytes, or bytes that did not come from the storage."""
-    integrity = found.integrity
+def wrong_bytes(integrity: Integrity, detail: Sequence[str]) -> Decision | None:
+    """Decide where loaded bytes are wrong, or could not all be compared."""
     if integrity.fault_count:
         because = (
             f"{counted(integrity.fault_count, 'faulty place')} in the loaded data; "
@@ -103,7 +103,7 @@ def _no_time(found: LoadPattern) -> Decision | None:
             limit=0.0,
             unit="faults",
             because=because,
-            detail=(found.reads, *(describe_fault(fault) for fault in integrity.faults)),
+            detail=(*detail, *(describe_fault(fault) for fault in integrity.faults)),
         )
     if integrity.bytes_checked != integrity.bytes_expected:
         because = (
@@ -117,19 +117,33 @@ def _no_time(found: LoadPattern) -> Decision | None:
             limit=float(integrity.bytes_expected),
             unit="bytes",
             because=because,
-            detail=(found.reads,),
+            detail=tuple(detail),
         )
-    for operation in found.operations:
-        if operation.resident_bytes is None or not operation.mapped_bytes:
-            because = "That these loads were cold cannot be proven here, so their times say nothing of the storage."
-            return not_decided("unproven", because, (found.reads,))
-        resident = operation.resident_bytes / operation.mapped_bytes
-        if resident > MOST_RESIDENT:
-            because = (
-                f"{format_percent(resident)} of what load {operation.index} was about to read was cached "
-                f"(limit {format_percent(MOST_RESIDENT)}), so its time is not the storage's."
-            )
-            return not_decided("cached", because, (found.reads,))
+    return None
+
+
+def not_cold(which: str, resident: int | None, mapped: int | None, detail: Sequence[str]) -> Decision | None:
+    """Decide where ``which`` load is not known to have come from the storage, or did not."""
+    if resident is None or not mapped:
+        because = "That these loads were cold cannot be proven here, so their times say nothing of the storage."
+        return not_decided("unproven", because, detail)
+    if resident / mapped > MOST_RESIDENT:
+        because = (
+            f"{format_percent(resident / mapped)} of what {which} was about to read was cached "
+            f"(limit {format_percent(MOST_RESIDENT)}), so its time is not the storage's."
+        )
+        return not_decided("cached", because, detail)
+    return None
+
+
+def _no_time(found: LoadPattern) -> Decision | None:
+    """Decide where the times of a pattern say nothing: wrong bytes, or bytes that did not come from the storage."""
+    detail = (found.reads,)
+    if wrong := wrong_bytes(found.integrity, detail):
+        return wrong
+    for each in found.operations:
+        if unproven := not_cold(f"load {each.index}", each.resident_bytes, each.mapped_bytes, detail):
+            return unproven
     return None
 
 

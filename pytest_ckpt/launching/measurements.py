@@ -28,6 +28,7 @@ from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.sizing.files import names_of
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
+from pytest_ckpt.sizing.serving import weights_of
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
 from pytest_ckpt.targets.protocol import Names
 
@@ -241,6 +242,7 @@ def made_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
     for planned in checkpoints:
         slug, ranks = planned.subject.slug, planned.layout.ranks()
         deltas = (delta_name(rank.rank) for rank in ranks) if planned.deltas else ()
-        files[slug] = names_of(planned.layout, planned.engine.files).union(deltas)
+        weights = weights_of(planned.layout, planned.layout.processes).names
+        files[slug] = names_of(planned.layout, planned.engine.files).union(deltas, weights)
         beside[slug] = frozenset(ballast_name(level, rank.rank) for level in LEVELS for rank in ranks)
     return Names(files=files, beside=beside)

@@ -22,18 +22,12 @@ from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts
 from pytest_ckpt.ranks.found import Found
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
-from pytest_ckpt.ranks.process.job import OF_DATA, EngineOptions
+from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.ranks.scenarios.canaries import Canaries
-from pytest_ckpt.ranks.scenarios.chains import measure_chains
 from pytest_ckpt.ranks.scenarios.counted_loads import CountedLoads
-from pytest_ckpt.ranks.scenarios.crash_subject import measure_crashes
-from pytest_ckpt.ranks.scenarios.data_effect import DataInTurns
 from pytest_ckpt.ranks.scenarios.endurance import LongRun
-from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
-from pytest_ckpt.ranks.scenarios.notice import measure_notice
-from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
 from pytest_ckpt.ranks.scenarios.retention import SavesRetained
-from pytest_ckpt.ranks.scenarios.tiers import TierScenario
+from pytest_ckpt.ranks.scenarios.table import ROWS, Bench
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
 from pytest_ckpt.ranks.training import TrainingSteps
 from pytest_ckpt.sizing.models import RankLayout, layout
@@ -143,63 +137,30 @@ class MeasurementLoop:
 
     def _measure_beside(self, cache: HostCache) -> None:
         """Measure what was asked for beside the subject's own saves and loads, and takes no hours."""
-        task, do = self._task, self._do
-
-        def drop(files: Sequence[Files]) -> None:
-            self._drop(cache, files, again=True)
-
-        if task.data_pairs:
-            self._found.data = DataInTurns(
-                do=do,
-                cache=cache,
-                number=task.operations + OF_DATA,
-                strategy=lambda constant: self._strategy(constant=constant),
-                drop=lambda files: self._drop(cache, files),
-            ).measure(task.data_pairs)
-        if task.kills:
-            measure_crashes(self._group, self._activity, task, self._area, self._options, cache, drop, self._local)
-        if task.contention:
-            LoadPatterns(
-                group=self._group,
-                do=do,
-                cache=cache,
-                layout=self._layout,
-                options=self._options,
-                loader=None if task.is_collective else self._loader,
-                drop=drop,
-            ).measure(self._own.newest_full)
-            InterferenceScenario(
-                self._group,
-                self._activity,
-                do,
-                strategy=self._strategy(aside="contention"),
-                store=self._store,
-                area=self._area,
-                rank_bytes=self._shard.bytes,
-                after=task.operations,
-                drop=drop,
-                is_collective=task.is_collective,
-            ).measure(self._own.kept, self._own.usual_seconds)
-        if task.compares_tiers and self._tier:
-            TierScenario(
-                group=self._group,
-                activity=self._activity,
-                do=do,
-                cache=cache,
-                store=self._store,
-                tier=self._tier,
-                engine=self._engine(aside="tiers"),
-                shard=self._shard,
-                task=task,
-                bytes=self._layout.bytes,
-                drop=drop,
-            ).measure()
-        if task.notice_seconds:
-            strategy = self._strategy(aside="notice")
-            measure_notice(self._group, self._activity, do, strategy, task, whole_bytes=self._layout.bytes)
-        if task.deletes_chain:
-            strategy = self._strategy(aside="chains")
-            measure_chains(self._group, self._activity, do, self._store, strategy, cache, drop, task, self._own)
+        bench = Bench(
+            group=self._group,
+            activity=self._activity,
+            do=self._do,
+            cache=cache,
+            task=self._task,
+            layout=self._layout,
+            shard=self._shard,
+            options=self._options,
+            area=self._area,
+            store=self._store,
+            local=self._local,
+            tier=self._tier,
+            own=self._own,
+            found=self._found,
+            strategy=self._strategy,
+            engine=self._engine,
+            loader=self._loader,
+            drop=lambda files: self._drop(cache, files, again=True),
+            drop_own=lambda files: self._drop(cache, files),
+        )
+        for row in ROWS:
+            if row.is_asked(self._task):
+                row.measure(bench)
 
     def _strategy(self, *, constant: bool = False, aside: str = "") -> Strategy:
         """Return what saves this rank's own files; ``aside`` gives them other content than the subject's."""

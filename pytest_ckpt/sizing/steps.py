@@ -11,6 +11,7 @@ from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.facts.maintenance import PAIRS
 from pytest_ckpt.sizing.near_full import LEVELS, Volume
 from pytest_ckpt.sizing.reading import storm
+from pytest_ckpt.sizing.serving import weights_of
 from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ KILLS = 60
 NOTICES = 3
 """Times that a job is given notice and saves."""
 
+LOADS_OF_A_WAY = 2
+"""Of weights alone, by reads and from mappings: cold, and again at once."""
+
 _LABELS: dict[StepKind, str] = {
     "storm": "storm load",
     "shifted": "shifted load",
@@ -47,6 +51,8 @@ _LABELS: dict[StepKind, str] = {
     "chains": "chain that outlives those before it",
     "tiers": "saves and restores in two tiers",
     "preempt": "save at notice",
+    "serving": "load of the weights",
+    "consolidation": "copy of the weights",
     "snapshots": "snapshot in a save",
     "upgrade": "change of the storage",
     "failover": "break of a component",
@@ -84,6 +90,11 @@ class Steps:
 def kills_of(strategy: StrategySpec, settings: Settings) -> int:
     """Return how many saves by a strategy are killed in a run: none where the job stands still."""
     return 0 if strategy.blocks or not settings.asks_strategies else max(1, round(KILLS * settings.effort))
+
+
+def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
+    """Return whether weights alone are loaded beside a subject: not where restores are of chains."""
+    return settings.asks_serving and planned.deltas is None
 
 
 def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Sequence[Steps]:
@@ -129,6 +140,14 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
     if planned.drains and settings.asks_strategies:
         # Seven saves to the local tier, drains beside three of them, and a restore from each tier.
         found.append(steps("tiers", 1, 4 * size, 3 * save + load))
+    if serves(planned, settings):
+        weights = weights_of(planned.layout, settings.serving_readers)
+        part = weights.bytes / weights.full_bytes
+        limit = (settings.serving_limit_seconds or planned.demand.load_limit_seconds) * part
+        # Without paths there is nothing to map.
+        ways = 2 if target is None or "paths" in target.capabilities else 1
+        found.append(steps("serving", ways * LOADS_OF_A_WAY, weights.bytes * weights.replicas, limit))
+        found.append(steps("consolidation", 1, 3 * weights.bytes, settings.consolidate_limit_seconds * part))
     if settings.asks_contention:
         if planned.layout.processes > 1 and not planned.engine.is_collective:
             found.append(steps("storm", LOADS_OF_A_PATTERN, storm(planned.layout).bytes, load))
@@ -178,6 +197,8 @@ def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
         )
         turns = "6 turns of 1 to 30 s in which samples are read, 3 of them beside saves"
         said.append(turns if is_collective else alone + turns)
+    if settings.asks_serving:
+        said.append("cold and warm loads of the weights alone by replicas, by reads and mapped; one copy of them")
     if settings.asks_endurance:
         seconds = settings.duration_seconds
         said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MOST_ROUNDS} saves")

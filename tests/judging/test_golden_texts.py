@@ -44,6 +44,7 @@ from tests.support.made_patterns import (
     with_reads,
     with_retention,
 )
+from tests.support.made_serving import WARM, WEIGHTS, consolidated, loaded, served
 from tests.support.made_training import (
     ASYNC,
     EARLY,
@@ -257,6 +258,25 @@ CASES = {
         "one save, by sync": at_notice(30.0, subject=SUBJECT),
         "an error in it": in_background(patterns=None, failure=failed_in(at("save", 2, scenario="preempt"))),
         "the run ended before": measurement(failure=ENDED, saves=(), subject=ASYNC),
+    },
+    "MODEL-LOAD": {
+        "met": served(),
+        "met, within the load limit": served(limit=0.0),
+        "too slow": served(loaded("reads", 0.4), WARM, loaded("mmap", 0.7)),
+        "cached": served(loaded("reads", 0.4, resident=WEIGHTS)),
+        "nothing shows what is cached": served(loaded("reads", 0.4, resident=None)),
+        "wrong bytes": served(loaded("reads", 0.4, fault_count=1, faults=(FAULT,))),
+        "bytes are missing": served(loaded("reads", 0.4, checked=1)),
+        "an error in it": measurement(failure=failed_in(at("load", 2, scenario="serving"))),
+        "the run ended before": measurement(failure=ENDED),
+    },
+    "CONSOLIDATE": {
+        "met": consolidated(),
+        "too slow": consolidated(40.0),
+        "wrong bytes": consolidated(fault_count=1, faults=(FAULT,)),
+        "bytes are missing": consolidated(checked=1),
+        "an error in it": measurement(failure=failed_in(at("save", 1, scenario="consolidation"))),
+        "the run ended before": measurement(failure=ENDED),
     },
     "NODE-LOSS": {
         "one host": tiered(),

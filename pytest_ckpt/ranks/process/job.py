@@ -11,7 +11,7 @@ from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.sizing.deltas import DeltaRule
-from pytest_ckpt.sizing.steps import kills_of
+from pytest_ckpt.sizing.steps import kills_of, serves
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
 # in turns, those whose reads are timed, ten at most, two for a launch in which the storage is changed, those whose
-# processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), those in two tiers, and last those that
-# a job saves at notice.
+# processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), those in two tiers, those that a job
+# saves at notice, and last the weights alone and their copy.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
-BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_NOTICE = 24, 32, 160, 192
+BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_NOTICE, OF_SERVING = 24, 32, 160, 192, 208
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +61,8 @@ class Task:
     long is ended. ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what
     changed; ``deletes_chain``: a chain of its own must outlive the deletion of the others. ``compares_tiers``:
     saves to the local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a
-    local tier. Where ``notice_seconds`` are given, saves at notice are timed.
+    local tier. Where ``notice_seconds`` are given, saves at notice are timed. Where there are
+    ``serving_readers``, so many ranks load one replica of the weights alone, and one rank rewrites them.
     """
 
     subject: Subject
@@ -97,6 +98,9 @@ class Task:
     compares_tiers: bool = False
     tiers: bool = False
     notice_seconds: float = 0.0
+    serving_readers: int = 0
+    serving_limit_seconds: float = 0.0
+    consolidate_limit_seconds: float = 0.0
     is_collective: bool = False
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
@@ -137,6 +141,7 @@ class Task:
             "deletes_chain": planned.deltas is not None and settings.asks_strategies,
             "tiers": planned.strategy.tiers,
             "notice_seconds": settings.notice_seconds if settings.asks_notice else 0.0,
+            "serving_readers": settings.serving_readers if serves(planned, settings) else 0,
             "compares_tiers": planned.strategy.tiers and settings.asks_strategies,
             "endurance": settings.asks_endurance,
             "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,

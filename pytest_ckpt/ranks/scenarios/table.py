@@ -1,0 +1,167 @@
+"""What is measured beside a subject's own saves and loads and takes no hours: one row each, in the order of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.process.job import OF_DATA
+from pytest_ckpt.ranks.scenarios.chains import measure_chains
+from pytest_ckpt.ranks.scenarios.crash_subject import measure_crashes
+from pytest_ckpt.ranks.scenarios.data_effect import DataInTurns
+from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
+from pytest_ckpt.ranks.scenarios.notice import measure_notice
+from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
+from pytest_ckpt.ranks.scenarios.serving import ServingScenario
+from pytest_ckpt.ranks.scenarios.tiers import TierScenario
+from pytest_ckpt.sizing.serving import weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_ckpt.facts.targets import AreaRef
+    from pytest_ckpt.ranks.engines.protocol import Engine, Loader
+    from pytest_ckpt.ranks.found import Found
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.ranks.process.job import EngineOptions, Task
+    from pytest_ckpt.ranks.scenarios.retention import SavesRetained
+    from pytest_ckpt.ranks.strategies.protocol import Strategy
+    from pytest_ckpt.sizing.models import Layout, RankLayout
+    from pytest_ckpt.targets.protocol import Store
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """A subject whose own saves and loads are done, and what can be made for it.
+
+    ``own`` are its saves that are still on the target, ``found`` takes what is no pattern. ``strategy`` makes what
+    saves this rank's files, of constant data where it is told so, or of other content, ``aside``; ``engine`` and
+    ``loader`` make what it works with. ``drop`` empties the caches of what this rank is about to read, which may have
+    been read before; ``drop_own`` those of what was not. ``local`` and ``tier`` are None where there is no local tier.
+    """
+
+    group: Group
+    activity: Activity
+    do: Operations
+    cache: HostCache
+    task: Task
+    layout: Layout
+    shard: RankLayout
+    options: EngineOptions
+    area: AreaRef
+    store: Store
+    local: AreaRef | None
+    tier: Store | None
+    own: SavesRetained
+    found: Found
+    strategy: Callable[..., Strategy]
+    engine: Callable[..., Engine]
+    loader: Callable[[RankLayout, EngineOptions], Loader]
+    drop: Callable[[Sequence[Files]], None]
+    drop_own: Callable[[Sequence[Files]], None]
+
+
+class Row(NamedTuple):
+    """What is measured where a task asks for it."""
+
+    is_asked: Callable[[Task], object]
+    measure: Callable[[Bench], None]
+
+
+def _data(at: Bench) -> None:
+    at.found.data = DataInTurns(
+        do=at.do,
+        cache=at.cache,
+        number=at.task.operations + OF_DATA,
+        strategy=lambda constant: at.strategy(constant=constant),
+        drop=at.drop_own,
+    ).measure(at.task.data_pairs)
+
+
+def _crashes(at: Bench) -> None:
+    measure_crashes(at.group, at.activity, at.task, at.area, at.options, at.cache, at.drop, at.local)
+
+
+def _restores(at: Bench) -> None:
+    LoadPatterns(
+        group=at.group,
+        do=at.do,
+        cache=at.cache,
+        layout=at.layout,
+        options=at.options,
+        loader=None if at.task.is_collective else at.loader,
+        drop=at.drop,
+    ).measure(at.own.newest_full)
+
+
+def _interference(at: Bench) -> None:
+    InterferenceScenario(
+        at.group,
+        at.activity,
+        at.do,
+        strategy=at.strategy(aside="contention"),
+        store=at.store,
+        area=at.area,
+        rank_bytes=at.shard.bytes,
+        after=at.task.operations,
+        drop=at.drop,
+        is_collective=at.task.is_collective,
+    ).measure(at.own.kept, at.own.usual_seconds)
+
+
+def _tiers(at: Bench) -> None:
+    assert at.tier is not None
+    TierScenario(
+        group=at.group,
+        activity=at.activity,
+        do=at.do,
+        cache=at.cache,
+        store=at.store,
+        tier=at.tier,
+        engine=at.engine(aside="tiers"),
+        shard=at.shard,
+        task=at.task,
+        bytes=at.layout.bytes,
+        drop=at.drop,
+    ).measure()
+
+
+def _notice(at: Bench) -> None:
+    strategy = at.strategy(aside="notice")
+    measure_notice(at.group, at.activity, at.do, strategy, at.task, whole_bytes=at.layout.bytes)
+
+
+def _chains(at: Bench) -> None:
+    strategy = at.strategy(aside="chains")
+    measure_chains(at.group, at.activity, at.do, at.store, strategy, at.cache, at.drop, at.task, at.own)
+
+
+def _serving(at: Bench) -> None:
+    task = at.task
+    ServingScenario(
+        group=at.group,
+        activity=at.activity,
+        do=at.do,
+        cache=at.cache,
+        store=at.store,
+        content=Content(content_seed(task.seed, f"{task.subject}/serving"), compressible=task.compressible),
+        weights=weights_of(at.layout, task.serving_readers),
+        task=task,
+        drop=at.drop,
+    ).measure()
+
+
+ROWS = (
+    Row(lambda task: task.data_pairs, _data),
+    Row(lambda task: task.kills, _crashes),
+    Row(lambda task: task.contention, _restores),
+    Row(lambda task: task.contention, _interference),
+    Row(lambda task: task.compares_tiers, _tiers),
+    Row(lambda task: task.notice_seconds, _notice),
+    Row(lambda task: task.deletes_chain, _chains),
+    Row(lambda task: task.serving_readers, _serving),
+)

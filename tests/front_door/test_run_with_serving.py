@@ -1,0 +1,53 @@
+"""Runs with the suite serving: weights alone are loaded by replicas and rewritten by one client."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.ranks.process.job import OF_SERVING
+from tests.support.front_door import TINY, FrontDoor
+from tests.support.machine import need_fuse
+from tests.support.targets.misbehaving import misbehaving
+
+SERVING = ("--ckpt-suite=performance,serving", "--ckpt-serving-readers=2")
+
+
+def test_replicas_load_weights_and_one_client_rewrites_them(door: FrontDoor) -> None:
+    run = door.run(*TINY, *SERVING, "--ckpt-processes=4")
+    assert run.code == 8, run.text
+    subject = "llama3-8b-open-4"
+    assert run.verdict("MODEL-LOAD", subject)["outcome"] == "met"
+    assert run.verdict("CONSOLIDATE", subject)["outcome"] == "met"
+    patterns = run.measurement(subject)["patterns"]
+    found = patterns["serving"]
+    assert (found["replicas"], found["readers"]) == (2, 2)
+    assert [(load["way"], load["is_warm"]) for load in found["loads"]] == [
+        ("reads", False),
+        ("reads", True),
+        ("mmap", False),
+        ("mmap", True),
+    ]
+    assert all(load["integrity"]["bytes_checked"] == 2 * found["bytes"] for load in found["loads"])
+    assert patterns["consolidation"]["integrity"]["bytes_checked"] == 2 * found["bytes"]
+    assert run.left_on_target == []
+
+
+def test_too_slow_a_load_is_told_and_certifies_no_less(door: FrontDoor) -> None:
+    run = door.run(*TINY, *SERVING, "--ckpt-serving-limit=1ms", "--ckpt-consolidate-limit=1ms")
+    assert run.code == 8, run.text
+    for requirement in ("MODEL-LOAD", "CONSOLIDATE"):
+        assert (run.verdict(requirement)["outcome"], run.verdict(requirement)["severity"]) == ("failed", "advisory")
+
+
+@pytest.mark.thorough
+def test_wrong_bytes_of_weights_are_found(door: FrontDoor, make_home) -> None:
+    need_fuse()
+    with misbehaving(make_home("target")) as target:
+        # Of what all ranks wrote: the copy has the bit as it was read, and flipped again it would be right.
+        target.fault("flipped bit in reads", path=f"*-0{2 + OF_SERVING}/weights-*")
+        run = door.run(*TINY, *SERVING, target=target.path)
+        target.clear()
+    assert run.verdict("MODEL-LOAD")["reason"] == "wrong bytes"
+    assert run.verdict("CONSOLIDATE")["reason"] == "wrong bytes"
+    assert run.verdict("INTEGRITY")["outcome"] == "met"
+    assert run.left_on_target == []

@@ -1,0 +1,56 @@
+"""MODEL-LOAD and CONSOLIDATE: what is met, what turns them, and what says nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.facts.measurement import Patterns
+from tests.support.made_measurement import LIMITS, judged, outcome
+from tests.support.made_patterns import FAULT
+from tests.support.made_serving import FULL_WEIGHTS, REPLICAS, WEIGHTS, consolidated, loaded, served
+
+SHARE = WEIGHTS / FULL_WEIGHTS
+
+
+@pytest.mark.covers(requirements=("MODEL-LOAD",))
+def test_the_slowest_cold_load_is_held_against_the_limit_of_its_share() -> None:
+    verdict = judged("MODEL-LOAD", served())
+    assert (verdict.outcome, verdict.measured, verdict.unit) == ("met", 0.5, "s")
+    assert verdict.limit == pytest.approx(60 * SHARE)
+    assert outcome("MODEL-LOAD", served(loaded("reads", 0.4), loaded("mmap", 0.61))) == "failed"
+    # However slow the warm one is.
+    assert outcome("MODEL-LOAD", served(loaded("reads", 0.4), loaded("reads", 9.0, is_warm=True))) == "met"
+
+
+def test_without_a_limit_of_the_users_it_is_the_load_limit() -> None:
+    verdict = judged("MODEL-LOAD", served(limit=0.0))
+    assert verdict.limit == pytest.approx(LIMITS.load_limit_seconds * SHARE)
+
+
+@pytest.mark.parametrize(
+    ("load", "decided", "reason"),
+    [
+        (loaded("reads", 0.1, resident=WEIGHTS), "not run", "cached"),
+        (loaded("reads", 0.1, resident=None), "not run", "unproven"),
+        (loaded("reads", 0.1, fault_count=1, faults=(FAULT,)), "failed", "wrong bytes"),
+        (loaded("reads", 0.1, checked=WEIGHTS * REPLICAS - 1), "failed", "missing bytes"),
+        (loaded("reads", 0.1, is_warm=True, fault_count=1, faults=(FAULT,)), "failed", "wrong bytes"),
+    ],
+)
+def test_a_load_that_says_nothing_of_the_storage_is_no_figure(load, decided, reason) -> None:
+    verdict = judged("MODEL-LOAD", served(loaded("mmap", 0.1), load))
+    assert (verdict.outcome, verdict.reason) == (decided, reason)
+
+
+@pytest.mark.covers(requirements=("CONSOLIDATE",))
+def test_a_copy_is_held_against_its_limit_and_compared() -> None:
+    assert judged("CONSOLIDATE", consolidated()).limit == pytest.approx(3600 * SHARE)
+    assert outcome("CONSOLIDATE", consolidated()) == "met"
+    assert outcome("CONSOLIDATE", consolidated(37.0)) == "failed"
+    assert judged("CONSOLIDATE", consolidated(fault_count=1, faults=(FAULT,))).reason == "wrong bytes"
+    assert judged("CONSOLIDATE", consolidated(checked=1)).reason == "missing bytes"
+
+
+@pytest.mark.parametrize("requirement", ["MODEL-LOAD", "CONSOLIDATE"])
+def test_what_was_not_measured_is_not_run(requirement) -> None:
+    assert outcome(requirement, served(patterns=Patterns())) == "not run"

@@ -1,0 +1,55 @@
+"""Measurements made up for judges of serving: 1/100 of a model's weights, loaded by four replicas and rewritten."""
+
+from __future__ import annotations
+
+from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.proofs import Integrity
+from pytest_ckpt.facts.serving import Consolidation, Serving, WeightsLoad
+from tests.support.made_measurement import measurement
+
+WEIGHTS, FULL_WEIGHTS, REPLICAS = 160_000_000, 16_000_000_000, 4
+
+
+def loaded(way, seconds, *, is_warm=False, resident=0, checked=None, fault_count=0, faults=()):
+    """Return one load of the weights by all replicas."""
+    expected = WEIGHTS * REPLICAS
+    return WeightsLoad(
+        way=way,
+        is_warm=is_warm,
+        seconds=seconds,
+        slowest_rank=5,
+        resident_bytes=resident,
+        mapped_bytes=expected,
+        integrity=Integrity(
+            bytes_expected=expected,
+            bytes_checked=expected if checked is None else checked,
+            fault_count=fault_count,
+            faults=faults,
+        ),
+    )
+
+
+WARM = loaded("reads", 0.1, is_warm=True, resident=WEIGHTS * REPLICAS)
+
+
+def served(*loads, limit=60.0, **changes):
+    """Return a measurement of loads; without any, of one cold and one warm by reads, and one from mappings."""
+    found = Serving(
+        bytes=WEIGHTS,
+        full_bytes=FULL_WEIGHTS,
+        files=4,
+        replicas=REPLICAS,
+        readers=2,
+        limit_seconds=limit,
+        loads=loads or (loaded("reads", 0.4), WARM, loaded("mmap", 0.5)),
+    )
+    return measurement(**{"patterns": Patterns(serving=found), **changes})
+
+
+def consolidated(seconds=30.0, *, checked=WEIGHTS, fault_count=0, faults=(), **changes):
+    """Return a measurement in which one client rewrote the weights."""
+    integrity = Integrity(bytes_expected=WEIGHTS, bytes_checked=checked, fault_count=fault_count, faults=faults)
+    found = Consolidation(
+        bytes=WEIGHTS, full_bytes=FULL_WEIGHTS, limit_seconds=3600.0, seconds=seconds, integrity=integrity
+    )
+    return measurement(**{"patterns": Patterns(consolidation=found), **changes})
