@@ -35,6 +35,14 @@ def test_the_thorough_ones_run_when_all_are_asked_for_and_then_not_what_they_sho
     assert "test_in_short" not in result.stdout.str()
 
 
+def test_with_all_tests_a_failure_is_shown_when_it_happens(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    pytester.makepyfile("def test_first(): assert 6 * 9 == 42\ndef test_second(): pass\n")
+    shown = front_door("--all", "-v").stdout.str()
+    assert 0 < shown.index("assert (6 * 9) == 42") < shown.index("test_second PASSED")
+    assert "assert (6 * 9) == 42" not in front_door("-v").stdout.str().partition("FAILURES")[0]
+
+
 def test_all_tests_of_the_project_run_in_several_processes_and_those_of_a_file_in_one(front_door, pytester):
     pytester.makeconftest(LOADED)
     (pytester.mkdir("tests") / "test_it.py").write_text("def test_it(worker_id): print(f'in {worker_id}.')\n")

@@ -10,7 +10,7 @@ from pytest_ckpt.support.units import counted, format_bytes, format_rate, format
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement
-    from pytest_ckpt.facts.serving import Serving
+    from pytest_ckpt.facts.serving import Serving, WeightsLoad
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 _WAYS = {"reads": "by reads", "mmap": "from mappings"}
@@ -39,7 +39,7 @@ def judge_model_load(measurement: Measurement, limits: ClusterLimits) -> Decisio
     rate = format_rate(found.bytes * found.replicas / slowest.seconds) if slowest.seconds else "no time"
     because = (
         f"Slowest cold load of the weights ({_WAYS[slowest.way]}): {format_seconds(slowest.seconds)}, {rate} for "
-        f"{counted(found.replicas, 'replica')}; limit {format_seconds(limit)}."
+        f"{counted(found.replicas, 'replica')}; limit {format_seconds(limit)}.{_again(found, slowest)}"
     )
     return measured_as("over limit" if slowest.seconds > limit else "met", slowest.seconds, limit, "s", because, detail)
 
@@ -80,7 +80,13 @@ def _described(found: Serving) -> tuple[str, ...]:
         line = f"{_WAYS[cold.way]}: cold {format_seconds(cold.seconds)}, rank {cold.slowest_rank} last"
         for warm in (load for load in found.loads if load.is_warm and load.way == cold.way):
             line += f"; again at once {format_seconds(warm.seconds)}"
-            if cold.seconds:
-                line += f", warm / cold {warm.seconds / cold.seconds:.2f}"
         lines.append(line)
     return tuple(lines)
+
+
+def _again(found: Serving, cold: WeightsLoad) -> str:
+    """Say what caches made of the load that followed at once."""
+    warm = next((load for load in found.loads if load.is_warm and load.way == cold.way), None)
+    if warm is None or not cold.seconds:
+        return ""
+    return f" Again at once, warm: {format_seconds(warm.seconds)} ({warm.seconds / cold.seconds:.2f} x)."

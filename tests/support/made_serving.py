@@ -33,7 +33,7 @@ WARM = loaded("reads", 0.1, is_warm=True, resident=WEIGHTS * REPLICAS)
 
 
 def served(*loads, limit=60.0, **changes):
-    """Return a measurement of loads; without any, of one cold and one warm by reads, and one from mappings."""
+    """Return a measurement of loads; without any, of one cold and one warm in each way."""
     found = Serving(
         bytes=WEIGHTS,
         full_bytes=FULL_WEIGHTS,
@@ -41,7 +41,7 @@ def served(*loads, limit=60.0, **changes):
         replicas=REPLICAS,
         readers=2,
         limit_seconds=limit,
-        loads=loads or (loaded("reads", 0.4), WARM, loaded("mmap", 0.5)),
+        loads=loads or (loaded("reads", 0.4), WARM, loaded("mmap", 0.5), loaded("mmap", 0.25, is_warm=True)),
     )
     return measurement(**{"patterns": Patterns(serving=found), **changes})
 

@@ -56,6 +56,24 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("all" if config.getoption("all_tests") else "fast")
 
 
+class _FailuresAtOnce:
+    """Shows why a test failed when it does: the run of all tests takes an hour, and may be stopped before its end."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.write_line(f"\n{report.nodeid} failed:\n{report.longreprtext}", red=True)
+
+
+@pytest.hookimpl(trylast=True)  # the terminal's reporter is made in this hook, too
+def pytest_sessionstart(session: pytest.Session) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.getoption("all_tests") and terminal and "PYTEST_XDIST_WORKER" not in os.environ:
+        session.config.pluginmanager.register(_FailuresAtOnce(terminal))
+
+
 def examples(count: int) -> int:
     """Return how many examples a property that costs much is tried with: a fifth in the fast set."""
     from hypothesis import settings  # noqa: PLC0415
