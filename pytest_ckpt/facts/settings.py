@@ -118,6 +118,10 @@ class Settings:
         source = next((o.source for o in self.origins if o.option == option), "default")
         return "" if source in ("default", "command line") else f" (in {source})"
 
+    def is_said(self, option: str) -> bool:
+        """Whether somebody gave an option another value than its default."""
+        return any(origin.option == option and origin.value != origin.default for origin in self.origins)
+
     @property
     def has_several_hosts(self) -> bool:
         """Whether ranks run on more than one host, so that each has another client beside it."""

@@ -35,9 +35,9 @@ def chosen_suites(
         return tuple(suite for suite in settings.suites if suite in there)
     asked = asked_requirements(settings, gates, catalogue)
     wanted = {r.suite for r in asked if gates_something(r, settings, gates)}
-    if settings.notice_seconds:
-        # Nothing is gated by it, and yet it was asked for.
-        wanted.add("strategies")
+    # Nothing is gated by these, and yet they were asked for.
+    wanted |= {"strategies"} if settings.notice_seconds else set()
+    wanted |= {"serving"} if settings.serving_limit_seconds else set()
     return tuple(suite for suite in SUITES if suite in wanted)
 
 

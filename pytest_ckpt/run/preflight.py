@@ -51,6 +51,12 @@ if TYPE_CHECKING:
 # Rounding must not make a proposed scale too large.
 _SLACK = 0.99
 _SMALLEST_SCALE = 1e-6
+_OF_SUITES = {
+    "--ckpt-duration": "endurance",
+    "--ckpt-near-full": "endurance",
+    "--ckpt-notice": "strategies",
+    **dict.fromkeys(("--ckpt-serving-limit", "--ckpt-serving-readers", "--ckpt-consolidate-limit"), "serving"),
+}
 _OURS = ("session.json", "report.json", CRASH_FILE)
 
 
@@ -175,11 +181,11 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
 
 def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
     """Refuse options of a suite that is not run, and to fill a volume that others use or that is too small for it."""
-    for option, said in (("--ckpt-duration", settings.duration_seconds), ("--ckpt-near-full", settings.near_full)):
-        if said and not settings.asks_endurance:
+    for option, suite in _OF_SUITES.items():
+        if suite not in settings.suites and settings.is_said(option):
             raise UsageError(
-                f"{option} belongs to the suite endurance, which is not chosen.",
-                f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, 'endurance'))}.",
+                f"{option} belongs to the suite {suite}, which is not chosen.",
+                f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, suite))}.",
             )
     if not settings.near_full or not facts.capacity:
         return

@@ -122,6 +122,19 @@ def test_a_break_command_without_its_suite_is_refused(refused):
     )
 
 
+@pytest.mark.parametrize(
+    ("option", "suite"),
+    [
+        ("--ckpt-serving-limit=60s", "serving"),
+        ("--ckpt-consolidate-limit=2h", "serving"),
+        ("--ckpt-notice=60s", "strategies"),
+    ],
+)
+def test_an_option_of_a_suite_that_is_not_run_is_refused(refused, option, suite):
+    says = [f"belongs to the suite {suite}", f"--ckpt-suite=performance,{suite}"]
+    refused(option, "--ckpt-suite=performance", says=says)
+
+
 def test_a_snapshot_that_nothing_removes_is_not_taken(refused):
     refused("--ckpt-snapshot=true", says=["--ckpt-snapshot is given and --ckpt-remove-snapshot is not"])
     refused("--ckpt-remove-snapshot=true", says=["--ckpt-remove-snapshot is given and --ckpt-snapshot is not"])

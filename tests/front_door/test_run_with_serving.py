@@ -33,8 +33,9 @@ def test_replicas_load_weights_and_one_client_rewrites_them(door: FrontDoor) -> 
 
 
 def test_too_slow_a_load_is_told_and_certifies_no_less(door: FrontDoor) -> None:
-    run = door.run(*TINY, *SERVING, "--ckpt-serving-limit=1ms", "--ckpt-consolidate-limit=1ms")
-    assert run.code == 8, run.text
+    # The limit chooses the suite.
+    run = door.run(*TINY, "--ckpt-serving-limit=1ms", "--ckpt-consolidate-limit=1ms")
+    assert run.code == 0, run.text
     for requirement in ("MODEL-LOAD", "CONSOLIDATE"):
         assert (run.verdict(requirement)["outcome"], run.verdict(requirement)["severity"]) == ("failed", "advisory")
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.machine import eventually
+from tests.support.machine import eventually, leave_mounts_of_others
 
 ALONE = ("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--propagation", "private")
 PROGRAMS = ("unshare", "glusterd", "gluster", "glusterfs", "mkfs.ext4", "ip")
@@ -29,6 +29,7 @@ _BYTES = 600 << 20
 def main() -> int:
     """Make the volume, run the command, take it away."""
     home, command = Path(sys.argv[1]), sys.argv[2:]
+    leave_mounts_of_others()
     _do("ip", "link", "set", "lo", "up")
     _do("ip", "address", "add", f"{_ADDRESS}/32", "dev", "lo")
     for place in ("/var/lib/glusterd", "/var/log/glusterfs", "/run/gluster"):

@@ -20,7 +20,7 @@ from tests.support.file_systems.row import FileSystem
 from tests.support.file_systems.serving import ADDRESS, Mounted, made, run
 from tests.support.file_systems.table import BY_NAME
 from tests.support.front_door import SMALLEST, opened_door, processes_of, read_events, started_operation
-from tests.support.machine import patience
+from tests.support.machine import leave_mounts_of_others, patience
 from tests.support.matrix import OF_CANARIES
 
 REPRODUCE = Path(__file__).with_name("reproduce.py")
@@ -180,6 +180,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     asked = parser.parse_args()
     row = BY_NAME[asked.name]
+    leave_mounts_of_others()
     run("ip", "link", "set", "lo", "up")
     run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
     # Servers keep their sockets there, MPI its session by process id: ids repeat in every namespace.
