@@ -143,6 +143,7 @@ FILE_SYSTEMS = (
             "NAMES.second-client": "A client keeps listings for 20 s.",
             "ERRORS.full": _FULL,
             "FULL.mid-save": _FULL,
+            "COMMIT-FULL.each-phase": _FULL,
         },
         may_fail={"COMMIT.folder": _EMPTY, "COMMIT.folder-second-client": _EMPTY},
         shows={
@@ -154,6 +155,7 @@ FILE_SYSTEMS = (
             "NAMES.second-client": "listed",
             "ERRORS.full": "filled",
             "FULL.mid-save": "filled",
+            "COMMIT-FULL.each-phase": "filled",
         },
         undecided=_UNSEEN,
         is_served=True,
@@ -164,7 +166,7 @@ FILE_SYSTEMS = (
         packages=("sshfs", "openssh-server", "openssh-client"),
         programs=("sshfs", "sshd", "ssh-keygen"),
         start=sshfs("dir_cache=no,attr_timeout=0,entry_timeout=0"),
-        fails={"ERRORS.full": _FULL, "FULL.mid-save": _FULL},
+        fails={"ERRORS.full": _FULL, "FULL.mid-save": _FULL, "COMMIT-FULL.each-phase": _FULL},
         may_fail={
             "COMMIT.file": _BY_PATH,
             "COMMIT.file-second-client": _BY_PATH,
@@ -175,6 +177,7 @@ FILE_SYSTEMS = (
         shows={
             "ERRORS.full": "filled",
             "FULL.mid-save": "filled",
+            "COMMIT-FULL.each-phase": "filled",
             "COMMIT.folder": "renamed_folder",
             "COMMIT.folder-second-client": "renamed_folder",
             "EXCLUSIVE.create-second-client": "created_once",
