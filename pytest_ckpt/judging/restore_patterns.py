@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ckpt.facts.measurement import LoadPattern, Measurement
+    from pytest_ckpt.facts.proofs import CacheFacts
     from pytest_ckpt.facts.subject import Pattern
     from pytest_ckpt.sizing.limits import ClusterLimits
 
@@ -35,7 +36,7 @@ def judge_storm(measurement: Measurement, limits: ClusterLimits, *, most: float 
     found = measurement.patterns.storm if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("storm",))
-    if no_time := _no_time(found):
+    if no_time := _no_time(found, measurement.cache):
         return no_time
     decision = _within(measurement, {"storm": found}, limits, most)
     if decision.outcome == "failed":
@@ -57,7 +58,7 @@ def judge_shifted(measurement: Measurement, limits: ClusterLimits) -> Decision:
     found = measurement.patterns.shifted if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("shifted",))
-    if no_time := _no_time(found):
+    if no_time := _no_time(found, measurement.cache):
         return no_time
     return _within(measurement, {"shifted": found}, limits, 1.0)
 
@@ -69,7 +70,7 @@ def judge_reshaped(measurement: Measurement, limits: ClusterLimits) -> Decision:
         return without_pattern(measurement, ("joined", "split"))
     both = {"joined": patterns.joined, "split": patterns.split}
     for found in both.values():
-        if no_time := _no_time(found):
+        if no_time := _no_time(found, measurement.cache):
             return no_time
     return _within(measurement, both, limits, 1.0)
 
@@ -88,7 +89,7 @@ def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decis
     return not_decided("not measured", "It was not measured.")
 
 
-def _no_time(found: LoadPattern) -> Decision | None:
+def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
     """Decide where the times of a pattern say nothing: wrong bytes, or bytes that did not come from the storage."""
     integrity = found.integrity
     if integrity.fault_count:
@@ -119,7 +120,7 @@ def _no_time(found: LoadPattern) -> Decision | None:
             because=because,
             detail=(found.reads,),
         )
-    for operation in found.operations:
+    for operation in found.operations if not (cache and cache.is_declared_cold) else ():
         if operation.resident_bytes is None or not operation.mapped_bytes:
             because = "That these loads were cold cannot be proven here, so their times say nothing of the storage."
             return not_decided("unproven", because, (found.reads,))
