@@ -78,7 +78,10 @@ def header_lines(
 
 def _described(target: TargetFacts) -> Iterator[str]:
     """Say what a target is, and its free space."""
-    yield f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
+    if target.mount_point:
+        yield f"{target.kind} on {target.mount_point}"
+    else:
+        yield f"{target.kind} of {target.source}" if target.source else target.kind
     if target.plugin:
         yield f"brought by {target.plugin}"
     if target.capacity:
