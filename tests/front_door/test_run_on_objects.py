@@ -65,6 +65,12 @@ def test_it_is_saved_loaded_compared_and_passes(run: Run) -> None:
     assert measured["integrity"]["bytes_checked"] == 2 * measured["bytes"]
 
 
+def test_a_rank_takes_no_more_memory_than_on_a_file_system_and_its_parts(run: Run) -> None:
+    measured = run.measurement(subject(run))
+    if measured["engine"] == "stream":
+        assert max(r["peak_memory_bytes"] for r in measured["ranks"]) <= 100_000_000 + 2 * (5 << 20)
+
+
 def test_loads_are_cold_by_declaration_and_saves_are_acknowledged_and_committed_by_a_marker(run: Run) -> None:
     measured = run.measurement(subject(run))
     assert measured["cache"]["is_declared_cold"]
@@ -126,6 +132,35 @@ def test_its_folder_is_judged_again_without_the_store_and_not_by_the_gates_of_a_
                             check=False)  # fmt: skip
     assert weaker.returncode == 4
     assert "is for file systems" in weaker.stderr
+
+
+@THOROUGH
+def test_contention_is_judged_where_it_is_asked_for_and_over_workers(make_home: Callable[[str], Path]) -> None:
+    with opened_door(make_home("objects-contention")) as door:
+        run = started(door, EMBEDDED, "--ckpt-suite=performance,contention", "-n", "2").finish()
+    assert run.code == 0, run.text
+    for name in ("STORM", "SHIFTED", "RESHAPED"):
+        assert run.verdict(name, subject(run))["outcome"] in {"met", "failed"}, name
+    assert run.document["left_behind"] == []
+
+
+@THOROUGH
+def test_the_server_of_a_killed_controller_is_gone(make_home: Callable[[str], Path]) -> None:
+    with opened_door(make_home("objects-controller")) as door:
+        begun = started(door, EMBEDDED)
+        (endpoint,) = begun.session["area"]["access"]["endpoints"]
+        begun.process.kill()
+        begun.process.wait()
+        host, port = endpoint.removeprefix("http://").split(":")
+
+        def is_gone() -> bool:
+            try:
+                socket.create_connection((host, int(port)), 5).close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        eventually(is_gone, "the server ends with the controller")
 
 
 # --- what does not fit together ---------------------------------------------------------------------------------------
@@ -214,9 +249,20 @@ def test_a_store_that_is_busy_for_a_moment_delays_a_save_and_fails_none(
 ) -> None:
     server.faults.append(Fault(request="put", way="slow down", key=".pt", skip=2, times=2))
     with opened_door(make_home("objects-busy")) as door:
-        run = started(door, f"--ckpt-endpoint={server.endpoint}").finish()
+        run = started(door, f"--ckpt-endpoint={server.endpoint}", "--ckpt-gates=speed-only").finish()
     assert run.code == 0, run.text
     assert set(run.outcomes(subject(run)).values()) == {"met"}
+    assert run.measurement(subject(run))["engine_facts"]["sent"].endswith("; 2 of them again")
+
+
+def test_ranks_are_spread_over_endpoints(server: Misbehaving, make_home: Callable[[str], Path]) -> None:
+    with opened_door(make_home("objects-spread")) as door:
+        # Both lead to one store, and of two ranks only the second passes what counts.
+        run = started(door, f"--ckpt-endpoint={server.behind},{server.endpoint}", "--ckpt-gates=speed-only").finish()
+    assert run.code == 0, run.text
+    files = run.measurement(subject(run))["durability"]["files"]
+    assert server.seen["put"] == files / 2 > 0
+    assert what_lies_in(server.behind) == ([], [])
 
 
 @THOROUGH
