@@ -81,7 +81,9 @@ def _described(target: TargetFacts) -> Iterator[str]:
     if target.mount_point:
         yield f"{target.kind} on {target.mount_point}"
     else:
-        yield f"{target.kind} of {target.source}" if target.source else target.kind
+        yield target.kind
+        if target.source:
+            yield target.source
     if target.plugin:
         yield f"brought by {target.plugin}"
     if target.capacity:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import threading
 import tracemalloc
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -164,6 +166,21 @@ def test_a_part_is_sent_from_the_caller_s_memory(store):
         tracemalloc.stop()
     sink.abort()
     assert peak < part / 2
+
+
+def test_an_error_of_the_store_keeps_no_memory_of_its_callers(store):
+    """An error that somebody holds by name holds its frames, and they the buffers of whoever asked."""
+
+    def asked() -> weakref.ref:
+        held = threading.Event()
+        assert not store.is_committed(REF)
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert asked()() is None
+    finally:
+        gc.enable()
 
 
 def test_parts_that_are_not_whole_or_that_lack_are_refused(store):

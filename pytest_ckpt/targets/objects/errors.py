@@ -27,6 +27,8 @@ _STATUSES = {
     403: errno.EACCES, 404: errno.ENOENT, 409: errno.EEXIST, 412: errno.EEXIST, 429: errno.EBUSY, 503: errno.EBUSY,
     507: errno.ENOSPC,
 }  # fmt: skip
+_PASSING_STATUSES = frozenset({429, 500, 502, 503, 504})
+_PASSING_CODES = frozenset({"SlowDown", "InternalError", "RequestTimeout", "ServiceUnavailable"})
 # The answer to a HEAD request has a status only.
 _BARE = {403: "the store forbids it", 404: "it is not there", 412: "it is there", 503: "the store is busy"}
 # Names of accounts, keys and signatures, which messages repeat.
@@ -89,7 +91,9 @@ def of_answer(status: int, data: bytes, what: str, place: str, access_key: str =
     message = message.replace(access_key, "***") if access_key else message
     number = _CODES.get(code) or _STATUSES.get(status, errno.EIO)
     words = ": ".join(filter(None, (code, message))) or _BARE.get(status, f"status {status}")
-    return _made(number, f"{what}: {words}", place, code)
+    made = _made(number, f"{what}: {words}", place, code)
+    made.may_pass = status in _PASSING_STATUSES or code in _PASSING_CODES
+    return made
 
 
 def of_connection(error: Exception, what: str, place: str) -> StoreError:

@@ -22,8 +22,6 @@ from pytest_ckpt.targets.objects.credentials import NoCredentialsError, find_ide
 from pytest_ckpt.targets.objects.errors import StoreError, of_answer, of_connection, of_credentials
 from pytest_ckpt.targets.objects.signing import UNSIGNED, encoded_path, encoded_query, signed
 
-_STATUSES = frozenset({429, 500, 502, 503, 504})
-_CODES = frozenset({"SlowDown", "InternalError", "RequestTimeout", "ServiceUnavailable"})
 # A send or a receive of so much is one sign of life: a slow store is told from a silent one.
 _PIECE_BYTES = 1 << 20
 _MOST_ANSWER_BYTES = 16 << 20
@@ -168,9 +166,8 @@ class Wire:
             raise of_connection(error, what, place) from None
         # The end of an upload may fail when the store has begun to answer that it did not.
         if said.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
-            answer = of_answer(said.status, data, what, place, keys.access_key)
-            answer.may_pass = said.status in _STATUSES or answer.code in _CODES
-            raise answer
+            # No name here for the error: with its traceback, it would keep this frame, and the callers' buffers.
+            raise of_answer(said.status, data, what, place, keys.access_key)
         return Answer(headers=answered, data=data, read=read)
 
     def _send(
