@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import errno
 import gc
 import os
 import threading
@@ -10,8 +12,14 @@ import tracemalloc
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from pytest_ckpt.facts.targets import Access, AreaRef, CheckpointRef
 from pytest_ckpt.support.errors import UsageError
@@ -35,6 +43,7 @@ from tests.support.targets.object_server import (
 REF = CheckpointRef(subject="m", number=1)
 NAMES = Names(files={"m": frozenset(("a.pt", "b.pt"))})
 PART = parts.LEAST_PART_BYTES
+THOROUGH = pytest.mark.thorough
 
 
 class Phases:
@@ -123,7 +132,9 @@ def test_no_object_needs_more_parts_than_a_store_takes(size, least, expected):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("size", [1, PART, PART + 1, 2 * PART, 2 * PART + 12_345])
+@pytest.mark.parametrize(
+    "size", [1, PART + 1, *(pytest.param(s, marks=THOROUGH) for s in (PART, 2 * PART, 2 * PART + 12_345))]
+)
 def test_an_object_of_parts_in_any_order_comes_back_with_its_checksum(store, size, order):
     data = os.urandom(size)
     draft, sink = save(store, data, order=order)
@@ -316,9 +327,98 @@ def test_a_store_that_is_busy_for_a_moment_is_asked_again_and_counted(server):
     assert storage.clean(area, NAMES, 60.0) == []
 
 
+def test_a_store_without_checksums_is_taken_by_size_and_etag_and_it_is_told(server):
+    storage, area = made(server.endpoint, "told")
+    store = open_store(area)
+    server.faults += [Fault(request=request, way="no checksum", key="a.pt") for request in ("put", "head")]
+    draft, sink = save(store, b"bytes")
+    assert sink.finish().checksum.startswith("etag:")
+    assert draft.seal()[1].acknowledged == ("size and ETag alone",)
+    assert storage.clean(area, NAMES, 60.0) == []
+
+
+@pytest.mark.parametrize("size", [5, PART + 5])
+def test_another_checksum_than_that_of_what_was_sent_fails_the_save(server, size):
+    storage, area = made(server.endpoint, f"other-{size}")
+    store = open_store(area)
+    server.faults.append(Fault(request="head", way="other checksum", key="a.pt", skip=1))
+    _, sink = save(store, bytes(size))
+    with pytest.raises(OSError, match="the store has the CRC-32 AAAAAA==") as failed:
+        sink.finish()
+    assert failed.value.errno == errno.EIO
+    server.faults.clear()
+    assert storage.clean(area, NAMES, 60.0) == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    ["put", "end", *(pytest.param(r, marks=THOROUGH) for r in ("begin", "part", "head", "get", "delete", "abort"))],
+)
+def test_a_connection_that_is_cut_is_made_again(server, request_):
+    """The store has done what it was asked for, and nobody hears of it."""
+    storage, area = made(server.endpoint, f"cut-{request_}")
+    store = open_store(area)
+    server.faults.append(Fault(request=request_, way="cut", times=1))
+    for name, size in (("a.pt", PART + 5), ("b.pt", 5)):
+        _, sink = save(store, bytes(size), name)
+        sink.finish()
+    _, aborted = save(store, bytes(PART + 5), "c.pt")
+    aborted.abort()
+    draft, sink = save(store, bytes(5), "d.pt")
+    sink.finish()
+    store.commit(REF, draft.seal()[0], Phases())
+    assert loaded(store, "d.pt") == bytes(5)
+    store.delete(REF, ["d.pt"])
+    assert not server.faults[0].times
+    names = Names(files={"m": frozenset(("a.pt", "b.pt", "c.pt"))})
+    # An upload whose beginning nobody heard of is aborted with the others.
+    assert storage.clean(area, names, 60.0) == []
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory) -> Path:
+    """A certificate of localhost that only we know, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]), datetime.datetime.now(datetime.UTC)
+    made_one = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(made_one.public_bytes(Encoding.PEM) + secret)
+    return file
+
+
+def test_tls_is_verified_by_the_certificates_that_are_named(certificate):
+    with misbehaving_server(certificate=certificate) as server:
+        for endpoint, bundle, says in (
+            (server.endpoint, "", "TLS failed"),
+            (server.endpoint.replace("localhost", "127.0.0.1"), str(certificate), "TLS failed"),
+        ):
+            with pytest.raises(UsageError, match=says) as refused:
+                target(BUCKET, Access(endpoints=(endpoint,), ca_bundle=bundle)).check()
+            assert "--ckpt-ca-bundle" in refused.value.remedy
+        access = Access(endpoints=(server.endpoint,), ca_bundle=str(certificate))
+        assert target(BUCKET, access).check().options.startswith("endpoint https://localhost:")
+        storage = target(f"{BUCKET}/ckpt", access)
+        store = open_store(area := storage.create_area("tls"))
+        draft, sink = save(store, bytes(PART + 5))
+        sink.finish()
+        store.commit(REF, draft.seal()[0], Phases())
+        assert loaded(store) == bytes(PART + 5)
+        assert storage.clean(area, NAMES, 60.0) == []
+
+
 @pytest.mark.parametrize(("request_", "says"), [
-    ("put", "s3:PutObject"), ("list", "s3:ListBucket"), ("begin", "s3:PutObject"), ("get", "s3:GetObject"),
-    ("abort", "abort-multipart-upload"), ("uploads", "s3:ListBucketMultipartUploads"), ("delete", "s3 rm --recursive"),
+    ("abort", "abort-multipart-upload"), ("delete", "s3 rm --recursive"),
+    pytest.param("put", "s3:PutObject", marks=THOROUGH), pytest.param("list", "s3:ListBucket", marks=THOROUGH),
+    pytest.param("begin", "s3:PutObject", marks=THOROUGH), pytest.param("get", "s3:GetObject", marks=THOROUGH),
+    pytest.param("uploads", "s3:ListBucketMultipartUploads", marks=THOROUGH),
 ])  # fmt: skip
 def test_each_permission_that_lacks_is_named_before_a_run_without_anybody_s_identity(server, request_, says):
     server.faults.append(Fault(request=request_, way="deny", key="TRIAL" if request_ == "get" else ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ssl
 import threading
 import urllib.parse
 from collections import Counter
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Literal
 
 from pytest_ckpt.facts.targets import Access
@@ -28,7 +30,10 @@ ACCOUNT = "210987654321"
 Request = Literal[
     "put", "get", "head", "delete", "list", "begin", "part", "end", "abort", "uploads", "versioning", "other"
 ]
-Way = Literal["deny", "no bucket", "slow down", "silent", "flip", "lose", "ignore condition", "skew", "versions"]
+Way = Literal[
+    "deny", "wrong key", "no bucket", "slow down", "silent", "cut", "flip", "lose", "skew", "versions", "no checksum",
+    "other checksum",
+]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -90,13 +95,18 @@ class Misbehaving:
 
 
 @contextlib.contextmanager
-def misbehaving_server(*faults: Fault) -> Iterator[Misbehaving]:
-    """Start a server with these faults in front of an honest one."""
+def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Iterator[Misbehaving]:
+    """Start a server with these faults in front of an honest one; with a ``certificate`` and key (PEM) it uses TLS."""
     with object_server() as behind:
         server = Misbehaving(endpoint="", behind=behind, faults=list(faults))
         listener = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"rules": server}))
         listener.daemon_threads = True
         server.endpoint = f"http://127.0.0.1:{listener.server_address[1]}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            listener.socket = context.wrap_socket(listener.socket, server_side=True)
+            server.endpoint = f"https://localhost:{listener.server_address[1]}"
         thread = threading.Thread(target=listener.serve_forever, daemon=True)
         thread.start()
         try:
@@ -142,8 +152,11 @@ class _Handler(BaseHTTPRequestHandler):
                 403, "RequestTimeTooSkewed", "The difference between the request time and the time is too large"
             )
             return
-        if way == "ignore condition":
-            headers.pop("If-None-Match", None)
+        if way == "wrong key":
+            self.refuse(403, "InvalidAccessKeyId", f"{CREDENTIALS['AWS_ACCESS_KEY_ID']} does not exist in our records")
+            return
+        if way == "no checksum":
+            headers = {name: value for name, value in headers.items() if "checksum" not in name}
         connection = http.client.HTTPConnection(urllib.parse.urlsplit(self.rules.behind).netloc)
         headers.pop("Expect", None)
         connection.request(self.command, self.path, body, headers)
@@ -159,9 +172,15 @@ class _Handler(BaseHTTPRequestHandler):
             connection.request("DELETE", url.path, b"", {"Authorization": headers["Authorization"]})
             connection.getresponse().read()
         connection.close()
+        if way == "cut":
+            self.close_connection = True
+            return
         self.send_response_only(said.status, said.reason)
         for name, value in said.getheaders():
-            if name.lower() not in {"content-length", "connection", "transfer-encoding", "date"}:
+            if way in ("no checksum", "other checksum") and "x-amz-checksum" in name:
+                if way == "other checksum":
+                    self.send_header(name, "AAAAAA==")
+            elif name.lower() not in {"content-length", "connection", "transfer-encoding", "date"}:
                 self.send_header(name, value)
         self.finish_with(data, said.getheader("Content-Length") if self.command == "HEAD" else None)
 
