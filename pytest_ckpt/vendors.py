@@ -20,14 +20,14 @@ from pytest_ckpt.facts.engines import EngineSpec, FileRule, MemoryRule
 from pytest_ckpt.facts.environment import PluginFacts
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.settings import Settings
-from pytest_ckpt.facts.targets import AreaRef, Capacity, CheckpointRef, TargetFacts, TargetSpec
+from pytest_ckpt.facts.targets import Access, AreaRef, Capacity, CheckpointRef, TargetFacts, TargetSpec
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging.decision import Decision
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.limits import ClusterLimits
 
 __all__ = [
-    "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "Decision", "EngineSpec", "ExtraRequirement",
+    "Access", "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "Decision", "EngineSpec", "ExtraRequirement",
     "FileRule", "Measurement", "MemoryRule", "Operation", "PluginFacts", "Section", "Settings", "TargetFacts",
     "TargetSpec", "in_words", "read_facts", "read_requirement", "read_section",
 ]  # fmt: skip

@@ -34,6 +34,8 @@ OWNERS = {
     "weasyprint": ("report/pdf.py",),
     "cryptography": ("evidence/signing.py",),
     "yaml": ("published/folder.py",),
+    "botocore": ("targets/objects/credentials.py",),
+    "moto": ("targets/objects/embedded.py",),
     "psutil": ("run/environment.py", "targets/"),
 }
 

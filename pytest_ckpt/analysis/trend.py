@@ -87,4 +87,5 @@ def _series(entries: Sequence[Mapping[str, Any]], subject: str, kind: str) -> di
 
 
 def _key(measured: Mapping[str, Any]) -> str:
-    return json.dumps(measured["conditions"], sort_keys=True)
+    # An option that an older run did not know yet was not set there.
+    return json.dumps({name: value for name, value in measured["conditions"].items() if value}, sort_keys=True)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
 
 
+# What a file system must do is asked of no object store: by its tables nothing would be missing there.
+_OF_OBJECTS, _OF_ANY = ("object", "object-local"), "speed-only"
+
+
 def settle(
     settings: Settings, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[Settings, Gates]:
@@ -53,6 +57,16 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
     ``auto`` is the table of the target's ``gate_kind``. A file may name the requirements of plugins too; ``catalogue``
     has them.
     """
+    gates = _named_gates(word, gate_kind, catalogue)
+    if gate_kind in _OF_OBJECTS and gates.table not in (*_OF_OBJECTS, _OF_ANY):
+        raise UsageError(
+            f"--ckpt-gates {word}: the table {gates.table} is for file systems, and the target is an object store.",
+            f"Take {', '.join(_OF_OBJECTS)}, {_OF_ANY}, or a table of your own that extends one of them.",
+        )
+    return gates
+
+
+def _named_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement]) -> Gates:
     if word == "auto":
         return built_in(gate_kind)
     if word in BUILT_IN:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
-from pytest_ckpt.facts.settings import PROFILES, SUITES, HostSlots
+from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
@@ -40,6 +41,26 @@ def read_path(value: str) -> str:
     if longest > _MOST_NAME or len(os.fsencode(value)) > _MOST_PATH:
         raise ValueError(f"names in a path have at most {_MOST_NAME} bytes, and the path {_MOST_PATH:,}")
     return value
+
+
+def read_endpoints(value: str) -> tuple[str, ...]:
+    """Return the URLs of endpoints, each once; the word embedded stands alone."""
+    words = tuple(dict.fromkeys(word.strip().rstrip("/") for word in value.split(",")))
+    if EMBEDDED in words:
+        if len(words) > 1:
+            raise ValueError(f"{EMBEDDED} stands alone")
+        return words
+    for word in words:
+        try:
+            url = urllib.parse.urlsplit(word)
+            is_url = url.scheme in {"http", "https"} and bool(url.hostname) and (url.port or 1) > 0
+        except ValueError:
+            is_url = False
+        if not is_url or url.path or url.query or url.fragment or any(c.isspace() for c in word):
+            raise ValueError(f"'{word}' is no endpoint, such as https://s3.array.example:9000 or {EMBEDDED}")
+        if "@" in url.netloc:
+            raise ValueError("an endpoint holds no user and no password: credentials come from AWS_ACCESS_KEY_ID")
+    return words
 
 
 def count_to(most: int) -> Callable[[str], int]:

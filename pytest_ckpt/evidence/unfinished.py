@@ -63,7 +63,8 @@ def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[st
 
 
 def _how(area: AreaRef) -> str:
-    return "" if area.scheme else f": rm -r -- {shlex.quote(area.location)}"
+    removal = {"": "rm -r --", "s3": "aws s3 rm --recursive"}.get(area.scheme)
+    return f": {removal} {shlex.quote(area.location)}" if removal else ""
 
 
 def decidable(

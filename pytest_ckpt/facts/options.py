@@ -66,8 +66,14 @@ class Option(NamedTuple):
 OPTIONS: tuple[Option, ...] = (
     Option(key="target", group="target", metavar="PATH", parse="read_path", example="/mnt/array/ckpt",
            roles=("condition",),
-           help="existing folder on the storage under test, or scheme://… of a target that a plugin brings; "
-           "checkpoints are written below it"),
+           help="existing folder on the storage under test, s3://bucket/prefix of an object store, or scheme://… of "
+           "a target that a plugin brings; checkpoints are written below it"),
+    Option(key="endpoint", group="target", metavar="URL", parse="read_endpoints",
+           example="https://s3.array.example:9000", roles=("condition", "disclosed"), field="endpoints", unset=(),
+           help="endpoint of the object store, several separated by commas: ranks are spread evenly over them; "
+           "embedded: a server that is started on this host, for a first run"),
+    Option(key="ca_bundle", group="target", metavar="FILE", parse="read_path", example="/etc/ssl/array-ca.pem",
+           help="certificates (PEM) by which the endpoint's TLS is verified, in place of the system's"),
     Option(key="local", group="target", metavar="PATH", parse="read_path", example="/mnt/nvme/ckpt",
            roles=("plan", "disclosed"),
            help="existing folder on a disk or in the memory of the host, which strategy tiered needs: checkpoints are "
@@ -116,7 +122,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="gates", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
            help="gate table that sets which requirements are mandatory, and their limits: posix-shared, posix-local, "
-           "gateway, speed-only, or a TOML file that extends one of them; auto: by the file system of the target"),
+           "gateway, object, object-local, speed-only, or a TOML file that extends one of them; auto: by the kind of "
+           "the target"),
     Option(key="certify_up_to", group="cluster and limits", metavar="MODEL", parse="read_model", example="llama3-70b",
            roles=("limit", "disclosed"),
            help="largest model that the certificate is for, where it is smaller than the gate table asks; the headline "

@@ -122,6 +122,7 @@ class Durability:
     """Calls that were made and returned without error, counted over all ranks and saves.
 
     ``observed`` is the weakest of what their proofs rest on, ``commit_methods`` are the ways of their commits.
+    ``acknowledged`` says what an object store told of the objects, in words; empty where files are fsynced.
     """
 
     files: int
@@ -132,6 +133,7 @@ class Durability:
     commits: int
     observed: Observer = "store"
     commit_methods: tuple[CommitMethod, ...] = ("rename",)
+    acknowledged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +151,7 @@ class DurabilityProof:
 
     ``observed`` says by whom: the store that made them, calls that were counted, a library that declares them, nobody.
     ``attempted`` counts what must become durable, from when it is begun; ``returned`` what a call that makes it durable
-    returned for without error.
+    returned for without error. ``acknowledged`` says in words what an object store told of what it holds.
     """
 
     files_attempted: int
@@ -157,6 +159,7 @@ class DurabilityProof:
     folders_attempted: int
     folders_returned: int
     observed: Observer = "store"
+    acknowledged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.strategies import StrategySpec
 
+EMBEDDED = "embedded"
+"""In place of an endpoint: the run starts a server of its own."""
+
 SUITES = ("performance", "strategies", "contention", "conformance", "endurance", "failover", "maintenance", "serving")
 
 
@@ -54,6 +57,8 @@ class Settings:
     """Everything that a user decided about a run. Durations in seconds, shares as fractions of 1."""
 
     target: str | None
+    endpoints: tuple[str, ...]
+    ca_bundle: str | None
     cluster: int | None
     overhead: float
     restore_budget: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,12 +43,34 @@ class CheckpointRef:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Access:
+    """How the clients of a run reach a target over the network. It holds no secret.
+
+    ``endpoints`` are URLs; without one the libraries of the target's own scheme find theirs. ``ca_bundle`` is the file
+    of the certificates by which TLS is verified, empty for those of the system. No part of an object is smaller than
+    ``part_bytes``, but for its last. ``embedded`` names the server that the run itself started on this host, for itself
+    alone and without anybody's credentials; empty for storage under test.
+    """
+
+    endpoints: tuple[str, ...] = ()
+    ca_bundle: str = ""
+    part_bytes: int = 0
+    embedded: str = ""
+
+    def of_client(self, number: int) -> Access:
+        """Return this as one of many clients, numbered from 0, has it: each begins with the next of the endpoints."""
+        first = number % max(1, len(self.endpoints))
+        return dataclasses.replace(self, endpoints=self.endpoints[first:] + self.endpoints[:first])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AreaRef:
     """A run's own area on a target, for whoever attaches to it: ranks, checks, a second client, the cleaner.
 
     ``opener`` is ``module:function``, a function of the AreaRef that returns a Store, imported only where
     it is used. ``location`` is the area's place in the scheme's own words; ``identity`` tells the area that was made
-    from another one of that name. It holds no secret: credentials come from each process's own environment.
+    from another one of that name; ``access`` is how it is reached where that is no path. It holds no secret:
+    credentials come from each process's own environment.
     """
 
     scheme: str
@@ -55,6 +78,11 @@ class AreaRef:
     run_id: str
     opener: str
     identity: tuple[str, ...] = ()
+    access: Access = Access()
+
+    def of_client(self, number: int) -> AreaRef:
+        """Return the area as one of many clients, numbered from 0, reaches it."""
+        return dataclasses.replace(self, access=self.access.of_client(number))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,8 +101,9 @@ class TargetFacts:
     ``kind`` is its file system or protocol; ``gate_kind`` names the table of gates that ``auto`` stands for;
     ``is_local`` says that only this host can write to it, None that nobody knows; ``capacity`` is None where space has
     no known end. Without "page cache" in ``capabilities`` the target declares that its clients keep no cache of what
-    they read. ``source``, ``mount_point`` and ``options`` are empty where there is no mount. ``plugin`` is who brought
-    a target that is none of ours: nothing is certified with it.
+    they read. ``source`` is what serves it: a device, an export, the name that a server gives itself. ``mount_point``
+    is empty where there is no mount, ``options`` are its own or what is known of the connection. ``plugin`` is who
+    brought a target that is none of ours: nothing is certified with it.
     """
 
     location: str
@@ -99,13 +128,18 @@ class TargetSpec:
     """A kind of target: one row. ``scheme`` is what stands before ``://``; empty for a path.
 
     ``make`` is ``module:function``, a function of the location (what stands behind ``://``) that returns a Target,
-    imported in the controller only. ``plugin`` is who brought it, empty for ours.
+    imported in the controller only; where the target ``is_remote`` it takes an `Access` behind it. ``serve`` is such a
+    function, too: it starts a server on this host for ``--ckpt-endpoint=embedded`` and returns an
+    `pytest_ckpt.targets.schemes.EmbeddedServer`; empty where there is none. ``plugin`` is who brought it, empty for
+    ours.
     """
 
     scheme: str
     help: str
     make: str
     plugin: str = ""
+    is_remote: bool = False
+    serve: str = ""
 
 
 TARGETS: dict[str, TargetSpec] = {
@@ -115,6 +149,13 @@ TARGETS: dict[str, TargetSpec] = {
             scheme="",
             help="a folder on a mounted file system",
             make="pytest_ckpt.targets.posix.target:target",
+        ),
+        TargetSpec(
+            scheme="s3",
+            help="a bucket of an object store, and a prefix in it",
+            make="pytest_ckpt.targets.objects.target:target",
+            is_remote=True,
+            serve="pytest_ckpt.targets.objects.embedded:serve",
         ),
     )
 }

@@ -19,7 +19,7 @@ from pytest_ckpt.support.toml import parse_toml
 GateKind = Literal["required", "where given", "advisory", "advisory where given", "off"]
 """``where given``: required in a run that was given what it needs (a second client, a power cut), else left out."""
 
-BUILT_IN = ("posix-shared", "posix-local", "gateway", "speed-only")
+BUILT_IN = ("posix-shared", "posix-local", "gateway", "object", "object-local", "speed-only")
 _STRENGTH: Mapping[str, int] = {kind: strength for strength, kind in enumerate(reversed(get_args(GateKind)))}
 _KEYS = ("gate", "limit")
 
@@ -43,7 +43,8 @@ class Gates:
 
     ``kinds`` and ``limits`` go from a requirement's id, or ``id.subject``, to how it gates and to its limit; what is
     not named is as the catalogue has it. ``certifies`` says whether a certificate is possible at all: not by a table
-    that asks for less than ``required`` where the table that it extends requires, or that raises a limit. ``relaxed``
+    that asks for less than ``required`` where the table that it extends requires, or that raises a limit. ``lacks``
+    says why a table cannot certify that ships so, as the end of a sentence that begins with its name. ``relaxed``
     names, one sentence each, what is asked for less than by the table that this one extends. ``up_to`` is the smallest
     model of which a certificate must hold a checkpoint, in full or larger; None where the table leaves it to the run.
     ``cold_bases`` are the proofs that COLD may rest on. ``extends`` is the table that ships of which this one is made;
@@ -53,6 +54,7 @@ class Gates:
     name: str
     text: str
     certifies: bool = True
+    lacks: str = ""
     up_to: str | None = None
     kinds: dict[str, str] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
@@ -82,7 +84,9 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     """
     table = parse_toml(text)
     _known(
-        table, ("name", "text", "extends", "certifies", "up_to", "cold_bases", "suites", "needs", "requirements"), "key"
+        table,
+        ("name", "text", "extends", "certifies", "lacks", "up_to", "cold_bases", "suites", "needs", "requirements"),
+        "key",
     )
     kinds, limits = _rows(table.get("requirements", {}), defaults)
     suites = _spread_rows(
@@ -101,7 +105,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     if base is None:
         certifies = bool(table.get("certifies", True))
         return Gates(name=name, text=words, kinds=kinds, limits=limits, certifies=certifies, up_to=up_to,
-                     cold_bases=bases or tuple(COLD_BASES))  # fmt: skip
+                     lacks=str(table.get("lacks", "")), cold_bases=bases or tuple(COLD_BASES))  # fmt: skip
     extends = str(table.get("extends", ""))
     if extends not in BUILT_IN:
         raise ValueError(f'it must extend one of {", ".join(BUILT_IN)}, such as extends = "posix-shared"')
@@ -113,6 +117,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
         name=name,
         text=words,
         certifies=below.certifies and not any(r.of_required for r in relaxations),
+        lacks=below.lacks,
         up_to=up_to or below.up_to,
         kinds=below.kinds | _spread(kinds, below.kinds),
         limits=below.limits | limits,

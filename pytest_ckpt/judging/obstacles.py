@@ -72,7 +72,10 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfa
     """Yield why a run with these settings can only be a rehearsal."""
     if not gates.certifies:
         weaker = f"The gates '{gates.name}' are weaker than a certificate needs."
-        yield Shortfall(now=weaker, reason=weaker, remedy="--ckpt-gates=auto, or a table that relaxes nothing")
+        remedy = "--ckpt-gates=auto, or a table that relaxes nothing"
+        if gates.lacks:
+            weaker, remedy = f"The gates '{gates.name}' {gates.lacks}", "a later version of pytest-ckpt"
+        yield Shortfall(now=weaker, reason=weaker, remedy=remedy)
     if settings.scale < ACCEPTANCE.scale:
         shortest = min((c.demand.save_limit_seconds for c in plan.runnable), default=_LATENCY_SECONDS)
         is_short = shortest < _LATENCY_SECONDS

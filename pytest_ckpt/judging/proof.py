@@ -152,6 +152,7 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
         )
         return measured_as("not durable", float(done), float(of), name, because, detail)
     files = counted(durability.files, "file") if durability.files == 1 else f"all {durability.files:,} files"
+    told = " or ".join(durability.acknowledged)
     return Decision(
         outcome="met",
         reason="met",
@@ -161,7 +162,7 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
         because=(
             f"fsync returned for {files} and {counted(durability.directories, 'folder')}"
             if has_folders
-            else f"The store acknowledged {files}"
+            else f"The store acknowledged {files}{f' by {told}' if told else ''}"
         )
         + f", and {counted(durability.commits, 'checkpoint was', 'checkpoints were')} committed by "
         f"{' and '.join(durability.commit_methods)}.",

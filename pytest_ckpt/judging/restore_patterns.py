@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ckpt.facts.measurement import LoadPattern, Measurement
-    from pytest_ckpt.facts.proofs import Integrity
+    from pytest_ckpt.facts.proofs import CacheFacts, Integrity
     from pytest_ckpt.facts.subject import Pattern
     from pytest_ckpt.sizing.limits import ClusterLimits
 
@@ -36,7 +36,7 @@ def judge_storm(measurement: Measurement, limits: ClusterLimits, *, most: float 
     found = measurement.patterns.storm if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("storm",))
-    if no_time := _no_time(found):
+    if no_time := _no_time(found, measurement.cache):
         return no_time
     decision = _within(measurement, {"storm": found}, limits, most)
     if decision.outcome == "failed":
@@ -58,7 +58,7 @@ def judge_shifted(measurement: Measurement, limits: ClusterLimits) -> Decision:
     found = measurement.patterns.shifted if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("shifted",))
-    if no_time := _no_time(found):
+    if no_time := _no_time(found, measurement.cache):
         return no_time
     return _within(measurement, {"shifted": found}, limits, 1.0)
 
@@ -70,7 +70,7 @@ def judge_reshaped(measurement: Measurement, limits: ClusterLimits) -> Decision:
         return without_pattern(measurement, ("joined", "split"))
     both = {"joined": patterns.joined, "split": patterns.split}
     for found in both.values():
-        if no_time := _no_time(found):
+        if no_time := _no_time(found, measurement.cache):
             return no_time
     return _within(measurement, both, limits, 1.0)
 
@@ -136,12 +136,12 @@ def not_cold(which: str, resident: int | None, mapped: int | None, detail: Seque
     return None
 
 
-def _no_time(found: LoadPattern) -> Decision | None:
+def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
     """Decide where the times of a pattern say nothing: wrong bytes, or bytes that did not come from the storage."""
     detail = (found.reads,)
     if wrong := wrong_bytes(found.integrity, detail):
         return wrong
-    for each in found.operations:
+    for each in () if cache and cache.is_declared_cold else found.operations:
         if unproven := not_cold(f"load {each.index}", each.resident_bytes, each.mapped_bytes, detail):
             return unproven
     return None

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.targets import AreaRef, TargetFacts, TargetSpec
+from pytest_ckpt.facts.targets import Access, AreaRef, TargetFacts, TargetSpec
 from pytest_ckpt.launching.other_hosts import end_on_other_hosts, ended_badly
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.posix.target import PosixTarget
-from pytest_ckpt.targets.schemes import make_target
+from pytest_ckpt.targets.schemes import NO_ACCESS, make_target
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class LaunchContext:
     """The run as its launches see it.
 
-    ``folder`` keeps the evidence. ``spec`` is the kind of the target and ``target`` what its check found; ``area`` is
-    the run's own on it, ``small`` the one on a volume that it may fill, and ``local`` the one in the local tier. None:
-    it was not made.
+    ``folder`` keeps the evidence. ``spec`` is the kind of the target, ``target`` what its check found and ``access``
+    how it is reached; ``area`` is the run's own on it, ``small`` the one on a volume that it may fill, and ``local``
+    the one in the local tier. None: it was not made.
     """
 
     run_id: str
@@ -43,6 +43,7 @@ class LaunchContext:
     second_client: SecondClient | None = None
     small: AreaRef | None = None
     local: AreaRef | None = None
+    access: Access = NO_ACCESS
 
     @property
     def redactor(self) -> Redactor:
@@ -67,7 +68,7 @@ class LaunchContext:
 
     def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove from the target and the local tier what the run made; return what was left, one sentence each."""
-        target = make_target(self.spec, self.settings.target or "")
+        target = make_target(self.spec, self.settings.target or "", self.access)
         left = target.clean(self.own_area, names, deadline_seconds, keep_area=keep_area)
         return left + self.clean_local(names, deadline_seconds, keep_area=keep_area)
 

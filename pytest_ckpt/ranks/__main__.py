@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -41,6 +42,7 @@ def main() -> int:
         activity.report_every(beat_seconds(job.deadline_seconds))
         if group.rank == 0:
             write_event(1, Ready())
+        job = dataclasses.replace(job, area=job.area.of_client(group.rank))
         if job.tasks:
             _measure(group, activity, job)
         else:

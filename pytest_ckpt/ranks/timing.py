@@ -97,4 +97,5 @@ def summed(
         commits=commits,
         observed=max((d.observed for d in own), key=_FROM_STRONG_TO_WEAK.index, default="unseen"),
         commit_methods=tuple(dict.fromkeys(c.method for c in of_commits)),
+        acknowledged=tuple(sorted({word for d in own for word in d.acknowledged})),
     )

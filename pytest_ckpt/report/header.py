@@ -78,7 +78,12 @@ def header_lines(
 
 def _described(target: TargetFacts) -> Iterator[str]:
     """Say what a target is, and its free space."""
-    yield f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
+    if target.mount_point:
+        yield f"{target.kind} on {target.mount_point}"
+    else:
+        yield target.kind
+        if target.source:
+            yield target.source
     if target.plugin:
         yield f"brought by {target.plugin}"
     if target.capacity:

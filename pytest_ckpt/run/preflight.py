@@ -16,7 +16,7 @@ from pytest_ckpt.facts.engines import DEFAULT
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.settings import PROFILES
-from pytest_ckpt.facts.targets import TARGETS, Capability, TargetFacts, TargetSpec
+from pytest_ckpt.facts.targets import TARGETS, Access, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.completeness import known_subjects
 from pytest_ckpt.judging.requirement import Requirement
@@ -39,7 +39,7 @@ from pytest_ckpt.targets.posix.run_folder import place_on_this_host
 from pytest_ckpt.targets.posix.second_mount import check_second_mount
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.protocol import Target
-from pytest_ckpt.targets.schemes import make_target, spec_of
+from pytest_ckpt.targets.schemes import NO_ACCESS, make_target, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -89,11 +89,13 @@ def check(
     probe: Path | None = None,
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     targets: Mapping[str, TargetSpec] = TARGETS,
+    access: Access = NO_ACCESS,
 ) -> Preflight:
     """Check settings, target, space, launcher, hosts and memory; raise UsageError at the first that is wrong.
 
     With ``probe`` the ranks are started once, without torch, to see their hosts; the evidence of that launch is put
-    into the folder that it names. ``targets`` are the known kinds of targets by scheme.
+    into the folder that it names. ``targets`` are the known kinds of targets by scheme, ``access`` is how the run's own
+    is reached.
     """
     if not settings.target:
         raise UsageError(
@@ -102,7 +104,7 @@ def check(
     for engine in settings.engines:
         check_installed(engine)
     spec = spec_of(settings.target, targets)
-    target = make_target(spec, settings.target)
+    target = make_target(spec, settings.target, access)
     facts = dataclasses.replace(target.check(), plugin=spec.plugin)
     check_capabilities(settings, facts)
     check_report_place(Path(settings.report), facts)
@@ -285,7 +287,8 @@ def _see_hosts(
             f"Try it by hand: {command} </dev/null - or name another launcher with --ckpt-launcher.",
         )
     if problem := unreached(hosts, facts):
-        raise UsageError(f"--ckpt-target {problem}.", "Mount the storage on every host alike.")
+        alike = "Mount the storage" if "paths" in facts.capabilities else "Give access to it (credentials, routes)"
+        raise UsageError(f"--ckpt-target {problem}.", f"{alike} on every host alike.")
     return tuple(hosts)
 
 

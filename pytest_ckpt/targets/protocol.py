@@ -20,6 +20,10 @@ Buffer = Any
 """A writable or readable object with the buffer protocol: memoryview, bytearray, an array of numpy."""
 
 
+AGAIN = "sent again"
+"""Under this name a store counts the requests that it sent once more (`Store.requests`)."""
+
+
 class Phases(Protocol):
     """Whoever times one piece of work: its calls on storage are made inside named phases.
 
@@ -263,6 +267,9 @@ class Store(Protocol):
 
     def drop_cache(self) -> str | None:
         """Empty the cache of this whole host; return how, None where this process may not."""
+
+    def requests(self) -> Mapping[str, int]:
+        """Return how many requests of each kind were sent over the network from here, `AGAIN` among them."""
 
     def close(self) -> None:
         """Let go of connections and descriptors."""

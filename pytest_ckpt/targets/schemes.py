@@ -6,10 +6,10 @@ import dataclasses
 import importlib.metadata
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
-from pytest_ckpt.facts.targets import TARGETS, TargetFacts, TargetSpec
+from pytest_ckpt.facts.targets import TARGETS, Access, TargetFacts, TargetSpec
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.references import load
 from pytest_ckpt.support.user_files import user_path
@@ -18,6 +18,19 @@ from pytest_ckpt.targets.protocol import Target
 
 GROUP = "pytest_ckpt.targets"
 """Entry points of this group are rows (TargetSpec) of installed packages."""
+
+NO_ACCESS = Access()
+"""That of a target that has a path, and of one whose libraries find everything themselves."""
+
+
+class EmbeddedServer(Protocol):
+    """A server of a target on this host, in a process of its own that ends with the one that started it."""
+
+    access: Access
+
+    def stop(self) -> None:
+        """End it; what it held is gone."""
+
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
@@ -70,25 +83,26 @@ def spec_of(text: str, known: Mapping[str, TargetSpec]) -> TargetSpec:
     return known[scheme]
 
 
-def make_target(spec: TargetSpec, text: str) -> Target:
-    """Return the target that a text of --ckpt-target names."""
-    target: Target = load(spec.make)(split(text)[1])
+def make_target(spec: TargetSpec, text: str, access: Access = NO_ACCESS) -> Target:
+    """Return the target that a text of --ckpt-target names. Raises UsageError where the text names none."""
+    make, (_, location) = load(spec.make), split(text)
+    target: Target = make(location, access) if spec.is_remote else make(location)
     return target
 
 
-def check_in_time(spec: TargetSpec, text: str, seconds: float) -> TargetFacts:
+def check_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = NO_ACCESS) -> TargetFacts:
     """Return what a target is, asked by another process. Raises NoAnswerError and RefusedError."""
     if not split(text)[0]:
         # The other process works in another folder.
         text = str(user_path(text, "--ckpt-target"))
-    asked = {"spec": to_plain(spec), "text": text}
+    asked = {"spec": to_plain(spec), "text": text, "access": to_plain(access)}
     return from_plain(TargetFacts, call_in_time("pytest_ckpt.targets.schemes:check_as_asked", asked, seconds))
 
 
 def check_as_asked(asked: Mapping[str, Any]) -> Any:
     """Do what `check_in_time` asks, in its process."""
-    spec = from_plain(TargetSpec, asked["spec"])
-    return to_plain(dataclasses.replace(make_target(spec, asked["text"]).check(), plugin=spec.plugin))
+    spec, access = from_plain(TargetSpec, asked["spec"]), from_plain(Access, asked["access"])
+    return to_plain(dataclasses.replace(make_target(spec, asked["text"], access).check(), plugin=spec.plugin))
 
 
 def split(text: str) -> tuple[str, str]:

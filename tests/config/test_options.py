@@ -524,3 +524,22 @@ def test_an_engine_whose_library_is_missing_names_what_brings_it(monkeypatch):
     says = r"(?s)needs the package safetensors, which is not installed.*pip install 'pytest-ckpt\[safetensors\]'"
     with pytest.raises(UsageError, match=says):
         check_installed(BUILT_IN[3])
+
+
+@pytest.mark.parametrize(("said", "endpoints"), [
+    ("https://s3.array.example:9000", ("https://s3.array.example:9000",)),
+    ("http://10.0.0.1/, http://10.0.0.2:80,http://10.0.0.1", ("http://10.0.0.1", "http://10.0.0.2:80")),
+    ("embedded", ("embedded",)),
+])  # fmt: skip
+def test_endpoints_are_urls_each_once(said, endpoints):
+    assert resolve({"ckpt_endpoint": said}, {}).endpoints == endpoints
+
+
+@pytest.mark.parametrize("said", [
+    "s3.array.example:9000", "ftp://host", "http://host/path", "http://host?a=b", "http://host:port", "http://",
+    "http://me:word@host", "embedded,http://host", "http://a b", "http://[::1",
+])  # fmt: skip
+def test_what_is_no_endpoint_is_refused(said):
+    with pytest.raises(UsageError) as refused:
+        resolve({"ckpt_endpoint": said}, {})
+    assert "--ckpt-endpoint" in refused.value.what

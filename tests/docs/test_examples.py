@@ -33,6 +33,7 @@ NOT_RUN = {
         "export CKPT_BIN=/opt/ckpt/bin",
     ],
     "nightly.md": ["python3 -m venv /opt/ckpt"],
+    "object_stores.md": ["pip install 'pytest-ckpt[objects]'"],
     "file_systems.md": [
         "apt-get install xfsprogs btrfs-progs exfat-fuse exfatprogs ntfs-3g fuse2fs bindfs gocryptfs mergerfs sshfs "
         "openssh-server \\"

@@ -19,9 +19,10 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.launching.measurements import made_names
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.owner import OWNER, process_began
 from pytest_ckpt.targets.posix import cleanup
 from pytest_ckpt.targets.posix import target as posix
-from pytest_ckpt.targets.posix.run_folder import OWNER, RunFolder, find_leftovers, process_began, remove
+from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, remove
 from pytest_ckpt.targets.protocol import Names
 from tests.support.selection import examples
 

@@ -24,6 +24,7 @@ from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of
 from tests.support import CHECKOUT
 from tests.support.targets.memory import memory_server
 from tests.support.targets.memory_store import SPEC
+from tests.support.targets.object_server import BUCKET, CREDENTIALS, object_server
 
 ROWS: Mapping[str, TargetSpec] = known_targets({"memory": SPEC})
 REF = CheckpointRef(subject="m", number=1)
@@ -50,11 +51,23 @@ class Phases:
             self.bytes += count
 
 
-@pytest.fixture(params=["a folder", "memory"])
-def word(request: pytest.FixtureRequest, tmp_path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with object_server() as started:
+        yield started
+
+
+@pytest.fixture(params=["a folder", "memory", "a bucket"])
+def word(request: pytest.FixtureRequest, tmp_path, monkeypatch) -> Iterator[str]:
     """What --ckpt-target says."""
     if request.param == "a folder":
         yield str(tmp_path)
+    elif request.param == "a bucket":
+        for name, value in CREDENTIALS.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("endpoint"))
+        # One server for all, and a prefix for each.
+        yield f"s3://{BUCKET}/{request.node.originalname}"
     else:
         with memory_server() as name:
             yield f"memory://{name}"

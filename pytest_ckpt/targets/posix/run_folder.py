@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +17,13 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
-OWNER = "OWNER.json"
-"""The file that says whose a run's folder is."""
 _CANARY = re.compile(r"canary-\d+")  # ranks.residency makes them
 
 
@@ -54,24 +52,13 @@ def find_leftovers(target: Path) -> list[OldFolder]:
     for entry in sorted(target.glob(PREFIX + "*")):
         try:
             owner = json.loads((entry / OWNER).read_text())
-            run_id, host, pid, began = owner["run"], owner["host"], owner["pid"], owner["process_began"]
-            is_alive = host == socket.gethostname() and process_began(pid) == began
+            run_id, host, alive = owner["run"], owner["host"], is_alive(owner)
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             continue
-        if entry.is_symlink() or is_alive:
+        if entry.is_symlink() or alive:
             continue
         found.append(OldFolder(path=entry, run_id=str(run_id), host=str(host)))
     return found
-
-
-def process_began(pid: int) -> float | None:
-    """Return when a process of this host began, in seconds since the epoch, or None when there is none."""
-    import psutil  # noqa: PLC0415 - the process that only removes does not need it
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return None
 
 
 class RunFolder:
@@ -84,12 +71,7 @@ class RunFolder:
 
     def create(self) -> None:
         """Make the folder and say in it whose it is. Raises UsageError when the target does not let it."""
-        owner = {
-            "run": self.run_id,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "process_began": process_began(os.getpid()),
-        }
+        owner = owner_of(self.run_id)
         try:
             self.path.mkdir(mode=0o700)
             seen = self.path.stat()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -146,6 +146,10 @@ class PosixStore:
     def drop_cache(self) -> str | None:
         """Empty this host's page cache."""
         return drop_all()
+
+    def requests(self) -> Mapping[str, int]:
+        """The kernel sends them."""
+        return {}
 
     def close(self) -> None:
         """Nothing is kept open between calls."""

@@ -17,7 +17,7 @@ from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, TargetFacts, TargetSpec
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
-from pytest_ckpt.targets.posix.run_folder import process_began
+from pytest_ckpt.targets.owner import process_began
 from pytest_ckpt.targets.protocol import Buffer, Leftover, Names, Phases, Resident
 from pytest_ckpt.targets.source_file import SourceFile
 from tests.support.targets.memory_server import PART_BYTES, address
@@ -220,6 +220,10 @@ class MemoryStore:
     def drop_cache(self) -> str | None:
         """There is no cache."""
         raise NotImplementedError
+
+    def requests(self) -> Mapping[str, int]:
+        """They are messages."""
+        return {}
 
     def close(self) -> None:
         """Close the connections."""

@@ -29,7 +29,7 @@ from pytest_ckpt.conformance.posix.checkpoints import (
     wrong_bytes,
 )
 from pytest_ckpt.support.units import counted, format_seconds
-from pytest_ckpt.targets.posix.run_folder import OWNER
+from pytest_ckpt.targets.owner import OWNER
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Book, CheckContext

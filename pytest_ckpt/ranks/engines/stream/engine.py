@@ -185,6 +185,8 @@ class StreamEngine:
     def _use(self, request_bytes: int) -> None:
         """Make buffers for requests of this size, and cut the loads into windows of them."""
         self._request_bytes = request_bytes
+        # Those of another size go before these come: both would be twice the memory.
+        self._loaded, self._buffers = [], Buffers(0, request_bytes)
         self._buffers = Buffers(max(_WINDOW_BYTES // request_bytes, 1), request_bytes)
         # Every request in flight has a buffer of its own.
         self._depth = min(self._options.depth, len(self._buffers.slots))

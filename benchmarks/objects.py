@@ -1,0 +1,217 @@
+"""What the client of object stores costs: ``python benchmarks/objects.py --rounds 5``.
+
+Sends and reads an object of 128 MiB, parts of 8 MiB, 4 at a time, from and into memory that the caller owns, by our
+client, and by obstore and boto3 where they are installed, in turns against one server on loopback that keeps nothing
+and sends zeros. Printed are the medians, and what a client adds to the memory of its process. Checksums are computed
+by ours and by boto3, as they are by default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import SimpleQueue
+
+SIZE, PART, DEPTH = 128 << 20, 8 << 20, 4
+KEYS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark", "AWS_REGION": "us-east-1"}
+Act = Callable[[], None]
+
+
+class Nothing(BaseHTTPRequestHandler):
+    """Takes every body, keeps none, and sends zeros."""
+
+    protocol_version = "HTTP/1.1"
+    zeros = memoryview(bytearray(PART))
+
+    def log_message(self, *_words: object) -> None:
+        pass
+
+    def take(self) -> None:
+        left, piece = int(self.headers.get("Content-Length") or 0), memoryview(bytearray(1 << 20))
+        while left and (got := self.rfile.readinto(piece[: min(left, len(piece))])):
+            left -= got
+
+    def say(self, data: bytes = b"", status: int = 200, length: int | None = None, **headers: str) -> None:
+        self.send_response_only(status)
+        said = {"ETag": '"e"', "Last-Modified": "Mon, 23 Nov 2026 05:00:00 GMT", **headers}
+        for name, value in {**said, "Content-Length": str(len(data) if length is None else length)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_PUT(self) -> None:
+        self.take()
+        self.say()
+
+    def do_POST(self) -> None:
+        self.take()
+        begins = "uploads" in urllib.parse.urlsplit(self.path).query
+        top, inside = ("Initiate", "<UploadId>u</UploadId>") if begins else ("Complete", '<ETag>"e-1"</ETag>')
+        text = f"<{top}MultipartUploadResult><Bucket>test</Bucket><Key>k</Key>{inside}</{top}MultipartUploadResult>"
+        self.say(text.encode(), **{"Content-Type": "application/xml"})
+
+    def do_HEAD(self) -> None:
+        self.say(length=SIZE)
+
+    def do_GET(self) -> None:
+        found = re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or f"bytes=0-{SIZE - 1}")
+        first, last = (int(number) for number in found.groups())
+        self.say(status=206, length=last - first + 1, **{"Content-Range": f"bytes {first}-{last}/{SIZE}"})
+        left = last - first + 1
+        while left:
+            step = min(left, PART)
+            self.connection.sendall(self.zeros[:step])
+            left -= step
+
+
+def ours(url: str, data: memoryview, slots: SimpleQueue[memoryview]) -> tuple[Act, Act]:
+    # Each process imports one client: what it takes is part of the figures.
+    from pytest_ckpt.facts.targets import Access  # noqa: PLC0415
+    from pytest_ckpt.targets.objects.client import Bucket  # noqa: PLC0415
+    from pytest_ckpt.targets.objects.keys import read_place  # noqa: PLC0415
+
+    bucket = Bucket(read_place("test"), Access(endpoints=(url,), part_bytes=PART))
+
+    def up() -> None:
+        upload = bucket.begin_upload("k")
+
+        def send(number: int) -> tuple[int, str, int]:
+            return (number + 1, *bucket.put_part("k", upload, number + 1, data[number * PART : (number + 1) * PART]))
+
+        bucket.end_upload("k", upload, at_once(send))
+        bucket.head("k")
+
+    def get(number: int) -> None:
+        slot = slots.get()
+        bucket.read_into("k", number * PART, slot, lambda _count: None)
+        slots.put(slot)
+
+    return up, lambda: at_once(get) and None
+
+
+def obstore(url: str, data: memoryview, slots: SimpleQueue[memoryview]) -> tuple[Act, Act]:
+    import obstore  # noqa: PLC0415
+    from obstore.store import S3Store  # noqa: PLC0415
+
+    store = S3Store("test", endpoint=url, client_options={"allow_http": True}, virtual_hosted_style_request=False)
+
+    def up() -> None:
+        obstore.put(store, "k", data, chunk_size=PART, max_concurrency=DEPTH, use_multipart=True)
+
+    def get(number: int) -> None:
+        slot = slots.get()
+        slot[:] = memoryview(obstore.get_range(store, "k", start=number * PART, length=PART))
+        slots.put(slot)
+
+    return up, lambda: at_once(get) and None
+
+
+def boto3(url: str, data: memoryview, slots: SimpleQueue[memoryview]) -> tuple[Act, Act]:
+    import boto3  # noqa: PLC0415
+    from botocore.config import Config  # noqa: PLC0415
+
+    style = {"addressing_style": "path"}
+    client = boto3.client("s3", endpoint_url=url, config=Config(s3=style, max_pool_connections=DEPTH))
+
+    def up() -> None:
+        upload = client.create_multipart_upload(Bucket="test", Key="k")["UploadId"]
+
+        def send(number: int) -> dict[str, object]:
+            # It takes no memoryview.
+            body = bytes(data[number * PART : (number + 1) * PART])
+            said = client.upload_part(Bucket="test", Key="k", UploadId=upload, PartNumber=number + 1, Body=body)
+            return {"PartNumber": number + 1, "ETag": said["ETag"]}
+
+        parts = {"Parts": at_once(send)}
+        client.complete_multipart_upload(Bucket="test", Key="k", UploadId=upload, MultipartUpload=parts)
+
+    def get(number: int) -> None:
+        slot = slots.get()
+        wanted = f"bytes={number * PART}-{(number + 1) * PART - 1}"
+        slot[:] = client.get_object(Bucket="test", Key="k", Range=wanted)["Body"].read()
+        slots.put(slot)
+
+    return up, lambda: at_once(get) and None
+
+
+def at_once(act: Callable[[int], object]) -> list:
+    with ThreadPoolExecutor(DEPTH) as threads:
+        return list(threads.map(act, range(SIZE // PART)))
+
+
+def peak_mib() -> float:
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+
+def measure(who: str, url: str) -> None:
+    """Print the times of one client as JSON, in a process of its own."""
+    os.environ.update(KEYS)
+    data = memoryview(bytearray(SIZE))
+    slots: SimpleQueue[memoryview] = SimpleQueue()
+    for number in range(DEPTH):
+        slots.put(memoryview(bytearray(PART)))
+        data[number] = 1
+    for place in range(0, SIZE, 4096):
+        data[place] = 1
+    before = peak_mib()
+    up, down = CLIENTS[who](url, data, slots)
+    found: dict[str, float] = {}
+    for name, act in (("save", up), ("load", down)):
+        cpu, began = time.process_time(), time.perf_counter()
+        act()
+        found[f"{name} MB/s"] = SIZE / 1e6 / (time.perf_counter() - began)
+        found[f"{name} CPU s/GiB"] = (time.process_time() - cpu) * (1 << 30) / SIZE
+    print(json.dumps(found | {"memory MiB": peak_mib() - before}))
+
+
+CLIENTS = {"ours": ours, "obstore": obstore, "boto3": boto3}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--measure", nargs=2)
+    parser.add_argument("--serve", action="store_true")
+    asked = parser.parse_args()
+    if asked.serve:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Nothing)
+        print(server.server_address[1], flush=True)
+        server.serve_forever()
+    if asked.measure:
+        measure(*asked.measure)
+        return
+    there = [name for name in CLIENTS if name == "ours" or importlib.util.find_spec(name)]
+    server = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
+    url = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+    rows: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in there}
+    try:
+        for _ in range(asked.rounds):
+            for name in there:
+                command = [sys.executable, __file__, "--measure", name, url]
+                said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                for figure, value in json.loads(said).items():
+                    rows[name][figure].append(value)
+    finally:
+        server.kill()
+        server.wait()
+    figures = list(rows["ours"])
+    print(f"| client | {' | '.join(figures)} |\n{'|---' * (len(figures) + 1)}|")
+    for name, row in rows.items():
+        print(f"| {name} | {' | '.join(f'{statistics.median(row[figure]):.3g}' for figure in figures)} |")
+
+
+if __name__ == "__main__":
+    main()

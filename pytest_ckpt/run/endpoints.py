@@ -1,0 +1,85 @@
+"""How a run reaches its target over the network, and the server that it may start for that."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.settings import EMBEDDED
+from pytest_ckpt.facts.targets import Access, TargetSpec
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.references import load
+from pytest_ckpt.support.user_files import read_user_bytes, user_path
+from pytest_ckpt.targets.schemes import NO_ACCESS, EmbeddedServer, spec_of, split
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+
+ENDPOINT, CA_BUNDLE = "--ckpt-endpoint", "--ckpt-ca-bundle"
+
+
+@contextlib.contextmanager
+def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[Access]:
+    """Give how the target of a run is reached; a server that the run starts itself is ended at the end.
+
+    ``targets`` are the known kinds of targets by scheme. Raises UsageError for options that do not fit the target.
+    """
+    if not settings.target:
+        yield NO_ACCESS
+        return
+    spec = spec_of(settings.target, targets)
+    if not spec.is_remote:
+        for option, said in ((ENDPOINT, settings.endpoints), (CA_BUNDLE, settings.ca_bundle)):
+            if said:
+                raise UsageError(
+                    f"{option} is for object stores, and --ckpt-target {settings.target} is {spec.help}.",
+                    f"Leave out {option}, or name a bucket: --ckpt-target=s3://bucket/prefix.",
+                )
+        yield NO_ACCESS
+        return
+    access = Access(
+        endpoints=settings.endpoints,
+        ca_bundle=_read_bundle(settings.ca_bundle) if settings.ca_bundle else "",
+        part_bytes=settings.request_bytes,
+    )
+    if settings.endpoints != (EMBEDDED,):
+        yield access
+        return
+    _check_embedded(settings, spec)
+    server: EmbeddedServer = load(spec.serve)(split(settings.target)[1], access)
+    try:
+        yield server.access
+    finally:
+        server.stop()
+
+
+def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
+    if not spec.serve:
+        raise UsageError(
+            f"{ENDPOINT} {EMBEDDED}: there is no server of {spec.scheme}:// to start.", "Name the endpoint of a store."
+        )
+    if settings.ca_bundle:
+        raise UsageError(
+            f"{CA_BUNDLE} with {ENDPOINT} {EMBEDDED}: that server is on this host and uses no TLS.",
+            f"Leave out {CA_BUNDLE}.",
+        )
+    if settings.keep:
+        raise UsageError(
+            f"--ckpt-keep with {ENDPOINT} {EMBEDDED}: what that server holds goes with it, at the end of the run.",
+            "Leave out --ckpt-keep, or name the endpoint of a store.",
+        )
+
+
+def _read_bundle(said: str) -> str:
+    """Return the whole path of a file of certificates, which hosts must have alike. Raises UsageError."""
+    path = user_path(said, CA_BUNDLE)
+    try:
+        is_pem = b"-----BEGIN CERTIFICATE-----" in read_user_bytes(path)
+    except OSError as error:
+        raise UsageError(
+            f"{CA_BUNDLE} {said}: it cannot be read: {error.strerror}.", "Name a file of certificates (PEM)."
+        ) from None
+    if not is_pem:
+        raise UsageError(f"{CA_BUNDLE} {said}: it holds no certificate.", "Name a file of certificates (PEM).")
+    return str(path)

@@ -1,0 +1,96 @@
+"""Removes a run's objects and unfinished uploads, by the names that it may have made; in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.targets.objects.client import Bucket
+from pytest_ckpt.targets.objects.keys import place_of, sort_out
+from pytest_ckpt.targets.objects.wire import Patience
+from pytest_ckpt.targets.owner import OWNER
+
+T = TypeVar("T")
+
+_AT_ONCE = 8
+_PATIENCE = Patience(connect_seconds=10, silent_seconds=20, attempts=3)
+
+
+def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
+    """Do what `ObjectTarget.clean` asks, in its process; return what was left, one sentence each."""
+    area = from_plain(AreaRef, asked["area"])
+    place = place_of(area)
+    bucket, below = Bucket(place, area.access, _PATIENCE), place.below
+    keys, uploads = bucket.keys(below), bucket.uploads(below)
+    try:
+        identity = json.loads(bucket.get(f"{below}{OWNER}"))["identity"]
+    except FileNotFoundError:
+        if not keys and not uploads:
+            return []
+        return [f"{place.url} was not removed: it no longer says whose it is; by hand: {place.removal}"]
+    except (ValueError, LookupError, TypeError):
+        identity = None
+    if (identity,) != area.identity:
+        return [f"{place.url} was not removed: it is no longer the area that this run made"]
+    names = (asked["files"], asked["beside"], asked["folders"])
+    # An upload that is aborted first cannot become an object meanwhile.
+    own_uploads = set(sort_out({key[len(below) :] for key, _ in uploads}, *names).own)
+    left = [
+        f"an unfinished upload of {bucket.url(key)} was not aborted: this run did not begin it; by hand: "
+        f"{_abort(bucket, key, u)}"
+        for key, u in uploads
+        if key[len(below) :] not in own_uploads
+    ]
+    aborted = [(key, u) for key, u in uploads if key[len(below) :] in own_uploads]
+    left += _each(
+        aborted,
+        lambda pair: bucket.abort_upload(*pair),
+        lambda pair: f"an unfinished upload of {bucket.url(pair[0])} was not aborted",
+        lambda pair: _abort(bucket, *pair),
+    )
+    found = sort_out((key[len(below) :] for key in keys), *names)
+    left += [f"{bucket.url(below + key)} was not removed: this run did not make it" for key in found.strange]
+    left += _each(
+        found.own,
+        lambda key: bucket.delete(below + key),
+        lambda key: f"{bucket.url(below + key)} was not removed",
+        lambda key: f"aws s3 rm {shlex.quote(bucket.url(below + key))}",
+    )
+    if not left and not asked["keep_area"]:
+        left += _each(
+            [OWNER],
+            lambda key: bucket.delete(below + key),
+            lambda key: f"{bucket.url(below + key)} was not removed",
+            lambda _key: place.removal,
+        )
+    return left
+
+
+def _each(
+    things: Iterable[T], act: Callable[[T], None], what: Callable[[T], str], command: Callable[[T], str]
+) -> list[str]:
+    """Do something with each, several at a time; return a sentence with a command for each that fails."""
+
+    def do(thing: T) -> str:
+        try:
+            act(thing)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"{what(thing)}: {error.strerror}; by hand: {command(thing)}"
+        return ""
+
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return list(filter(None, threads.map(do, things)))
+
+
+def _abort(bucket: Bucket, key: str, upload: str) -> str:
+    return (
+        f"aws s3api abort-multipart-upload --bucket {bucket.place.bucket} --key {shlex.quote(key)} "
+        f"--upload-id {shlex.quote(upload)}"
+    )

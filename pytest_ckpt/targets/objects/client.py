@@ -1,0 +1,232 @@
+"""The requests of S3 that a run makes to a bucket.
+
+Every body of data carries its CRC-32, computed here. Errors are StoreErrors: OSErrors with what was done to which
+object, and with what the store said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.targets.objects import parts
+from pytest_ckpt.targets.objects.errors import StoreError, fields_of, local_name
+from pytest_ckpt.targets.objects.keys import Place
+from pytest_ckpt.targets.objects.wire import OF_RANKS, Answer, Patience, Wire
+from pytest_ckpt.targets.protocol import AGAIN, Buffer
+
+_XML = {"Content-Type": "application/xml"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What a store says of an object: its bytes, its ETag, and its CRC-32 where it keeps one (without "-parts")."""
+
+    bytes: int
+    etag: str
+    crc32: str = ""
+
+
+class Bucket:
+    """A bucket, as one process reaches it; safe from several threads."""
+
+    def __init__(self, place: Place, access: Access, patience: Patience = OF_RANKS) -> None:
+        self.place = place
+        self.part_bytes = access.part_bytes
+        self._wire = Wire(place.bucket, access, patience, place.url)
+
+    @property
+    def region(self) -> str:
+        """The region by which requests are signed."""
+        return self._wire.region
+
+    @property
+    def endpoint(self) -> str:
+        """The URL that requests go to."""
+        return self._wire.endpoint
+
+    def url(self, key: str) -> str:
+        """Return an object as a user writes it."""
+        return f"s3://{self.place.bucket}/{key}"
+
+    # --- the bucket ---------------------------------------------------------------------------------------------------
+
+    def look(self, prefix: str) -> Answer:
+        """Ask for one key of a listing; return the answer, whose headers say who answers and when."""
+        query = [("list-type", "2"), ("prefix", prefix), ("max-keys", "1")]
+        return self._wire.ask("list", "GET", self.place.url, query=query)
+
+    def keeps_versions(self) -> bool:
+        """Return whether the bucket keeps what is deleted or overwritten."""
+        answer = self._wire.ask("read versioning", "GET", self.place.url, query=[("versioning", "")])
+        return fields_of(answer.data).get("Status") == "Enabled"
+
+    def make(self) -> None:
+        """Make the bucket."""
+        self._wire.ask("make bucket", "PUT", self.place.url)
+
+    # --- whole objects ------------------------------------------------------------------------------------------------
+
+    def put(self, key: str, data: Buffer, *, if_absent: bool = False) -> None:
+        """Write a whole object. Raises FileExistsError where it is there and must not be."""
+        view = memoryview(data).cast("B")
+        condition = {"If-None-Match": "*"} if if_absent else {}
+        headers = _checked(parts.crc32(view)) | condition
+        self._wire.ask("put", "PUT", self.url(key), key=key, headers=headers, body=view)
+
+    def get(self, key: str) -> bytes:
+        """Return a small object."""
+        return self._wire.ask("get", "GET", self.url(key), key=key).data
+
+    def head(self, key: str) -> Seen:
+        """Return what the store says of an object. Raises FileNotFoundError where there is none."""
+        answer = self._wire.ask("head", "HEAD", self.url(key), key=key, headers={"x-amz-checksum-mode": "ENABLED"})
+        etag = answer.headers.get("etag", "").strip('"')
+        # A checksum of all bytes of an object of parts is none that was computed here.
+        is_ours = answer.headers.get("x-amz-checksum-type", "COMPOSITE") == "COMPOSITE" or "-" not in etag
+        checksum = answer.headers.get("x-amz-checksum-crc32", "").partition("-")[0] if is_ours else ""
+        return Seen(bytes=int(answer.headers.get("content-length", -1)), etag=etag, crc32=checksum)
+
+    def is_there(self, key: str) -> bool:
+        """Return whether there is an object."""
+        try:
+            self.head(key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def read_into(self, key: str, offset: int, view: memoryview, moved: Callable[[int], None]) -> int:
+        """Read a range of an object until ``view`` is full or the store has no more of it; return the bytes.
+
+        A connection that breaks in the middle is made again, a few times, and the whole range is asked for again.
+        """
+        stop = offset + len(view) - 1
+        if not len(view):
+            return 0
+        asked = {"Range": f"bytes={offset}-{stop}"}
+        try:
+            answer = self._wire.ask("get", "GET", self.url(key), key=key, headers=asked, into=view, moved=moved)
+        except StoreError as error:
+            if error.code == "InvalidRange":
+                return 0
+            raise
+        if offset and not answer.headers.get("content-range", "").startswith(f"bytes {offset}-"):
+            raise StoreError(errno.EIO, "get: the store did not heed the range that was asked for", self.url(key))
+        return answer.read
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that is not there is no error to S3."""
+        with contextlib.suppress(FileNotFoundError):
+            self._wire.ask("delete", "DELETE", self.url(key), key=key)
+
+    def keys(self, prefix: str) -> list[str]:
+        """Return all keys that begin with a prefix."""
+        return [text for page in self._list(prefix) for text in _texts(page, "Contents", "Key")]
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return what stands between a prefix and the next slash in all keys that have one, with both."""
+        return [text for page in self._list(prefix, "/") for text in _texts(page, "CommonPrefixes", "Prefix")]
+
+    # --- objects of parts ---------------------------------------------------------------------------------------------
+
+    def begin_upload(self, key: str) -> str:
+        """Begin an object of parts; return its upload's name. Nobody sees it before its end."""
+        headers = {"x-amz-checksum-algorithm": "CRC32"}
+        answer = self._wire.ask(
+            "begin upload", "POST", self.url(key), key=key, query=[("uploads", "")], headers=headers
+        )
+        upload = fields_of(answer.data).get("UploadId", "")
+        if not upload:
+            raise StoreError(errno.EIO, "begin upload: the store gave no name to it", self.url(key))
+        return upload
+
+    def put_part(self, key: str, upload: str, number: int, view: memoryview) -> tuple[str, int]:
+        """Send a part, numbered from 1; return its ETag and its CRC-32."""
+        checksum = parts.crc32(view)
+        query = [("partNumber", str(number)), ("uploadId", upload)]
+        answer = self._wire.ask(
+            "put part", "PUT", self.url(key), key=key, query=query, headers=_checked(checksum), body=view
+        )
+        return answer.headers.get("etag", ""), checksum
+
+    def end_upload(self, key: str, upload: str, sent: Sequence[tuple[int, str, int]]) -> None:
+        """Make an object of its parts, each (number, ETag, CRC-32), sorted."""
+        top = ET.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
+        for number, etag, checksum in sent:
+            part = ET.SubElement(top, "Part")
+            ET.SubElement(part, "PartNumber").text = str(number)
+            ET.SubElement(part, "ETag").text = etag
+            ET.SubElement(part, "ChecksumCRC32").text = parts.encoded(checksum)
+        self._wire.ask(
+            "end upload",
+            "POST",
+            self.url(key),
+            key=key,
+            query=[("uploadId", upload)],
+            headers=_XML,
+            body=ET.tostring(top),
+        )
+
+    def abort_upload(self, key: str, upload: str) -> None:
+        """Forget an object of parts that is not ended; its parts are removed."""
+        self._wire.ask("abort upload", "DELETE", self.url(key), key=key, query=[("uploadId", upload)])
+
+    def uploads(self, prefix: str) -> list[tuple[str, str]]:
+        """Return key and upload's name of all that were begun and neither ended nor aborted."""
+        found: list[tuple[str, str]] = []
+        marker: list[tuple[str, str]] = []
+        while True:
+            query = [("uploads", ""), ("prefix", prefix), *marker]
+            answer = self._wire.ask("list uploads", "GET", self.place.url, query=query)
+            page = _parsed(answer, self.place.url)
+            keys, uploads = _texts(page, "Upload", "Key"), _texts(page, "Upload", "UploadId")
+            # Some stores list those of the whole bucket.
+            found += [pair for pair in zip(keys, uploads, strict=True) if pair[0].startswith(prefix)]
+            told = {local_name(child): child.text or "" for child in page}
+            if told.get("IsTruncated") != "true" or not told.get("NextKeyMarker"):
+                return found
+            marker = [("key-marker", told["NextKeyMarker"]), ("upload-id-marker", told.get("NextUploadIdMarker", ""))]
+
+    # --- what became of it --------------------------------------------------------------------------------------------
+
+    def counts(self) -> dict[str, int]:
+        """Return how many requests of each kind were sent, and how many of them once more."""
+        return {**self._wire.sent, AGAIN: self._wire.retries}
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._wire.close()
+
+    def _list(self, prefix: str, delimiter: str = "") -> Iterator[ET.Element]:
+        token = ""
+        while True:
+            query = [("list-type", "2"), ("prefix", prefix)]
+            query += [(n, v) for n, v in (("delimiter", delimiter), ("continuation-token", token)) if v]
+            page = _parsed(self._wire.ask("list", "GET", self.place.url, query=query), self.place.url)
+            yield page
+            told = {local_name(child): child.text or "" for child in page}
+            token = told.get("NextContinuationToken", "")
+            if told.get("IsTruncated") != "true" or not token:
+                return
+
+
+def _checked(checksum: int) -> dict[str, str]:
+    return {"x-amz-sdk-checksum-algorithm": "CRC32", "x-amz-checksum-crc32": parts.encoded(checksum)}
+
+
+def _parsed(answer: Answer, place: str) -> ET.Element:
+    try:
+        return ET.fromstring(answer.data)
+    except ET.ParseError:
+        raise StoreError(errno.EIO, "list: the store's answer is no XML", place) from None
+
+
+def _texts(page: ET.Element, group: str, name: str) -> list[str]:
+    """Return the texts of that name in all groups of a page, in order."""
+    return [
+        field.text or "" for child in page if local_name(child) == group for field in child if local_name(field) == name
+    ]

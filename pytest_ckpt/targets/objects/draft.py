@@ -1,0 +1,66 @@
+"""A draft: the objects that one rank saves of a checkpoint, which is none before its marker."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Collection, Sequence
+
+from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+from pytest_ckpt.targets.objects.client import Bucket
+from pytest_ckpt.targets.objects.sink import ObjectSink
+from pytest_ckpt.targets.protocol import Phases
+
+CHECKED, SIZED = "size and CRC-32", "size and ETag alone"
+"""What stores acknowledge of an object."""
+
+
+class ObjectsDraft:
+    """This rank's objects below ``key``; ``publish`` commits the checkpoint from the entries of all ranks."""
+
+    def __init__(
+        self, bucket: Bucket, key: str, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
+    ) -> None:
+        self._bucket, self._key, self._phases, self._publish = bucket, key, phases, publish
+        self._sinks: dict[str, ObjectSink] = {}
+        self._finished: list[Entry] = []
+
+    def create(self, name: str, size: int | None) -> ObjectSink:
+        """Begin an object."""
+        key = f"{self._key}/{name}"
+        with self._phases.phase("open", name):
+            if name in self._sinks or self._bucket.is_there(key):
+                raise FileExistsError(errno.EEXIST, "the object is there", self._bucket.url(key))
+        self._sinks[name] = ObjectSink(self._bucket, key, size, self._phases, self._finished.append)
+        return self._sinks[name]
+
+    def location(self) -> str:
+        """There are no paths."""
+        raise NotImplementedError
+
+    def adopt(self, names: Collection[str]) -> None:
+        """There are no paths."""
+        raise NotImplementedError
+
+    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Say what the store has acknowledged; there are no folders."""
+        proof = DurabilityProof(
+            files_attempted=len(self._sinks),
+            files_returned=len(self._finished),
+            folders_attempted=0,
+            folders_returned=0,
+            acknowledged=tuple(sorted({CHECKED if e.checksum.startswith("crc32:") else SIZED for e in self._finished})),
+        )
+        return tuple(self._finished), proof
+
+    def commit(self, entries: Sequence[Entry]) -> CommitProof:
+        """Put the marker."""
+        return self._publish(entries)
+
+    def abort(self) -> None:
+        """Remove what this rank sent."""
+        for name, sink in self._sinks.items():
+            with contextlib.suppress(FileNotFoundError):
+                sink.abort()
+            self._bucket.delete(f"{self._key}/{name}")
+        self._sinks, self._finished = {}, []

@@ -1,0 +1,154 @@
+"""What a store or a connection to it says went wrong, as an OSError without anybody's identity, and what to do."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import re
+import xml.etree.ElementTree as ET
+
+from pytest_ckpt.support.errors import UsageError
+
+_CODES = {
+    "AccessDenied": errno.EACCES,
+    "NoSuchKey": errno.ENOENT,
+    "NoSuchBucket": errno.ENOENT,
+    "NoSuchUpload": errno.ENOENT,
+    "PreconditionFailed": errno.EEXIST,
+    "ConditionalRequestConflict": errno.EEXIST,
+    "SlowDown": errno.EBUSY,
+    "ServiceUnavailable": errno.EBUSY,
+    "QuotaExceeded": errno.EDQUOT,
+    "InsufficientStorage": errno.ENOSPC,
+    "XMinioStorageFull": errno.ENOSPC,
+    "EntityTooLarge": errno.EFBIG,
+}
+_STATUSES = {
+    403: errno.EACCES, 404: errno.ENOENT, 409: errno.EEXIST, 412: errno.EEXIST, 429: errno.EBUSY, 503: errno.EBUSY,
+    507: errno.ENOSPC,
+}  # fmt: skip
+_PASSING_STATUSES = frozenset({429, 500, 502, 503, 504})
+_PASSING_CODES = frozenset({"SlowDown", "InternalError", "RequestTimeout", "ServiceUnavailable"})
+# The answer to a HEAD request has a status only.
+_BARE = {403: "the store forbids it", 404: "it is not there", 412: "it is there", 503: "the store is busy"}
+# Names of accounts, keys and signatures, which messages repeat.
+_IDENTITIES = (
+    (re.compile(r"\barn:[\w-]+:\S+"), "arn:***"),
+    (re.compile(r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}\b"), "***"),
+    (re.compile(r"(?i)(x-amz-(?:signature|credential|security-token)=)[^&\s]+"), r"\1***"),
+    (re.compile(r"(?<!\d)\d{12}(?!\d)"), "***"),
+)
+
+_TLS_CUT = ("SSLEOFError", "SSLZeroReturnError", "SSLSyscallError")
+
+_LOOK = "Look at what the store itself logs about it."
+_KEYS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials of this store."
+_REGION = "Set AWS_REGION to the region of the bucket."
+_REMEDIES = {
+    "NoSuchBucket": "Make the bucket, or name another one in --ckpt-target.",
+    "InvalidAccessKeyId": _KEYS,
+    "SignatureDoesNotMatch": "Set AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to the secret of this access key.",
+    "ExpiredToken": "Get new credentials: the session token has expired.",
+    "InvalidToken": "Unset AWS_SESSION_TOKEN, or get new credentials.",
+    "RequestTimeTooSkewed": "Set the clock of this host by NTP: signed requests are refused after 15 minutes.",
+    "AccessDenied": "Give these credentials the permissions to put, get, list and delete objects below the prefix, and "
+    "to list and abort multipart uploads.",
+    "PermanentRedirect": _REGION,
+    "TemporaryRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+}
+
+
+class StoreError(OSError):
+    """What a store answered, or that it did not.
+
+    ``code`` is its own word for it, empty where it gave none; ``may_pass``: the same request may be answered later.
+    """
+
+    code = ""
+    may_pass = False
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        if self.code in _REMEDIES:
+            return _REMEDIES[self.code]
+        return _REMEDIES["AccessDenied"] if self.errno == errno.EACCES else _LOOK
+
+
+class StoreFileNotFoundError(StoreError, FileNotFoundError):
+    """There is no such object, upload or bucket."""
+
+
+class StoreFileExistsError(StoreError, FileExistsError):
+    """There is such an object already."""
+
+
+def of_answer(status: int, data: bytes, what: str, place: str, access_key: str = "") -> StoreError:
+    """Return what a store answered as an error; the ``access_key`` of who asked is no part of it."""
+    told = fields_of(data)
+    code, message = told.get("Code", ""), told.get("Message", "")
+    message = message.replace(access_key, "***") if access_key else message
+    number = _CODES.get(code) or _STATUSES.get(status, errno.EIO)
+    words = ": ".join(filter(None, (code, message))) or _BARE.get(status, f"status {status}")
+    made = _made(number, f"{what}: {words}", place, code)
+    made.may_pass = status in _PASSING_STATUSES or code in _PASSING_CODES
+    return made
+
+
+def of_connection(error: Exception, what: str, place: str) -> StoreError:
+    """Return what became of a connection as an error, which may pass."""
+    if isinstance(error, TimeoutError):
+        made = _made(errno.ETIMEDOUT, f"{what}: the endpoint did not answer in time", place)
+    elif isinstance(error, ConnectionRefusedError):
+        made = _made(errno.ECONNREFUSED, f"{what}: nothing answers at the endpoint", place)
+    elif type(error).__module__ == "ssl" and type(error).__name__ not in _TLS_CUT:
+        made = _made(errno.EPROTO, f"{what}: TLS failed: {error}", place)
+    elif isinstance(error, ConnectionError | http.client.HTTPException) or type(error).__name__ in _TLS_CUT:
+        made = _made(errno.ECONNRESET, f"{what}: the connection was cut", place)
+    else:
+        assert isinstance(error, OSError)
+        unknown = isinstance(error.errno, int) and error.errno < 0
+        text = "the name of the endpoint is not known" if unknown else error.strerror or str(error)
+        made = _made(errno.EHOSTUNREACH if unknown else error.errno or errno.EIO, f"{what}: {text}", place)
+    made.may_pass = made.errno != errno.EPROTO
+    return made
+
+
+def of_credentials(text: str, place: str) -> StoreError:
+    """Return that nothing signs requests, as an error."""
+    return _made(errno.EACCES, f"there are no credentials: {text}", place, "InvalidAccessKeyId")
+
+
+def fields_of(data: bytes) -> dict[str, str]:
+    """Return the texts at the top of an answer in XML by their names; none of what is no XML."""
+    try:
+        top = ET.fromstring(data) if data.lstrip()[:1] == b"<" else None
+    except ET.ParseError:
+        top = None
+    return {} if top is None else {local_name(child): child.text or "" for child in top}
+
+
+def local_name(element: ET.Element) -> str:
+    """Return the name of an element without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def _made(number: int, text: str, place: str, code: str = "") -> StoreError:
+    kinds = {errno.ENOENT: StoreFileNotFoundError, errno.EEXIST: StoreFileExistsError}
+    error = kinds.get(number, StoreError)(number, without_identities(text), place)
+    error.code = code
+    return error
+
+
+def without_identities(text: str) -> str:
+    """Return what a store said without the names of accounts, keys and signatures in it."""
+    for pattern, instead in _IDENTITIES:
+        text = pattern.sub(instead, text)
+    return " ".join(text.split())
+
+
+def refusal(what: str, error: OSError, remedy: str = "") -> UsageError:
+    """Return why a run cannot begin, from what a store said."""
+    told = (error.strerror or str(error)).rstrip(".")
+    return UsageError(f"{what}: {told}.", remedy or (error.remedy if isinstance(error, StoreError) else _LOOK))

@@ -1,0 +1,125 @@
+"""The keys of a run's objects: the file names of other targets, below a prefix of the run's own."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.owner import OWNER
+
+RUN = "pytest-ckpt-"
+MARKER = "_COMMITTED"
+"""The object that commits a checkpoint: it names every other object of it."""
+
+TRIAL = "TRIAL"
+"""The object by which permissions are tried before a run."""
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-(\d+))?")
+# With all that stands behind a prefix, a key must not have more than 1,024 bytes.
+_MOST_PREFIX_BYTES = 600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A bucket and a prefix in it, without a slash at its end; empty: the whole bucket."""
+
+    bucket: str
+    prefix: str
+
+    @property
+    def url(self) -> str:
+        """The place as a user writes it."""
+        return f"s3://{self.bucket}/{self.prefix}" if self.prefix else f"s3://{self.bucket}"
+
+    @property
+    def below(self) -> str:
+        """What every key below the place begins with."""
+        return f"{self.prefix}/" if self.prefix else ""
+
+    def area(self, run_id: str) -> Place:
+        """Return the place of a run."""
+        return Place(bucket=self.bucket, prefix=f"{self.below}{RUN}{run_id}")
+
+    @property
+    def removal(self) -> str:
+        """The command that removes all objects below the place."""
+        return f"aws s3 rm --recursive {shlex.quote(self.url)}"
+
+
+def read_place(location: str) -> Place:
+    """Return the place that stands behind ``s3://``. Raises UsageError where it names no bucket."""
+    bucket, _, prefix = location.partition("/")
+    name, prefix = f"--ckpt-target s3://{location}", prefix.rstrip("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise UsageError(
+            f"{name}: '{bucket}' is no name of a bucket.",
+            "Name a bucket and a prefix, such as s3://checkpoints/acceptance: 3 to 63 small letters, digits, dots and "
+            "hyphens.",
+        )
+    if prefix.startswith("/") or "//" in prefix or {".", ".."} & set(prefix.split("/")):
+        raise UsageError(f"{name}: the prefix has an empty part, or one of dots.", "Name one such as acceptance/array.")
+    if len(prefix.encode()) > _MOST_PREFIX_BYTES:
+        raise UsageError(
+            f"{name}: the prefix has {len(prefix.encode())} bytes.", f"Name one of at most {_MOST_PREFIX_BYTES}."
+        )
+    return Place(bucket=bucket, prefix=prefix)
+
+
+def place_of(area: AreaRef) -> Place:
+    """Return the place of an area, whose location is that of its URL."""
+    return read_place(area.location.partition("://")[2])
+
+
+def checkpoint_key(ref: CheckpointRef) -> str:
+    """Return what the keys of a checkpoint have in common below the run's prefix; no save has that of another."""
+    again = f"-again-{ref.attempt}" if ref.attempt else ""
+    return f"{ref.subject}/checkpoint-{ref.number:04d}{again}"
+
+
+def checkpoint_number(name: str) -> int | None:
+    """Return the number of a checkpoint by its part of a key; None for anything else."""
+    found = _CHECKPOINT.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sorted:
+    """The keys below a run's prefix: those that the run made, and those that it did not."""
+
+    own: tuple[str, ...]
+    strange: tuple[str, ...]
+
+
+def sort_out(
+    keys: Iterable[str], files: Mapping[str, Sequence[str]], beside: Mapping[str, Sequence[str]], folders: Sequence[str]
+) -> Sorted:
+    """Tell a run's own keys (below its prefix) from others, by the names that it may have made.
+
+    The marker of a checkpoint is its own only where nothing else in that checkpoint is strange: what somebody put there
+    can still be read then. Whose the area is, is neither.
+    """
+    own, markers, strange = [], [], []
+    for key in keys:
+        parts = key.split("/")
+        of_checkpoint = len(parts) == 3 and parts[0] in files and checkpoint_number(parts[1]) is not None
+        if key == OWNER:
+            continue
+        if of_checkpoint and parts[2] == MARKER:
+            markers.append(key)
+        elif (
+            (of_checkpoint and parts[2] in files[parts[0]])
+            or (len(parts) == 2 and parts[1] in beside.get(parts[0], ()))
+            or (len(parts) > 1 and parts[0] in folders)
+            or key == TRIAL
+        ):
+            own.append(key)
+        else:
+            strange.append(key)
+    kept = {key.rpartition("/")[0] for key in strange}
+    # A checkpoint whose objects go must not look committed meanwhile.
+    return Sorted(own=(*(key for key in markers if key.rpartition("/")[0] not in kept), *own), strange=tuple(strange))

@@ -1,0 +1,57 @@
+"""How an object is cut into parts, and the checksums by which the store's acknowledgement is compared."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import zlib
+from collections.abc import Sequence
+
+from pytest_ckpt.targets.protocol import Buffer
+
+LEAST_PART_BYTES = 5 << 20
+"""S3 refuses smaller parts, but for the last."""
+
+MOST_PARTS = 10_000
+_STEP_BYTES = 1 << 20
+# A file whose size is not known, such as torch.save writes: enough for the largest file of every model.
+_UNKNOWN_PART_BYTES = 16 << 20
+
+
+def part_bytes(size: int | None, least: int) -> int:
+    """Return the size of the parts of an object of ``size`` bytes, None: not known; no part is below ``least``.
+
+    No object needs more than 10,000 parts; a size above that of the smallest parts is a multiple of 1 MiB.
+    """
+    smallest = max(LEAST_PART_BYTES, least)
+    if size is None:
+        return max(smallest, _UNKNOWN_PART_BYTES)
+    needed = -(-size // MOST_PARTS)
+    return smallest if needed <= smallest else -(-needed // _STEP_BYTES) * _STEP_BYTES
+
+
+def crc32(data: Buffer) -> int:
+    """Return the CRC-32 of one part."""
+    return zlib.crc32(data)
+
+
+def encoded(checksum: int) -> str:
+    """Return a CRC-32 as S3 writes it."""
+    return base64.b64encode(checksum.to_bytes(4, "big")).decode()
+
+
+def composite(checksums: Sequence[int]) -> str:
+    """Return the CRC-32 of the CRC-32s of all parts, as S3 writes the checksum of an object of parts."""
+    return encoded(zlib.crc32(b"".join(checksum.to_bytes(4, "big") for checksum in checksums)))
+
+
+def check_whole(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
+    """Return the bytes of all parts, each (number from 1, bytes) and sorted. Raises OSError where they are no object.
+
+    ``size`` is that of the object where it was known before.
+    """
+    total = sum(count for _, count in parts)
+    is_whole = all(number == place for place, (number, _) in enumerate(parts, 1))
+    if not is_whole or any(count != step for _, count in parts[:-1]) or (size is not None and total != size):
+        raise OSError(errno.EIO, "parts are missing", name)
+    return total

@@ -1,0 +1,61 @@
+"""Tries, before a run, whether it may do what it will have to: each refusal is told with the permission that lacks."""
+
+from __future__ import annotations
+
+import errno
+import shlex
+from collections.abc import Callable
+
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.objects.client import Bucket
+from pytest_ckpt.targets.objects.errors import refusal
+from pytest_ckpt.targets.objects.keys import TRIAL, Place
+
+_DATA = b"pytest-ckpt tries whether it may write here.\n"
+
+
+def try_all(bucket: Bucket, place: Place, name: str) -> None:
+    """Put, read, list and delete an object, begin and abort an upload. Raises UsageError; ``name`` begins its text.
+
+    What cannot be removed again is named with the command that removes it.
+    """
+    key = f"{place.below}{TRIAL}"
+
+    def do(what: str, permission: str, act: Callable[[], None], stays: str = "") -> None:
+        try:
+            act()
+        except OSError as error:
+            refused = refusal(f"{name}: {what}", error)
+            remedy = (
+                f"Give these credentials the permission {permission}."
+                if error.errno == errno.EACCES
+                else refused.remedy
+            )
+            raise UsageError(refused.what, " ".join(filter(None, (remedy, stays)))) from None
+
+    def read() -> None:
+        if bucket.get(key) != _DATA:
+            raise OSError(errno.EIO, "what comes back is not what was put", bucket.url(key))
+
+    do("an object cannot be put", "s3:PutObject", lambda: bucket.put(key, _DATA))
+    do("an object cannot be read", "s3:GetObject", read)
+    do("objects cannot be listed", "s3:ListBucket", lambda: _listed(bucket, place, key))
+    upload: list[str] = []
+    do("no upload in parts can be begun", "s3:PutObject", lambda: upload.append(bucket.begin_upload(key)))
+    by_hand = (
+        f"An unfinished upload stays: aws s3api abort-multipart-upload --bucket {place.bucket} "
+        f"--key {shlex.quote(key)} --upload-id {shlex.quote(upload[0])}"
+    )
+    do("an upload cannot be aborted", "s3:AbortMultipartUpload", lambda: bucket.abort_upload(key, upload[0]), by_hand)
+    do("unfinished uploads cannot be listed", "s3:ListBucketMultipartUploads", lambda: _none(bucket, place))
+    stays = f"What was put there stays: {place.removal}"
+    do("an object cannot be deleted", "s3:DeleteObject", lambda: bucket.delete(key), stays)
+
+
+def _listed(bucket: Bucket, place: Place, key: str) -> None:
+    if key not in bucket.keys(place.below):
+        raise OSError(errno.EIO, "an object that was put is not among them", bucket.url(key))
+
+
+def _none(bucket: Bucket, place: Place) -> None:
+    bucket.uploads(place.below)

@@ -1,0 +1,183 @@
+"""A bucket of an object store, and a prefix in it, as a target."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import email.utils
+import errno
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.targets import Access, AreaRef, TargetFacts
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
+from pytest_ckpt.targets.objects.client import Bucket
+from pytest_ckpt.targets.objects.errors import refusal
+from pytest_ckpt.targets.objects.keys import RUN, TRIAL, Place, place_of, read_place
+from pytest_ckpt.targets.objects.permissions import try_all
+from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
+from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
+from pytest_ckpt.targets.protocol import Leftover, Names
+
+OPENER = "pytest_ckpt.targets.objects.store:open_store"
+CLEAN = "pytest_ckpt.targets.objects.cleanup:clean_as_asked"
+# Signed requests are refused beyond it.
+_MOST_SKEW_SECONDS = 900.0
+
+
+def target(location: str, access: Access) -> ObjectTarget:
+    """Return the target of a bucket and a prefix. Raises UsageError where the location names none."""
+    return ObjectTarget(read_place(location), access)
+
+
+class ObjectTarget:
+    """A prefix in a bucket."""
+
+    def __init__(self, place: Place, access: Access) -> None:
+        self._place, self._access = place, access
+        self._name = f"--ckpt-target {place.url}"
+
+    def describe(self) -> TargetFacts:
+        """Return what can be said without a request."""
+        return self._facts("", ", ".join(self._access.endpoints), "")
+
+    def check(self) -> TargetFacts:
+        """Return what it is; nothing is written. Raises UsageError when its bucket does not serve these credentials."""
+        with contextlib.closing(self._bucket()) as bucket:
+            try:
+                headers = bucket.look(self._place.below).headers
+            except OSError as error:
+                raise refusal(self._name, error, self._remedy_of_silence(error)) from None
+            self._check_clock(headers.get("date", ""))
+            self._check_versions(bucket)
+        return self._facts(self._access.embedded or headers.get("server", ""), bucket.endpoint, bucket.region)
+
+    def place(self) -> AreaRef:
+        """Return the prefix itself."""
+        return self._area(self._place, "", ())
+
+    def create_area(self, run_id: str) -> AreaRef:
+        """Say whose the run's prefix is, and try there what a run does. Raises UsageError, and then leaves nothing."""
+        place, identity = self._place.area(run_id), secrets.token_hex(8)
+        area = self._area(place, run_id, (identity,))
+        owner = json.dumps(owner_of(run_id) | {"identity": identity}).encode() + b"\n"
+        with contextlib.closing(self._bucket()) as bucket:
+            try:
+                bucket.put(f"{place.below}{OWNER}", owner, if_absent=True)
+            except OSError as error:
+                raise refusal(f"{self._name}: no object can be put below {place.url}", error) from None
+            try:
+                try_all(bucket, place, self._name)
+            except BaseException:
+                # By their keys: to list them may be just what is forbidden.
+                for name in (TRIAL, OWNER):
+                    with contextlib.suppress(OSError):
+                        bucket.delete(f"{place.below}{name}")
+                raise
+        return area
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """Return the prefixes of earlier runs whose controller no longer runs on this host."""
+        with contextlib.closing(self._bucket()) as bucket:
+            try:
+                folders = bucket.folders(f"{self._place.below}{RUN}")
+                return [leftover for folder in folders if (leftover := self._leftover(bucket, folder))]
+            except OSError as error:
+                raise refusal(f"{self._name}: earlier runs cannot be looked for", error) from None
+
+    def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
+        """Remove what a run made, in a process of its own; return what was left, one sentence each."""
+        asked = {
+            "area": to_plain(dataclasses.replace(area, access=self._access)),
+            "files": {subject: sorted(files) for subject, files in names.files.items()},
+            "beside": {subject: sorted(files) for subject, files in names.beside.items()},
+            "folders": sorted(names.folders),
+            "keep_area": keep_area,
+        }
+        place = place_of(area)
+        try:
+            left: list[str] = call_in_time(CLEAN, asked, deadline_seconds)
+        except NoAnswerError:
+            return [f"{place.url} stays: the store did not answer for {deadline_seconds:g} s; {_by_hand(place)}"]
+        except RefusedError as error:
+            return [f"{place.url} was not removed: {error}; {_by_hand(place)}"]
+        return left
+
+    def _leftover(self, bucket: Bucket, folder: str) -> Leftover | None:
+        try:
+            owner: dict[str, Any] = json.loads(bucket.get(f"{folder}{OWNER}"))
+            run_id, host, alive = str(owner["run"]), str(owner["host"]), is_alive(owner)
+        except (FileNotFoundError, ValueError, LookupError, TypeError, OverflowError):
+            return None
+        if alive:
+            return None
+        place = Place(bucket=self._place.bucket, prefix=folder.rstrip("/"))
+        uploads = len(bucket.uploads(folder))
+        what = f"{place.url} with {uploads} unfinished uploads" if uploads else place.url
+        return Leftover(what=what, why=f"run {run_id} of {host}", command=place.removal)
+
+    def _area(self, place: Place, run_id: str, identity: tuple[str, ...]) -> AreaRef:
+        return AreaRef(
+            scheme="s3", location=place.url, run_id=run_id, opener=OPENER, identity=identity, access=self._access
+        )
+
+    def _facts(self, server: str, endpoint: str, region: str) -> TargetFacts:
+        endpoint = ", ".join(self._access.endpoints) or endpoint
+        told = (("endpoint", endpoint), ("region", region))
+        options = ", ".join(f"{name} {value}" for name, value in told if value)
+        return TargetFacts(
+            location=self._place.url,
+            kind="s3",
+            gate_kind="object-local" if self._access.embedded else "object",
+            is_local=bool(self._access.embedded),
+            capacity=None,
+            capabilities=frozenset(),
+            source=f"embedded: {server}" if self._access.embedded and server else server,
+            options=options,
+        )
+
+    def _bucket(self) -> Bucket:
+        try:
+            return Bucket(self._place, self._access, OF_CONTROLLER)
+        except OSError as error:
+            raise refusal(self._name, error) from None
+
+    def _remedy_of_silence(self, error: OSError) -> str:
+        if error.errno not in (errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPROTO):
+            return ""
+        where = ", ".join(self._access.endpoints) or "the endpoint of the profile, or AWS's own"
+        tls = " A certificate of your own goes into --ckpt-ca-bundle." if error.errno == errno.EPROTO else ""
+        return f"Look whether this host reaches {where}, or name another with --ckpt-endpoint.{tls}"
+
+    def _check_clock(self, date: str) -> None:
+        told = email.utils.parsedate_tz(date)
+        if told is None:
+            return
+        skew = time.time() - email.utils.mktime_tz(told)
+        if abs(skew) > _MOST_SKEW_SECONDS:
+            raise UsageError(
+                f"{self._name}: the clock of this host is {abs(skew) / 60:.0f} minutes "
+                f"{'ahead of' if skew > 0 else 'behind'} the store's.",
+                "Set both by NTP: signed requests are refused after 15 minutes.",
+            )
+
+    def _check_versions(self, bucket: Bucket) -> None:
+        """Refuse a bucket that keeps what is deleted; one that does not say so is taken."""
+        try:
+            keeps = bucket.keeps_versions()
+        except OSError:
+            return
+        if keeps:
+            raise UsageError(
+                f"{self._name}: the bucket keeps versions, so that every checkpoint that is deleted would stay.",
+                "Name a bucket without versioning, or suspend it for this one.",
+            )
+
+
+def _by_hand(place: Place) -> str:
+    return f"by hand: {place.removal}"

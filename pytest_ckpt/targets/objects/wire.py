@@ -1,0 +1,241 @@
+"""HTTP to one endpoint: connections that stay, bodies from and into the caller's memory, and what is sent again.
+
+A connection for each thread. What the store answers with 503, too late, or not at all is sent again a few times, after
+a pause that grows; every such request is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import random
+import threading
+import time
+import urllib.parse
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.targets.objects.credentials import NoCredentialsError, find_identity
+from pytest_ckpt.targets.objects.errors import StoreError, of_answer, of_connection, of_credentials
+from pytest_ckpt.targets.objects.signing import UNSIGNED, encoded_path, encoded_query, signed
+
+# A send or a receive of so much is one sign of life: a slow store is told from a silent one.
+_PIECE_BYTES = 1 << 20
+_MOST_ANSWER_BYTES = 16 << 20
+_IDLE_SECONDS = 5.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patience:
+    """How long a store may be silent, in seconds, and how often a request is sent before its error is believed."""
+
+    connect_seconds: float
+    silent_seconds: float
+    attempts: int
+
+
+OF_RANKS = Patience(connect_seconds=10, silent_seconds=50, attempts=5)
+"""All attempts at a silent endpoint take about as long as a rank may make no progress, 300 s."""
+
+OF_CONTROLLER = Patience(connect_seconds=5, silent_seconds=10, attempts=2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a store answered: headers by their names in small letters, and what was not read into memory of others."""
+
+    headers: Mapping[str, str]
+    data: bytes
+    read: int = 0
+
+
+class Wire:
+    """Signed requests to one bucket by one endpoint; safe from several threads.
+
+    ``sent`` counts requests by name, ``retries`` those that were sent once more.
+    """
+
+    def __init__(self, bucket: str, access: Access, patience: Patience, place: str) -> None:
+        self._open: list[http.client.HTTPConnection] = []
+        try:
+            self._identity = find_identity(access)
+        except NoCredentialsError as error:
+            raise of_credentials(str(error), place) from None
+        self.region = self._identity.region
+        host, self._root = f"s3.{self.region}.{_suffix(self.region)}", f"/{bucket}"
+        if not self._identity.endpoint and "." not in bucket:
+            # TLS certificates of AWS cover names of one part before theirs.
+            host, self._root = f"{bucket}.{host}", ""
+        url = urllib.parse.urlsplit(self._identity.endpoint or f"https://{host}")
+        self.endpoint = f"{url.scheme}://{url.netloc}"
+        self._host, self._netloc, self._port = url.hostname or "", url.netloc, url.port
+        self._bundle, self._patience = (access.ca_bundle if url.scheme == "https" else None), patience
+        self._is_tls = url.scheme == "https"
+        self._of_thread = threading.local()
+        self._lock = threading.Lock()
+        self.sent: Counter[str] = Counter()
+        self.retries = 0
+
+    def ask(
+        self,
+        what: str,
+        method: str,
+        place: str,
+        *,
+        key: str = "",
+        query: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+        body: memoryview | bytes = b"",
+        into: memoryview | None = None,
+        moved: Callable[[int], None] = lambda _count: None,
+    ) -> Answer:
+        """Return the answer to a request, whose body goes ``into`` memory where that is given. Raises StoreError.
+
+        ``what`` says in words what is done to ``place``. Only bytes that are small are part of the signature.
+        """
+        path, line = encoded_path(f"{self._root}/{key}" if key or not self._root else self._root), encoded_query(query)
+        is_small = len(body) < _PIECE_BYTES and not isinstance(body, memoryview)
+        digest = hashlib.sha256(body).hexdigest() if is_small else UNSIGNED
+        for attempt in range(1, self._patience.attempts + 1):
+            with self._lock:
+                self.sent[what] += 1
+                self.retries += attempt > 1
+            try:
+                return self._once(what, method, path, line, headers or {}, body, digest, into, moved, place)
+            except StoreError as error:
+                if not error.may_pass or attempt == self._patience.attempts:
+                    raise
+            longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**attempt)
+            time.sleep(random.uniform(0, longest))
+        raise AssertionError("a request is sent at least once")
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._open:
+            connection.close()
+        self._open, self._of_thread = [], threading.local()
+
+    def __del__(self) -> None:
+        """Close what nobody else can close any more: a process may attach to an area and forget it."""
+        self.close()
+
+    def _once(
+        self,
+        what: str,
+        method: str,
+        path: str,
+        query: str,
+        headers: Mapping[str, str],
+        body: memoryview | bytes,
+        digest: str,
+        into: memoryview | None,
+        moved: Callable[[int], None],
+        place: str,
+    ) -> Answer:
+        try:
+            keys = self._identity.keys()
+            sent = signed(
+                method,
+                path,
+                query,
+                {**headers, "host": self._netloc},
+                keys=keys,
+                region=self.region,
+                moment=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
+                body=digest,
+            )
+        except NoCredentialsError as error:
+            raise of_credentials(str(error), place) from None
+        try:
+            connection = self._connection()
+            said = self._send(connection, method, f"{path}?{query}" if query else path, sent, body)
+            answered = {name.lower(): value for name, value in said.getheaders()}
+            if into is not None and said.status in (200, 206):
+                read, data = _read_into(said, into, moved), b""
+            else:
+                read, data = 0, said.read(_MOST_ANSWER_BYTES)
+            if not said.isclosed():
+                # Something is left of it: the next request would read that.
+                self._forget()
+        except (OSError, http.client.HTTPException) as error:
+            self._forget()
+            raise of_connection(error, what, place) from None
+        # The end of an upload may fail when the store has begun to answer that it did not.
+        if said.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
+            # No name here for the error: with its traceback, it would keep this frame, and the callers' buffers.
+            raise of_answer(said.status, data, what, place, keys.access_key)
+        return Answer(headers=answered, data=data, read=read)
+
+    def _send(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: memoryview | bytes,
+    ) -> http.client.HTTPResponse:
+        connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+        connection.putheader("Accept-Encoding", "identity")
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        if body or method in ("PUT", "POST"):
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders()
+        # A store that refuses may answer before it has all of the body, and close.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for start in range(0, len(body), _PIECE_BYTES):
+                connection.send(body[start : start + _PIECE_BYTES])
+        return connection.getresponse()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        now = time.monotonic()
+        if now - getattr(self._of_thread, "used", now) > _IDLE_SECONDS:
+            # The other end may have closed it meanwhile, which would show only when a request is lost.
+            self._forget()
+        self._of_thread.used = now
+        found: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
+        if found is None:
+            if self._is_tls:
+                import ssl  # noqa: PLC0415 - it takes 5 MB of memory
+
+                context = ssl.create_default_context(cafile=self._bundle or None)
+                found = http.client.HTTPSConnection(
+                    self._host, self._port, timeout=self._patience.connect_seconds, context=context
+                )
+            else:
+                found = http.client.HTTPConnection(self._host, self._port, timeout=self._patience.connect_seconds)
+            self._of_thread.connection = found
+            with self._lock:
+                self._open.append(found)
+        if found.sock is None:
+            found.connect()
+            if found.sock is not None:
+                found.sock.settimeout(self._patience.silent_seconds)
+        return found
+
+    def _forget(self) -> None:
+        found: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
+        if found is not None:
+            found.close()
+            self._of_thread.connection = None
+            with self._lock, contextlib.suppress(ValueError):
+                self._open.remove(found)
+
+
+def _read_into(said: http.client.HTTPResponse, view: memoryview, moved: Callable[[int], None]) -> int:
+    """Read an answer's body into memory; what is longer than that is left. Raises IncompleteRead."""
+    done = 0
+    while done < len(view) and (step := said.readinto(view[done : done + _PIECE_BYTES])):
+        done += step
+        moved(step)
+    if done < len(view) and said.length:
+        raise http.client.IncompleteRead(b"", said.length)
+    return done
+
+
+def _suffix(region: str) -> str:
+    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"

@@ -1,0 +1,294 @@
+"""The whole front door on an object store: the server that a run starts itself, and one that misbehaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.judging.behaviour import BEHAVIOURS
+from tests.support import CHECKOUT
+from tests.support.front_door import TINY, FrontDoor, Run, opened_door
+from tests.support.machine import eventually
+from tests.support.targets.object_server import (
+    ACCOUNT,
+    CREDENTIALS,
+    TARGET,
+    Fault,
+    Misbehaving,
+    misbehaving_server,
+    what_lies_in,
+)
+
+EMBEDDED = "--ckpt-endpoint=embedded"
+THOROUGH = pytest.mark.thorough
+# Its objects have several parts: a rank's larger file is one of 13 MiB.
+IN_PARTS = (*(word for word in TINY if not word.startswith("--ckpt-scale")), "--ckpt-scale=1/5000")
+
+
+def started(door: FrontDoor, *options: str, environment: dict[str, str] | None = None, of=TINY):
+    # The word for the gates is said, so that the front door says none.
+    return door.start(*of, "--ckpt-suite=performance", *options, target=TARGET,
+                      environment=CREDENTIALS | (environment or {}))  # fmt: skip
+
+
+def subject(run: Run) -> str:
+    (found,) = {c["subject"] for c in run.document["checkpoints"]}
+    return found
+
+
+def texts_of(folder: Path) -> dict[str, str]:
+    return {p.relative_to(folder).as_posix(): p.read_text(errors="replace") for p in folder.rglob("*") if p.is_file()}
+
+
+# --- a run that meets everything --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[pytest.param("torch", marks=THOROUGH), "stream"])
+def run(request: pytest.FixtureRequest, make_home: Callable[[str], Path]) -> Run:
+    with opened_door(make_home(f"objects-{request.param}")) as door:
+        return started(door, EMBEDDED, f"--ckpt-engine={request.param}").finish()
+
+
+def test_it_is_saved_loaded_compared_and_passes(run: Run) -> None:
+    assert run.code == 0, run.text
+    assert set(run.outcomes(subject(run)).values()) == {"met"}
+    measured = run.measurement(subject(run))
+    assert measured["integrity"]["bytes_checked"] == 2 * measured["bytes"]
+
+
+def test_a_rank_takes_no_more_memory_than_on_a_file_system_and_its_parts(run: Run) -> None:
+    measured = run.measurement(subject(run))
+    if measured["engine"] == "stream":
+        assert max(r["peak_memory_bytes"] for r in measured["ranks"]) <= 100_000_000 + 2 * (5 << 20)
+
+
+def test_loads_are_cold_by_declaration_and_saves_are_acknowledged_and_committed_by_a_marker(run: Run) -> None:
+    measured = run.measurement(subject(run))
+    assert measured["cache"]["is_declared_cold"]
+    durability = measured["durability"]
+    assert (durability["observed"], durability["commit_methods"]) == ("store", ["marker"])
+    assert durability["acknowledged"] == ["size and CRC-32"]
+    assert (durability["files_synced"], durability["directories"]) == (durability["files"], 0)
+    assert "acknowledged all" in run.verdict("DURABLE-CALLS", subject(run))["because"]
+    assert "by size and CRC-32" in run.verdict("DURABLE-CALLS", subject(run))["because"]
+
+
+def test_it_certifies_nothing_and_says_why(run: Run) -> None:
+    assert run.document["gates"]["name"] == "object-local"
+    assert run.document["grade"] == "rehearsal"
+    assert any("how an object store behaves" in reason for reason in run.document["grade_reasons"])
+    assert "ckpt obstacle: The gates 'object-local' cannot certify yet" in run.text
+
+
+def test_what_posix_alone_has_is_no_part_of_the_run(run: Run) -> None:
+    suites = {r["suite"] for r in run.document["catalogue"]}
+    assert "conformance" not in suites
+    assert not run.document["observations"]
+    assert not {v["id"] for v in run.document["requirements"]} & {b.id for b in BEHAVIOURS}
+    assert "NEARFULL" not in {v["id"] for v in run.document["requirements"]}
+
+
+def test_certificate_json_and_junit_say_which_server_it_was(run: Run) -> None:
+    target = run.document["environment"]["target"]
+    assert (target["kind"], target["is_local"]) == ("s3", True)
+    assert target["source"].startswith("embedded: moto ")
+    assert target["source"] in (run.report / "certificate.html").read_text()
+    suite = ET.parse(run.report / "junit.xml").getroot()[0]
+    properties = {p.get("name"): p.get("value") for p in suite.find("properties")}
+    assert (properties["target"], properties["target_kind"]) == (TARGET, "s3")
+    assert properties["target_source"] == target["source"]
+
+
+def test_nothing_is_left_and_its_server_is_gone(run: Run) -> None:
+    assert run.document["left_behind"] == []
+    (endpoint,) = json.loads((run.report / "session.json").read_text())["area"]["access"]["endpoints"]
+    host, port = endpoint.removeprefix("http://").split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), 5).close()
+
+
+def test_no_secret_of_the_user_reaches_a_file(run: Run) -> None:
+    for name, text in texts_of(run.report).items():
+        assert not [value for value in CREDENTIALS.values() if value in text], name
+
+
+def test_its_folder_is_judged_again_without_the_store_and_not_by_the_gates_of_a_file_system(run: Run) -> None:
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(run.report), "--json"]
+    said = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    again = json.loads(said.stdout)
+    verdicts = [(v["id"], v["subject"], v["outcome"]) for v in run.document["requirements"]]
+    assert [(v["id"], v["subject"], v["outcome"]) for v in again["requirements"]] == verdicts
+    weaker = subprocess.run([*command, "--ckpt-gates=posix-shared"], cwd=CHECKOUT, capture_output=True, text=True,
+                            check=False)  # fmt: skip
+    assert weaker.returncode == 4
+    assert "is for file systems" in weaker.stderr
+
+
+@THOROUGH
+def test_contention_is_judged_where_it_is_asked_for_and_over_workers(make_home: Callable[[str], Path]) -> None:
+    with opened_door(make_home("objects-contention")) as door:
+        run = started(door, EMBEDDED, "--ckpt-suite=performance,contention", "-n", "2").finish()
+    assert run.code == 0, run.text
+    for name in ("STORM", "SHIFTED", "RESHAPED"):
+        assert run.verdict(name, subject(run))["outcome"] in {"met", "failed"}, name
+    assert run.document["left_behind"] == []
+
+
+@THOROUGH
+def test_the_server_of_a_killed_controller_is_gone(make_home: Callable[[str], Path]) -> None:
+    with opened_door(make_home("objects-controller")) as door:
+        begun = started(door, EMBEDDED)
+        (endpoint,) = begun.session["area"]["access"]["endpoints"]
+        begun.process.kill()
+        begun.process.wait()
+        host, port = endpoint.removeprefix("http://").split(":")
+
+        def is_gone() -> bool:
+            try:
+                socket.create_connection((host, int(port)), 5).close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        eventually(is_gone, "the server ends with the controller")
+
+
+# --- what does not fit together ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ((EMBEDDED, "--ckpt-engine=dcp"), "--ckpt-engine dcp needs paths"),
+    (("--ckpt-endpoint=http://127.0.0.1:1",), "nothing answers at the endpoint"),
+    pytest.param((EMBEDDED, "--ckpt-keep"), "--ckpt-keep with --ckpt-endpoint embedded", marks=THOROUGH),
+    pytest.param((EMBEDDED, "--ckpt-ca-bundle=/dev/null"), "--ckpt-ca-bundle /dev/null", marks=THOROUGH),
+    pytest.param(("--ckpt-endpoint=http://me:secret@host:1",), "holds no user and no password", marks=THOROUGH),
+    pytest.param((EMBEDDED, "--ckpt-power-cut=true"), "--ckpt-power-cut is for file systems", marks=THOROUGH),
+    pytest.param((EMBEDDED, "--ckpt-suite=conformance"), "Nothing of the suite conformance", marks=THOROUGH),
+    pytest.param((EMBEDDED, "--ckpt-gates=posix-local"), "is for file systems", marks=THOROUGH),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused_before_anything_is_written(front_door, pytester, monkeypatch, options, says):
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    result = front_door(f"--ckpt-target={TARGET}", "--cluster=64", *TINY, *options)
+    assert result.ret == 4, result.stdout.str()
+    assert says in result.stderr.str()
+    assert "Traceback" not in result.stderr.str()
+    assert not (pytester.path / "ckpt-report").exists()
+
+
+def test_an_endpoint_is_refused_for_a_folder(front_door, pytester):
+    result = front_door(f"--ckpt-target={pytester.path}", "--cluster=64", EMBEDDED)
+    assert result.ret == 4
+    assert "--ckpt-endpoint is for object stores" in result.stderr.str()
+
+
+@pytest.mark.parametrize("target", ["s3://", pytest.param("s3://No Bucket/x", marks=THOROUGH)])
+def test_what_names_no_bucket_is_refused(front_door, target):
+    result = front_door(f"--ckpt-target={target}", "--cluster=64", EMBEDDED)
+    assert result.ret == 4
+    assert "is no name of a bucket" in result.stderr.str()
+
+
+# --- a store that misbehaves ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[Misbehaving]:
+    with misbehaving_server() as found:
+        yield found
+
+
+@pytest.mark.parametrize(("fault", "says"), [
+    (Fault(request="list", way="no bucket"), "NoSuchBucket"),
+    pytest.param(Fault(request="list", way="wrong key"), "InvalidAccessKeyId", marks=THOROUGH),
+    pytest.param(Fault(request="list", way="deny"), "AccessDenied", marks=THOROUGH),
+    pytest.param(Fault(request="put", way="deny"), "no object can be put", marks=THOROUGH),
+    pytest.param(Fault(request="abort", way="deny"), "s3:AbortMultipartUpload", marks=THOROUGH),
+    pytest.param(Fault(request="delete", way="deny"), "s3:DeleteObject", marks=THOROUGH),
+    pytest.param(Fault(request="list", way="skew"), "by NTP", marks=THOROUGH),
+    pytest.param(Fault(request="list", way="silent"), "did not answer in time", marks=THOROUGH),
+    pytest.param(Fault(request="versioning", way="versions"), "keeps versions", marks=THOROUGH),
+])  # fmt: skip
+def test_a_store_that_cannot_be_used_is_refused_with_a_remedy(
+    server: Misbehaving, make_home: Callable[[str], Path], fault: Fault, says: str
+) -> None:
+    server.faults.append(fault)
+    with opened_door(make_home("objects-refused")) as door:
+        run = started(door, f"--ckpt-endpoint={server.endpoint}").finish()
+    assert run.code == 4, run.text
+    assert says in run.text
+    assert "Traceback" not in run.text
+    assert not [value for value in (*CREDENTIALS.values(), ACCOUNT) if value in run.text]
+    assert not run.report.exists()
+    if fault.request not in ("delete", "abort"):
+        assert what_lies_in(server.behind) == ([], [])
+
+
+@THOROUGH
+def test_a_flipped_byte_fails_integrity(server: Misbehaving, make_home: Callable[[str], Path]) -> None:
+    server.faults.append(Fault(request="get", way="flip", key=".pt", times=1))
+    with opened_door(make_home("objects-flipped")) as door:
+        run = started(door, f"--ckpt-endpoint={server.endpoint}").finish()
+    assert run.code == 1, run.text
+    assert run.verdict("INTEGRITY", subject(run))["outcome"] == "failed"
+    assert what_lies_in(server.behind) == ([], [])
+
+
+@THOROUGH
+def test_a_store_that_is_busy_for_a_moment_delays_a_save_and_fails_none(
+    server: Misbehaving, make_home: Callable[[str], Path]
+) -> None:
+    server.faults.append(Fault(request="put", way="slow down", key=".pt", skip=2, times=2))
+    with opened_door(make_home("objects-busy")) as door:
+        run = started(door, f"--ckpt-endpoint={server.endpoint}", "--ckpt-gates=speed-only").finish()
+    assert run.code == 0, run.text
+    assert set(run.outcomes(subject(run)).values()) == {"met"}
+    assert run.measurement(subject(run))["engine_facts"]["sent"].endswith("; 2 of them again")
+
+
+def test_ranks_are_spread_over_endpoints(server: Misbehaving, make_home: Callable[[str], Path]) -> None:
+    with opened_door(make_home("objects-spread")) as door:
+        # Both lead to one store, and of two ranks only the second passes what counts.
+        run = started(door, f"--ckpt-endpoint={server.behind},{server.endpoint}", "--ckpt-gates=speed-only").finish()
+    assert run.code == 0, run.text
+    files = run.measurement(subject(run))["durability"]["files"]
+    assert server.seen["put"] == files / 2 > 0
+    assert what_lies_in(server.behind) == ([], [])
+
+
+@THOROUGH
+def test_permissions_that_end_in_the_middle_fail_the_save_with_the_store_s_words_and_nobody_s_identity(
+    server: Misbehaving, make_home: Callable[[str], Path]
+) -> None:
+    server.faults.append(Fault(request="put", way="deny", key=".pt", skip=5))
+    with opened_door(make_home("objects-denied")) as door:
+        run = started(door, f"--ckpt-endpoint={server.endpoint}").finish()
+    assert run.code == 1, run.text
+    assert "AccessDenied" in run.measurement(subject(run))["failure"]["message"]
+    for name, text in {**texts_of(run.report), "the terminal": run.text}.items():
+        assert not [value for value in (*CREDENTIALS.values(), ACCOUNT) if value in text], name
+    assert what_lies_in(server.behind) == ([], [])
+
+
+def test_the_parts_of_a_killed_rank_are_removed(server: Misbehaving, make_home: Callable[[str], Path]) -> None:
+    server.faults.append(Fault(request="part", way="silent", skip=3, times=1))
+    with opened_door(make_home("objects-killed")) as door:
+        begun = started(door, f"--ckpt-endpoint={server.endpoint}", of=IN_PARTS)
+        begun.until(server.arrived.is_set, "a part is on its way")
+        assert what_lies_in(server.behind)[1], "there is an unfinished upload"
+        os.kill(begun.pid_of_rank(1), signal.SIGKILL)
+        run = begun.finish()
+    assert run.code not in (0, 3, 4), run.text
+    assert run.measurement(subject(run))["failure"]["kind"] == "killed"
+    assert run.document["left_behind"] == []
+    eventually(lambda: what_lies_in(server.behind) == ([], []), "nothing is left")

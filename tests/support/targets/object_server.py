@@ -1,0 +1,217 @@
+"""Servers of S3 for tests: an honest one, and one in front of it that misbehaves as a test says."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ssl
+import threading
+import urllib.parse
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Literal
+
+from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.targets.objects.client import Bucket
+from pytest_ckpt.targets.objects.embedded import serve
+from pytest_ckpt.targets.objects.keys import read_place
+from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
+
+BUCKET = "test"
+TARGET = f"s3://{BUCKET}/ckpt"
+# Long, so that they would be found wherever they are written.
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "PLANTEDACCESSKEY0001", "AWS_SECRET_ACCESS_KEY": "planted/secret/of/the/store"}
+ACCOUNT = "210987654321"
+
+Request = Literal[
+    "put", "get", "head", "delete", "list", "begin", "part", "end", "abort", "uploads", "versioning", "other"
+]
+Way = Literal[
+    "deny", "wrong key", "no bucket", "slow down", "silent", "cut", "flip", "lose", "skew", "versions", "no checksum",
+    "other checksum",
+]  # fmt: skip
+
+
+@contextlib.contextmanager
+def object_server() -> Iterator[str]:
+    """Start an honest server with a bucket; give its endpoint."""
+    server = serve(f"{BUCKET}/ckpt", Access())
+    try:
+        yield server.access.endpoints[0]
+    finally:
+        server.stop()
+
+
+def bucket_of(endpoint: str) -> Bucket:
+    """Return the bucket, for a look at what lies there."""
+    return Bucket(read_place(BUCKET), Access(endpoints=(endpoint,), embedded="a look"), OF_CONTROLLER)
+
+
+def what_lies_in(endpoint: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return all keys of the bucket, and all unfinished uploads."""
+    with contextlib.closing(bucket_of(endpoint)) as bucket:
+        return bucket.keys(""), bucket.uploads("")
+
+
+@dataclass(kw_only=True)
+class Fault:
+    """What goes wrong with requests of a kind whose key ends in ``key``: after ``skip`` of them, ``times`` times."""
+
+    request: Request
+    way: Way
+    key: str = ""
+    skip: int = 0
+    times: int = 1 << 30
+
+
+@dataclass(kw_only=True)
+class Misbehaving:
+    """A server in front of an honest one; ``seen`` counts what was asked of it. ``let_go`` ends its silence."""
+
+    endpoint: str
+    behind: str
+    faults: list[Fault] = field(default_factory=list)
+    seen: Counter[str] = field(default_factory=Counter)
+    arrived: threading.Event = field(default_factory=threading.Event)
+    let_go: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fault_of(self, request: Request, key: str) -> Way | None:
+        """Return what goes wrong with a request, if anything, and count it."""
+        with self.lock:
+            self.seen[request] += 1
+            for fault in self.faults:
+                if fault.request == request and key.endswith(fault.key) and fault.times:
+                    if fault.skip:
+                        fault.skip -= 1
+                        continue
+                    fault.times -= 1
+                    return fault.way
+        return None
+
+
+@contextlib.contextmanager
+def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Iterator[Misbehaving]:
+    """Start a server with these faults in front of an honest one; with a ``certificate`` and key (PEM) it uses TLS."""
+    with object_server() as behind:
+        server = Misbehaving(endpoint="", behind=behind, faults=list(faults))
+        listener = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"rules": server}))
+        listener.daemon_threads = True
+        server.endpoint = f"http://127.0.0.1:{listener.server_address[1]}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            listener.socket = context.wrap_socket(listener.socket, server_side=True)
+            server.endpoint = f"https://localhost:{listener.server_address[1]}"
+        thread = threading.Thread(target=listener.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.let_go.set()
+            listener.shutdown()
+            listener.server_close()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Passes a request on, but for what is to go wrong."""
+
+    protocol_version = "HTTP/1.1"
+    rules: Misbehaving
+
+    def log_message(self, *_words: Any) -> None:
+        """Say nothing."""
+
+    def answer(self) -> None:
+        url = urllib.parse.urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        way = self.rules.fault_of(_kind(self.command, url), urllib.parse.unquote(url.path))
+        headers = dict(self.headers.items())
+        if way == "silent":
+            self.rules.arrived.set()
+            self.rules.let_go.wait()
+            self.close_connection = True
+            return
+        if way == "deny":
+            user = f"User: arn:aws:iam::{ACCOUNT}:user/x is not authorized with {CREDENTIALS['AWS_ACCESS_KEY_ID']}"
+            self.refuse(403, "AccessDenied", user)
+            return
+        if way == "no bucket":
+            self.refuse(404, "NoSuchBucket", "The specified bucket does not exist")
+            return
+        if way == "slow down":
+            self.refuse(503, "SlowDown", "Please reduce your request rate.")
+            return
+        if way == "skew":
+            self.refuse(
+                403, "RequestTimeTooSkewed", "The difference between the request time and the time is too large"
+            )
+            return
+        if way == "wrong key":
+            self.refuse(403, "InvalidAccessKeyId", f"{CREDENTIALS['AWS_ACCESS_KEY_ID']} does not exist in our records")
+            return
+        if way == "no checksum":
+            headers = {name: value for name, value in headers.items() if "checksum" not in name}
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(self.rules.behind).netloc)
+        headers.pop("Expect", None)
+        connection.request(self.command, self.path, body, headers)
+        said = connection.getresponse()
+        data = said.read()
+        if way == "flip" and data:
+            place = len(data) // 2
+            data = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        if way == "versions":
+            data = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+        if way == "lose":
+            # Acknowledged, and gone.
+            connection.request("DELETE", url.path, b"", {"Authorization": headers["Authorization"]})
+            connection.getresponse().read()
+        connection.close()
+        if way == "cut":
+            self.close_connection = True
+            return
+        self.send_response_only(said.status, said.reason)
+        for name, value in said.getheaders():
+            if way in ("no checksum", "other checksum") and "x-amz-checksum" in name:
+                if way == "other checksum":
+                    self.send_header(name, "AAAAAA==")
+            elif name.lower() not in {"content-length", "connection", "transfer-encoding", "date"}:
+                self.send_header(name, value)
+        self.finish_with(data, said.getheader("Content-Length") if self.command == "HEAD" else None)
+
+    def refuse(self, status: int, code: str, message: str) -> None:
+        """Answer with an error, as S3 writes it."""
+        data = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+        self.send_response_only(status)
+        self.send_header("Content-Type", "application/xml")
+        self.finish_with(b"" if self.command == "HEAD" else data, None)
+
+    def finish_with(self, data: bytes, length: str | None) -> None:
+        self.send_header("Date", formatdate(usegmt=True))
+        self.send_header("Content-Length", length or str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815
+
+
+def _kind(method: str, url: urllib.parse.SplitResult) -> Request:
+    query = urllib.parse.parse_qs(url.query, keep_blank_values=True)
+    if method == "PUT":
+        return "part" if "partNumber" in query else "put"
+    if method == "POST":
+        return "begin" if "uploads" in query else "end"
+    if method == "DELETE":
+        return "abort" if "uploadId" in query else "delete"
+    if method == "HEAD":
+        return "head"
+    for word, kind in (("list-type", "list"), ("uploads", "uploads"), ("versioning", "versioning")):
+        if word in query:
+            return kind  # type: ignore[return-value]
+    return "get"
