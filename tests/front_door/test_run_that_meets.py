@@ -120,6 +120,7 @@ def test_every_file_folder_and_commit_is_counted_as_durable(good: Run) -> None:
         "commits": 2,
         "observed": "store",
         "commit_methods": ["rename"],
+        "acknowledged": [],
     }
 
 

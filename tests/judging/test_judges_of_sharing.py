@@ -86,6 +86,11 @@ class TestEachPattern:
         assert verdict.outcome == "not run"
         assert verdict.reason == reason
 
+    def test_the_word_of_a_target_without_a_cache_counts_as_for_its_own_loads(self, requirement, name):
+        found = with_patterns(**{name: pattern(resident=None)})
+        declared = dataclasses.replace(found, cache=dataclasses.replace(found.cache, is_declared_cold=True))
+        assert judged(requirement, declared).outcome == "met"
+
     def test_one_per_cent_may_be_resident(self, requirement, name):
         assert judged(requirement, with_patterns(**{name: pattern(resident=0.01)})).outcome == "met"
 
