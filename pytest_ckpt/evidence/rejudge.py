@@ -32,7 +32,7 @@ from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import Origin, Settings
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import extended, offered, recorded
+from pytest_ckpt.judging.catalogue import extended, known_to, offered, recorded
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.gates import Gates
@@ -127,7 +127,7 @@ def _judge(
     if as_recorded:
         settings = dataclasses.replace(settings, origins=tuple(_origin(s) for s in report["settings"]))
     target = fitting(TargetFacts, report["environment"]["target"])
-    catalogue = offered(extended(extras), target.capabilities)
+    catalogue = known_to(offered(extended(extras), target.capabilities), schema.number)
     said = command_line.get("ckpt_gates")
     gates = load_gates(said, target.gate_kind, catalogue) if said else fitting(Gates, report["gates"])
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))

@@ -143,6 +143,20 @@ def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capab
     return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 
+# What every run is asked since, and none of schema 1 was.
+_SINCE_SCHEMA_2 = frozenset(("PUBLISH", "COMMIT-FULL", "MODEL-LOAD", "CONSOLIDATE"))
+
+
+def known_to(catalogue: Mapping[str, Requirement], schema: int) -> Mapping[str, Requirement]:
+    """Return what a run could be asked whose report has that schema: it is not incomplete for want of what came later.
+
+    What only asks where an option does that came later (strategies, a notice) needs no word here.
+    """
+    if schema > 1:
+        return catalogue
+    return {name: requirement for name, requirement in catalogue.items() if name not in _SINCE_SCHEMA_2}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatalogueRow:
     """A requirement as the catalogue of a report shows it."""

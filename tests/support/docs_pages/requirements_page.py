@@ -39,6 +39,11 @@ SUITES = {
         "Part of a run where `--ckpt-suite` names `endurance`. [patterns.md](patterns.md#endurance) says how each is "
         "measured.",
     ),
+    "serving": (
+        "Weights alone",
+        "Part of a run where `--ckpt-suite` names `serving`, or where `--ckpt-serving-limit` is given. "
+        "[patterns.md](patterns.md#serving) says how each is measured.",
+    ),
     "failover": (
         "A component breaks",
         "Part of a run that is given a command that breaks something and one that mends it. "
