@@ -10,6 +10,7 @@ import pytest
 from pytest_ckpt.conformance import pages
 from pytest_ckpt.facts.checks import BY_NAME
 from tests.support.made_check import kinds, made
+from tests.support.selection import first_few
 
 OURS = [name for name in BY_NAME if name.split(".")[0] in
         {"COMMIT", "VISIBLE", "PUBLISH", "STALE", "EXCLUSIVE", "POINTER", "MKDIR", "NAMES"}]  # fmt: skip
@@ -311,7 +312,7 @@ os.path.lexists = lambda path: time.monotonic() - began > 2 and true_lexists(pat
 """
 
 
-@pytest.mark.parametrize("way", ["marker", "folder", "pointer"])
+@pytest.mark.parametrize("way", first_few(["marker", "folder", "pointer"]))
 def test_a_checkpoint_that_shows_before_its_files_is_found(way, tmp_path):
     seen = made(f"PUBLISH.{way}", tmp_path, *elsewhere(tmp_path), sabotage=COMMITTED_TOO_EARLY)
     assert kinds(seen) == {"marker visible before its data"}
@@ -319,6 +320,7 @@ def test_a_checkpoint_that_shows_before_its_files_is_found(way, tmp_path):
     assert seen.anomalies[0].seen == "No such file or directory (errno 2)"
 
 
+@pytest.mark.thorough
 def test_how_late_a_checkpoint_shows_is_measured_and_its_end_is_not_waited_for(tmp_path):
     more = elsewhere(tmp_path, SEES_LATE)
     seen = made("PUBLISH.marker", tmp_path, *more, sabotage=LIMIT_OF_A_MOMENT)

@@ -256,6 +256,7 @@ def test_a_store_that_is_busy_for_a_moment_delays_a_save_and_fails_none(
     assert run.measurement(subject(run))["engine_facts"]["sent"].endswith("; 2 of them again")
 
 
+@pytest.mark.thorough
 def test_ranks_are_spread_over_endpoints(server: Misbehaving, make_home: Callable[[str], Path]) -> None:
     with opened_door(make_home("objects-spread")) as door:
         # Both lead to one store, and of two ranks only the second passes what counts.

@@ -32,6 +32,7 @@ def test_replicas_load_weights_and_one_client_rewrites_them(door: FrontDoor) -> 
     assert run.left_on_target == []
 
 
+@pytest.mark.thorough
 def test_too_slow_a_load_is_told_and_certifies_no_less(door: FrontDoor) -> None:
     # The limit chooses the suite.
     run = door.run(*TINY, "--ckpt-serving-limit=1ms", "--ckpt-consolidate-limit=1ms")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.machine import eventually
+from tests.support.machine import eventually, patience
 from tests.support.targets.fuse_volatile import allocate
 from tests.support.targets.misbehaving import FAULTS, Target
 
@@ -199,6 +199,17 @@ def test_the_second_client_finds_what_was_closed_empty_for_a_time(faulty, target
     write(target.path / "file", CONTENT)
     assert (target.path / "file").read_bytes() == CONTENT
     assert (target.second / "file").read_bytes() == b""
+    eventually(lambda: (target.second / "file").read_bytes() == CONTENT, "the bytes have come")
+
+
+@of("data arrive after their name")
+def test_the_second_client_finds_zeros_behind_the_first_bytes_for_a_time(faulty, target, fault):
+    faulty(fault, seconds=patience(0.5))
+    write(target.path / "file", CONTENT)
+    write(target.path / "latest", b"step-000001")
+    assert (target.path / "file").read_bytes() == CONTENT
+    assert (target.second / "latest").read_bytes() == b"step-000001"
+    assert (target.second / "file").read_bytes() == CONTENT[:64] + bytes(len(CONTENT) - 64)
     eventually(lambda: (target.second / "file").read_bytes() == CONTENT, "the bytes have come")
 
 
@@ -546,6 +557,20 @@ def test_read_fails(faulty, target, fault):
     faulty(fault)
     with (target.path / "file").open("rb", buffering=0) as file, fails_with(errno.EIO):
         file.read()
+
+
+@of("rename without space loses the name")
+def test_a_file_that_is_renamed_over_another_takes_it_along_where_there_is_no_space(faulty, target, fault):
+    old, new = target.path / "latest", target.path / "latest.tmp"
+    write(old, b"before")
+    write(new, b"after")
+    faulty(fault, least_free_bytes=1 << 60)
+    with pytest.raises(OSError, match="No space") as refused:
+        new.replace(old)
+    assert refused.value.errno == errno.ENOSPC
+    assert not old.exists()
+    new.replace(old)
+    assert old.read_bytes() == b"after"
 
 
 @of("ENOSPC in write", "EDQUOT in write")
