@@ -5,7 +5,6 @@ Its folder still holds the inputs (``session.json``, ``plan.json``) and every me
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from pytest_ckpt.evidence.cross_check import SESSION
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.settings import Settings
-from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.facts.targets import AreaRef, removal_of
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.completeness import known_subjects
 from pytest_ckpt.judging.gates import Gates
@@ -63,8 +62,8 @@ def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[st
 
 
 def _how(area: AreaRef) -> str:
-    removal = {"": "rm -r --", "s3": "aws s3 rm --recursive"}.get(area.scheme)
-    return f": {removal} {shlex.quote(area.location)}" if removal else ""
+    command = removal_of(area.scheme, area.location)
+    return f": {command}" if command else ""
 
 
 def decidable(

@@ -31,7 +31,8 @@ class Option(NamedTuple):
 
     ``parse`` names a function of ``config.parsers``, from the text to the value. ``field`` names the field of Settings
     that holds the value, where it is not the key; ``-``: none. ``unset`` is the value of an option without text.
-    ``example`` is a value as one would write it in a file. A NamedTuple and no dataclass: the class is made faster.
+    ``example`` is a value as one would write it in a file. ``suite`` is the one without which it means nothing, where
+    there is such. A NamedTuple and no dataclass: the class is made faster.
     """
 
     key: str
@@ -46,6 +47,7 @@ class Option(NamedTuple):
     unset: Any = None
     aliases: tuple[str, ...] = ()
     is_flag: bool = False
+    suite: str = ""
 
     @property
     def ini_name(self) -> str:
@@ -110,13 +112,16 @@ OPTIONS: tuple[Option, ...] = (
            "tiered)"),
     Option(key="notice", group="cluster and limits", metavar="DURATION", parse="read_seconds", example="120s",
            roles=("plan", "disclosed"), field="notice_seconds", unset=0.0,
+           suite="strategies",
            help="time from a notice that a job will be ended until its end (requirement PREEMPT)"),
     Option(key="serving_limit", group="cluster and limits", metavar="DURATION", parse="read_seconds", example="60s",
            roles=("plan", "disclosed"), field="serving_limit_seconds", unset=0.0,
+           suite="serving",
            help="time in which replicas of a serving engine must have loaded a model's weights, cold (requirement "
            "MODEL-LOAD); the load limit of the cluster where it is not given"),
     Option(key="consolidate_limit", group="cluster and limits", metavar="DURATION", default="1h", parse="read_seconds",
            example="20min", roles=("plan", "disclosed"), field="consolidate_limit_seconds",
+           suite="serving",
            help="time in which one client must have read a model's weights and written them again (requirement "
            "CONSOLIDATE)"),
     Option(key="gates", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
@@ -184,13 +189,16 @@ OPTIONS: tuple[Option, ...] = (
            help="compare N saves and loads of constant data with N of unique data (requirement DATA)"),
     Option(key="duration", group="workload", metavar="DURATION", parse="read_days", example="4h",
            roles=("plan", "disclosed"), field="duration_seconds", unset=0.0,
+           suite="endurance",
            help="how long the endurance suite saves in a cycle, such as 4h and up to 30d (requirement ENDURE)"),
     Option(key="near_full", group="workload", default="off", parse="read_switch", example="on",
            roles=("plan", "disclosed"), is_flag=True,
+           suite="endurance",
            help="let the endurance suite fill the target's volume to 80 and 90 % with ballast, which is removed "
            "(requirement NEARFULL); refused where the volume holds other data"),
     Option(key="serving_readers", group="workload", metavar="N", default="8", parse="read_number", example="16",
            roles=("plan", "disclosed"),
+           suite="serving",
            help="ranks that load one replica of the weights together, each its part of every file (suite serving); as "
            "many replicas load at once as there are such groups of ranks"),
     Option(key="suite", group="checks", metavar="NAMES", default="auto", parse="read_suites",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass
 from typing import Literal
 
@@ -130,8 +131,8 @@ class TargetSpec:
     ``make`` is ``module:function``, a function of the location (what stands behind ``://``) that returns a Target,
     imported in the controller only; where the target ``is_remote`` it takes an `Access` behind it. ``serve`` is such a
     function, too: it starts a server on this host for ``--ckpt-endpoint=embedded`` and returns an
-    `pytest_ckpt.targets.schemes.EmbeddedServer`; empty where there is none. ``plugin`` is who brought it, empty for
-    ours.
+    `pytest_ckpt.targets.schemes.EmbeddedServer`; empty where there is none. ``removal`` is the command that removes
+    what a location behind it holds, empty where none is known. ``plugin`` is who brought it, empty for ours.
     """
 
     scheme: str
@@ -140,6 +141,7 @@ class TargetSpec:
     plugin: str = ""
     is_remote: bool = False
     serve: str = ""
+    removal: str = ""
 
 
 TARGETS: dict[str, TargetSpec] = {
@@ -149,6 +151,7 @@ TARGETS: dict[str, TargetSpec] = {
             scheme="",
             help="a folder on a mounted file system",
             make="pytest_ckpt.targets.posix.target:target",
+            removal="rm -r --",
         ),
         TargetSpec(
             scheme="s3",
@@ -156,6 +159,13 @@ TARGETS: dict[str, TargetSpec] = {
             make="pytest_ckpt.targets.objects.target:target",
             is_remote=True,
             serve="pytest_ckpt.targets.objects.embedded:serve",
+            removal="aws s3 rm --recursive",
         ),
     )
 }
+
+
+def removal_of(scheme: str, location: str) -> str:
+    """Return the command by which a user removes what a location holds; empty where none is known."""
+    spec = TARGETS.get(scheme)
+    return f"{spec.removal} {shlex.quote(location)}" if spec and spec.removal else ""

@@ -23,12 +23,16 @@ _NEEDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Behaviour:
-    """A row of the table: one requirement on how a target behaves; its checks are rows of facts.checks."""
+    """A row of the table: one requirement on how a target behaves; its checks are rows of facts.checks.
+
+    ``since`` as of a `Requirement`.
+    """
 
     id: str
     title: str
     severity: Severity
     source: str
+    since: int = 1
 
 
 BEHAVIOURS = (
@@ -49,6 +53,7 @@ BEHAVIOURS = (
         title="Who sees a checkpoint finds all of it",
         severity="required",
         source="our limit: 10 s from the commit; close-to-open consistency (NFS)",
+        since=2,
     ),
     Behaviour(
         id="STALE",
@@ -139,6 +144,7 @@ BEHAVIOURS = (
         title="A commit without space loses nothing",
         severity="required",
         source="our acceptance case: the checkpoint before and a pointer stay, the next save works",
+        since=2,
     ),
     Behaviour(
         id="LIVE",

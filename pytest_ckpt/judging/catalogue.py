@@ -125,6 +125,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
                 severity=b.severity,
                 source=b.source,
                 suite="conformance",
+                since=b.since,
                 needs=frozenset(("paths",)),
             )
             for b in BEHAVIOURS
@@ -143,18 +144,9 @@ def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capab
     return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 
-# What every run is asked since, and none of schema 1 was.
-_SINCE_SCHEMA_2 = frozenset(("PUBLISH", "COMMIT-FULL", "MODEL-LOAD", "CONSOLIDATE"))
-
-
 def known_to(catalogue: Mapping[str, Requirement], schema: int) -> Mapping[str, Requirement]:
-    """Return what a run could be asked whose report has that schema: it is not incomplete for want of what came later.
-
-    What only asks where an option does that came later (strategies, a notice) needs no word here.
-    """
-    if schema > 1:
-        return catalogue
-    return {name: requirement for name, requirement in catalogue.items() if name not in _SINCE_SCHEMA_2}
+    """Return what a run could be asked whose report has that schema: it lacks nothing that came later."""
+    return {r.id: r for r in catalogue.values() if r.since <= schema}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

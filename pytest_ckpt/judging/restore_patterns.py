@@ -122,8 +122,15 @@ def wrong_bytes(integrity: Integrity, detail: Sequence[str]) -> Decision | None:
     return None
 
 
-def not_cold(which: str, resident: int | None, mapped: int | None, detail: Sequence[str]) -> Decision | None:
-    """Decide where ``which`` load is not known to have come from the storage, or did not."""
+def not_cold(
+    which: str, resident: int | None, mapped: int | None, detail: Sequence[str], cache: CacheFacts | None
+) -> Decision | None:
+    """Decide where ``which`` load is not known to have come from the storage, or did not.
+
+    Of a target that declares its clients without a ``cache`` nothing is counted.
+    """
+    if cache and cache.is_declared_cold:
+        return None
     if resident is None or not mapped:
         because = "That these loads were cold cannot be proven here, so their times say nothing of the storage."
         return not_decided("unproven", because, detail)
@@ -141,8 +148,8 @@ def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
     detail = (found.reads,)
     if wrong := wrong_bytes(found.integrity, detail):
         return wrong
-    for each in () if cache and cache.is_declared_cold else found.operations:
-        if unproven := not_cold(f"load {each.index}", each.resident_bytes, each.mapped_bytes, detail):
+    for each in found.operations:
+        if unproven := not_cold(f"load {each.index}", each.resident_bytes, each.mapped_bytes, detail, cache):
             return unproven
     return None
 

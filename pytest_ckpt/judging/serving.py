@@ -28,9 +28,9 @@ def judge_model_load(measurement: Measurement, limits: ClusterLimits) -> Decisio
         if wrong := wrong_bytes(load.integrity, detail):
             return wrong
     cold = [load for load in found.loads if not load.is_warm]
-    cache = measurement.cache
-    for load in () if cache and cache.is_declared_cold else cold:
-        if unproven := not_cold(f"the load {_WAYS[load.way]}", load.resident_bytes, load.mapped_bytes, detail):
+    for load in cold:
+        which = f"the load {_WAYS[load.way]}"
+        if unproven := not_cold(which, load.resident_bytes, load.mapped_bytes, detail, measurement.cache):
             return unproven
     slowest = max(cold, key=lambda load: load.seconds)
     origin = (

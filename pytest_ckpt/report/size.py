@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.report.svg import Axis, label, line, picture, tag
+from pytest_ckpt.report.svg import Axis, label, line, number, picture, tag
 from pytest_ckpt.sizing.demands import FORMULAS
 from pytest_ckpt.support import units
 
@@ -65,9 +65,9 @@ def size_sections(document: Mapping[str, Any], curves: Sequence[SizeRow]) -> lis
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     sections = []
-    for number, (heading, cells) in enumerate(_TABLES):
+    for place, (heading, cells) in enumerate(_TABLES):
         head, *rows = _table(document, cells)
-        drawn = () if number else (_chart(curves),)
+        drawn = () if place else (_chart(curves),)
         title = heading[0].upper() + heading[1:]
         sections.append(PageSection(heading=title, head=tuple(head), rows=tuple(map(tuple, rows)), pictures=drawn))
     sections.append(PageSection(heading="Rules", text=" ".join(_rules(document["rules"]))))
@@ -80,62 +80,46 @@ def _table(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[list[str]
     return [[head for head, _ in cells], *([write(row) for _, write in cells] for row in document["rows"])]
 
 
-def _rate_of(strategy: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: next(
-        units.format_rate(rate["bytes_per_second"]) for rate in row["rates"] if rate["strategy"] == strategy
-    )
+def _of(field: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: write(row[field])
 
 
-def _within_of(strategy: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: next(
-        units.format_seconds(rate["within_seconds"]) for rate in row["rates"] if rate["strategy"] == strategy
-    )
-
-
-def _seconds(name: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: units.format_seconds(row[name])
-
-
-def _size(name: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: units.format_decimal_bytes(row[name])
-
-
-def _rate(name: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: units.format_rate(row[name])
+def _by(strategy: str, field: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: next(write(rate[field]) for rate in row["rates"] if rate["strategy"] == strategy)
 
 
 _MODEL: tuple[Cell, ...] = (
     ("model", lambda row: row["model"]),
-    ("accelerators", lambda row: units.format_count(row["accelerators"])),
+    ("accelerators", _of("accelerators", units.format_count)),
 )
 _TABLES: tuple[tuple[str, tuple[Cell, ...]], ...] = (
     (
         "while saving: the whole cluster, by strategy",
         (
             *_MODEL,
-            ("checkpoint", _size("checkpoint_bytes")),
-            ("every", _seconds("interval_seconds")),
-            ("sync", _rate_of("sync")),
-            ("sync in", _within_of("sync")),
-            ("async", _rate_of("async")),
-            ("async in", _within_of("async")),
-            ("tiered", _rate_of("tiered")),
-            ("tiered in", _within_of("tiered")),
-            ("a node (sync)", _rate("node_bytes_per_second")),
-            ("an accelerator", _rate("accelerator_bytes_per_second")),
+            ("checkpoint", _of("checkpoint_bytes", units.format_decimal_bytes)),
+            ("every", _of("interval_seconds", units.format_seconds)),
+            ("sync", _by("sync", "bytes_per_second", units.format_rate)),
+            ("sync in", _by("sync", "within_seconds", units.format_seconds)),
+            ("async", _by("async", "bytes_per_second", units.format_rate)),
+            ("async in", _by("async", "within_seconds", units.format_seconds)),
+            ("tiered", _by("tiered", "bytes_per_second", units.format_rate)),
+            ("tiered in", _by("tiered", "within_seconds", units.format_seconds)),
+            ("a node (sync)", _of("node_bytes_per_second", units.format_rate)),
+            ("an accelerator", _of("accelerator_bytes_per_second", units.format_rate)),
         ),
     ),
     (
         "while loading, and what it costs training",
         (
             *_MODEL,
-            ("one copy", _rate("load_bytes_per_second")),
-            ("within", _seconds("load_limit_seconds")),
-            ("all copies", _rate("load_all_bytes_per_second")),
-            ("copies", lambda row: units.format_count(row["copies"])),
-            ("goodput", lambda row: units.format_percent(row["goodput"])),
-            ("best interval", lambda row: units.format_seconds(row["daly_seconds"])),
-            ("(Young)", _seconds("young_seconds")),
+            ("one copy", _of("load_bytes_per_second", units.format_rate)),
+            ("within", _of("load_limit_seconds", units.format_seconds)),
+            ("all copies", _of("load_all_bytes_per_second", units.format_rate)),
+            ("copies", _of("copies", units.format_count)),
+            ("goodput", _of("goodput", units.format_percent)),
+            ("best interval", _of("daly_seconds", units.format_seconds)),
+            ("(Young)", _of("young_seconds", units.format_seconds)),
         ),
     ),
     (
@@ -143,11 +127,11 @@ _TABLES: tuple[tuple[str, tuple[Cell, ...]], ...] = (
         (
             *_MODEL,
             ("saves a day", lambda row: f"{row['checkpoints_per_day']:,.4g}"),
-            ("a day", _size("bytes_per_day")),
-            ("a year", _size("bytes_per_year")),
-            ("sustained", _rate("sustained_bytes_per_second")),
-            ("capacity", _size("capacity_bytes")),
-            ("raw", _size("raw_capacity_bytes")),
+            ("a day", _of("bytes_per_day", units.format_decimal_bytes)),
+            ("a year", _of("bytes_per_year", units.format_decimal_bytes)),
+            ("sustained", _of("sustained_bytes_per_second", units.format_rate)),
+            ("capacity", _of("capacity_bytes", units.format_decimal_bytes)),
+            ("raw", _of("raw_capacity_bytes", units.format_decimal_bytes)),
             ("drive writes a day", lambda row: f"{row['drive_writes_per_day']:.3g}"),
         ),
     ),
@@ -200,7 +184,7 @@ def _chart(rows: Sequence[SizeRow]) -> str:
     ends = []
     for model in models:
         points = [(across.at(n), up.at(rate[model, n])) for n in sizes]
-        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        path = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
         parts.append(tag("path", d=path, class_="save-line", fill="none"))
         parts += [tag("circle", cx=x, cy=y, r=3.2, class_="mark save-mark") for x, y in points]
         ends.append((points[-1][1], model))

@@ -15,6 +15,7 @@ from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.engines import DEFAULT
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import Event, HostsSeen
+from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.facts.targets import TARGETS, Access, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
@@ -51,12 +52,6 @@ if TYPE_CHECKING:
 # Rounding must not make a proposed scale too large.
 _SLACK = 0.99
 _SMALLEST_SCALE = 1e-6
-_OF_SUITES = {
-    "--ckpt-duration": "endurance",
-    "--ckpt-near-full": "endurance",
-    "--ckpt-notice": "strategies",
-    **dict.fromkeys(("--ckpt-serving-limit", "--ckpt-serving-readers", "--ckpt-consolidate-limit"), "serving"),
-}
 _OURS = ("session.json", "report.json", CRASH_FILE)
 
 
@@ -183,11 +178,11 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
 
 def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
     """Refuse options of a suite that is not run, and to fill a volume that others use or that is too small for it."""
-    for option, suite in _OF_SUITES.items():
-        if suite not in settings.suites and settings.is_said(option):
+    for option in OPTIONS:
+        if option.suite and option.suite not in settings.suites and settings.is_said(option.flag):
             raise UsageError(
-                f"{option} belongs to the suite {suite}, which is not chosen.",
-                f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, suite))}.",
+                f"{option.flag} belongs to the suite {option.suite}, which is not chosen.",
+                f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, option.suite))}.",
             )
     if not settings.near_full or not facts.capacity:
         return

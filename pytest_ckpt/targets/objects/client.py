@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects import parts
-from pytest_ckpt.targets.objects.errors import StoreError, fields_of, local_name
+from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
 from pytest_ckpt.targets.objects.keys import Place
 from pytest_ckpt.targets.objects.wire import OF_RANKS, Answer, Patience, Wire
 from pytest_ckpt.targets.protocol import AGAIN, Buffer
@@ -71,12 +71,13 @@ class Bucket:
 
     # --- whole objects ------------------------------------------------------------------------------------------------
 
-    def put(self, key: str, data: Buffer, *, if_absent: bool = False) -> None:
-        """Write a whole object. Raises FileExistsError where it is there and must not be."""
+    def put(self, key: str, data: Buffer, *, if_absent: bool = False) -> int:
+        """Write a whole object; return its CRC-32. Raises FileExistsError where it is there and must not be."""
         view = memoryview(data).cast("B")
+        checksum = parts.crc32(view)
         condition = {"If-None-Match": "*"} if if_absent else {}
-        headers = _checked(parts.crc32(view)) | condition
-        self._wire.ask("put", "PUT", self.url(key), key=key, headers=headers, body=view)
+        self._wire.ask("put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view)
+        return checksum
 
     def get(self, key: str) -> bytes:
         """Return a small object."""
@@ -186,7 +187,7 @@ class Bucket:
             keys, uploads = _texts(page, "Upload", "Key"), _texts(page, "Upload", "UploadId")
             # Some stores list those of the whole bucket.
             found += [pair for pair in zip(keys, uploads, strict=True) if pair[0].startswith(prefix)]
-            told = {local_name(child): child.text or "" for child in page}
+            told = fields_in(page)
             if told.get("IsTruncated") != "true" or not told.get("NextKeyMarker"):
                 return found
             marker = [("key-marker", told["NextKeyMarker"]), ("upload-id-marker", told.get("NextUploadIdMarker", ""))]
@@ -208,7 +209,7 @@ class Bucket:
             query += [(n, v) for n, v in (("delimiter", delimiter), ("continuation-token", token)) if v]
             page = _parsed(self._wire.ask("list", "GET", self.place.url, query=query), self.place.url)
             yield page
-            told = {local_name(child): child.text or "" for child in page}
+            told = fields_in(page)
             token = told.get("NextContinuationToken", "")
             if told.get("IsTruncated") != "true" or not token:
                 return

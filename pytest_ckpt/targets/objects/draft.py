@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.sink import ObjectSink
 from pytest_ckpt.targets.protocol import Phases
+from pytest_ckpt.targets.without_cache import DraftWithoutPaths
 
 CHECKED, SIZED = "size and CRC-32", "size and ETag alone"
 """What stores acknowledge of an object."""
 
 
-class ObjectsDraft:
+class ObjectsDraft(DraftWithoutPaths):
     """This rank's objects below ``key``; ``publish`` commits the checkpoint from the entries of all ranks."""
 
     def __init__(
@@ -33,14 +34,6 @@ class ObjectsDraft:
                 raise FileExistsError(errno.EEXIST, "the object is there", self._bucket.url(key))
         self._sinks[name] = ObjectSink(self._bucket, key, size, self._phases, self._finished.append)
         return self._sinks[name]
-
-    def location(self) -> str:
-        """There are no paths."""
-        raise NotImplementedError
-
-    def adopt(self, names: Collection[str]) -> None:
-        """There are no paths."""
-        raise NotImplementedError
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Say what the store has acknowledged; there are no folders."""

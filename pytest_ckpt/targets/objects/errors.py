@@ -126,7 +126,12 @@ def fields_of(data: bytes) -> dict[str, str]:
         top = ET.fromstring(data) if data.lstrip()[:1] == b"<" else None
     except ET.ParseError:
         top = None
-    return {} if top is None else {local_name(child): child.text or "" for child in top}
+    return {} if top is None else fields_in(top)
+
+
+def fields_in(top: ET.Element) -> dict[str, str]:
+    """Return the texts of an element's own children by their names."""
+    return {local_name(child): child.text or "" for child in top}
 
 
 def local_name(element: ET.Element) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
+from pytest_ckpt.facts.targets import AreaRef, CheckpointRef, removal_of
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.owner import OWNER
 
@@ -48,7 +47,7 @@ class Place:
     @property
     def removal(self) -> str:
         """The command that removes all objects below the place."""
-        return f"aws s3 rm --recursive {shlex.quote(self.url)}"
+        return removal_of("s3", self.url)
 
 
 def read_place(location: str) -> Place:

@@ -37,7 +37,7 @@ def try_all(bucket: Bucket, place: Place, name: str) -> None:
         if bucket.get(key) != _DATA:
             raise OSError(errno.EIO, "what comes back is not what was put", bucket.url(key))
 
-    do("an object cannot be put", "s3:PutObject", lambda: bucket.put(key, _DATA))
+    do("an object cannot be put", "s3:PutObject", lambda: _put(bucket, key))
     do("an object cannot be read", "s3:GetObject", read)
     do("objects cannot be listed", "s3:ListBucket", lambda: _listed(bucket, place, key))
     upload: list[str] = []
@@ -50,6 +50,10 @@ def try_all(bucket: Bucket, place: Place, name: str) -> None:
     do("unfinished uploads cannot be listed", "s3:ListBucketMultipartUploads", lambda: _none(bucket, place))
     stays = f"What was put there stays: {place.removal}"
     do("an object cannot be deleted", "s3:DeleteObject", lambda: bucket.delete(key), stays)
+
+
+def _put(bucket: Bucket, key: str) -> None:
+    bucket.put(key, _DATA)
 
 
 def _listed(bucket: Bucket, place: Place, key: str) -> None:

@@ -115,8 +115,7 @@ class ObjectSink:
             if number in self._sent:
                 raise OSError(errno.EINVAL, "the part is there", self._name)
         if is_whole and not self._upload:
-            self._bucket.put(self._key, view)
-            etag, checksum = "", parts.crc32(view)
+            etag, checksum = "", self._bucket.put(self._key, view)
         elif number > parts.MOST_PARTS:
             raise OSError(errno.EFBIG, f"an object has at most {parts.MOST_PARTS:,} parts", self._name)
         else:

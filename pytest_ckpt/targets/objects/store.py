@@ -16,7 +16,8 @@ from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.draft import ObjectsDraft
 from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, place_of
 from pytest_ckpt.targets.objects.source import ObjectsCommitted, marker_text
-from pytest_ckpt.targets.protocol import Phases, Resident
+from pytest_ckpt.targets.protocol import Phases
+from pytest_ckpt.targets.without_cache import StoreWithoutCache
 
 CAPABILITIES: frozenset[Capability] = frozenset()
 """Nothing that a mounted file system has, and no cache on the client."""
@@ -27,7 +28,7 @@ def open_store(area: AreaRef) -> ObjectStore:
     return ObjectStore(area)
 
 
-class ObjectStore:
+class ObjectStore(StoreWithoutCache):
     """The objects of a run."""
 
     capabilities = CAPABILITIES
@@ -104,22 +105,6 @@ class ObjectStore:
 
     def clear(self, subject: str) -> None:
         """Nothing is left."""
-
-    def find_gauge(self, subject: str) -> str | None:
-        """There is nothing to count."""
-        return None
-
-    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
-        """There is no cache."""
-        raise NotImplementedError
-
-    def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """There is no cache."""
-        raise NotImplementedError
-
-    def drop_cache(self) -> str | None:
-        """There is no cache."""
-        raise NotImplementedError
 
     def requests(self) -> Mapping[str, int]:
         """Return how many requests of each kind were sent."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, TargetFacts
+from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, TargetFacts, removal_of
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.support.user_files import user_path
@@ -121,9 +120,7 @@ class PosixTarget:
         with answering(f"{self._option} {self._path}"):
             found = find_leftovers(self._path)
         return [
-            Leftover(
-                what=str(f.path), why=f"run {f.run_id} of {f.host}", command=f"rm -r -- {shlex.quote(str(f.path))}"
-            )
+            Leftover(what=str(f.path), why=f"run {f.run_id} of {f.host}", command=removal_of("", str(f.path)))
             for f in found
         ]
 

@@ -18,8 +18,9 @@ from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Target
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.owner import process_began
-from pytest_ckpt.targets.protocol import Buffer, Leftover, Names, Phases, Resident
+from pytest_ckpt.targets.protocol import Buffer, Leftover, Names, Phases
 from pytest_ckpt.targets.source_file import SourceFile
+from pytest_ckpt.targets.without_cache import DraftWithoutPaths, StoreWithoutCache
 from tests.support.targets.memory_server import PART_BYTES, address
 
 SPEC = TargetSpec(
@@ -147,7 +148,7 @@ def open_store(area: AreaRef) -> MemoryStore:
     return MemoryStore(area)
 
 
-class MemoryStore:
+class MemoryStore(StoreWithoutCache):
     """An area, attached."""
 
     capabilities = CAPABILITIES
@@ -205,22 +206,6 @@ class MemoryStore:
     def clear(self, subject: str) -> None:
         """Nothing is left."""
 
-    def find_gauge(self, subject: str) -> str | None:
-        """There is nothing to count."""
-        return None
-
-    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
-        """There is no cache."""
-        raise NotImplementedError
-
-    def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """There is no cache."""
-        raise NotImplementedError
-
-    def drop_cache(self) -> str | None:
-        """There is no cache."""
-        raise NotImplementedError
-
     def requests(self) -> Mapping[str, int]:
         """They are messages."""
         return {}
@@ -230,7 +215,7 @@ class MemoryStore:
         self._wire.close()
 
 
-class MemoryDraft:
+class MemoryDraft(DraftWithoutPaths):
     """What one rank saves of a checkpoint."""
 
     def __init__(self, wire: Wire, where: tuple[str, ...], ref: CheckpointRef, phases: Phases) -> None:
@@ -247,14 +232,6 @@ class MemoryDraft:
         sink = MemorySink(self._wire, self._where, token, name, self._phases, self._finished)
         self._sinks.append(sink)
         return sink
-
-    def location(self) -> str:
-        """There are no paths."""
-        raise NotImplementedError
-
-    def adopt(self, names: Collection[str]) -> None:
-        """There are no paths."""
-        raise NotImplementedError
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Say what the server has acknowledged; there are no folders."""

@@ -126,13 +126,15 @@ def watch(
     if committed is None:
         committed = time.monotonic()
     where = f"when {found} was seen"
-    if way == "marker" and _text(f"{path}/{step}/{_MARKER}") != (expected := _marker_text(lengths)):
-        book.wrong(
-            "marker without its content",
-            where=f"{path}/{step}/{_MARKER}, {where}",
-            seen=f"{len(_text(f'{path}/{step}/{_MARKER}')):,} bytes, not those that were renamed",
-            expected=f"the {len(expected):,} bytes that were fsynced before the rename",
-        )
+    if way == "marker":
+        seen, expected = _text(f"{path}/{step}/{_MARKER}"), _marker_text(lengths)
+        if seen != expected:
+            book.wrong(
+                "marker without its content",
+                where=f"{path}/{step}/{_MARKER}, {where}",
+                seen=f"{len(seen):,} bytes, not those that were renamed",
+                expected=f"the {len(expected):,} bytes that were fsynced before the rename",
+            )
     for name, length in lengths.items():
         _look_at(book, f"{path}/{step}/{name}", [number] * length, seed, where)
     seconds = time.monotonic() - committed
