@@ -35,7 +35,7 @@ class CheckContext:
     empty folder on a volume or quota of the same storage that may be filled. ``tell`` says which call is about to be
     made on which path: what a blocked check is named by. ``patience_seconds`` is how long a call may take before a
     check that watches its own processes calls it hung; ``space_seconds`` how long space that was taken or given back
-    may take to show.
+    may take to show; ``race_seconds`` how long a race for one name goes on at most.
     """
 
     folder: Path
@@ -50,6 +50,7 @@ class CheckContext:
     small_folder: Path | None = None
     patience_seconds: float = 30.0
     space_seconds: float = 60.0
+    race_seconds: float = 600.0
 
     def count(self, full: int, *, minimum: int = 1) -> int:
         """Return how many of ``full`` trials this run makes."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pytest_ckpt.facts.chains import Chains
-from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.event_line import CALL, MARK, Call, line_of, plain_of
 from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
@@ -35,8 +36,6 @@ from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
 from pytest_ckpt.facts.tiers import Tiers
 from pytest_ckpt.facts.training import Crashes, Preempted, Training
-
-MARK = "@ckpt "
 
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
@@ -210,14 +209,6 @@ class MeasurementDone:
     stages: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
-    """A check is about to make this call on this path."""
-
-    call: str
-    path: str
-
-
 Event = (
     Hello
     | Beat
@@ -255,14 +246,14 @@ KINDS: dict[str, type[Event]] = {
     "command": CommandAsked,
     "command ended": CommandEnded,
     "measured": MeasurementDone,
-    "call": Call,
+    CALL: Call,
 }
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def event_to_plain(event: Event) -> dict[str, Any]:
     """Return an event as the JSON object that a line holds."""
-    return {"event": _NAMES[type(event)], **to_plain(event)}
+    return plain_of(_NAMES[type(event)], event)
 
 
 def event_from_plain(data: Any) -> Event:
@@ -285,7 +276,7 @@ def _pattern(data: dict[str, Any], found: PatternFound) -> PatternMeasured:
 
 def to_line(event: Event) -> str:
     """Return an event as the line, with its end, that a process writes."""
-    return MARK + json.dumps(event_to_plain(event), separators=(",", ":")) + "\n"
+    return line_of(_NAMES[type(event)], event)
 
 
 def from_line(line: str) -> tuple[str, Event | None]:

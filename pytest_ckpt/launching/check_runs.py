@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.events import Call, from_line
+from pytest_ckpt.facts.event_line import Call
+from pytest_ckpt.facts.events import from_line
 from pytest_ckpt.facts.failure import BlockedCall
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.support.die_with_parent import tied_to_this_process

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pytest_ckpt.facts.event_line import MARK, Call
 from pytest_ckpt.facts.events import (
     KINDS,
-    MARK,
-    Call,
     DurabilityCounted,
     IntegrityCompared,
     MeasurementBegun,

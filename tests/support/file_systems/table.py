@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.file_systems.ceph import cephfs
 from tests.support.file_systems.of_one_host import of_kernel, on_device, overlay, tmpfs, zfs
 from tests.support.file_systems.of_servers import glusterfs, moosefs, rclone, sshfs
 from tests.support.file_systems.row import FileSystem
@@ -215,6 +216,16 @@ FILE_SYSTEMS = (
         programs=("mfsmaster", "mfschunkserver", "mfsmount"),
         start=moosefs,
         undecided=_UNSEEN,
+        is_served=True,
+    ),
+    FileSystem(
+        name="CephFS",
+        how="one object store on loopback, two mounts by ceph-fuse, mds_tick_interval=0.2",
+        packages=("ceph-mon", "ceph-mgr", "ceph-osd", "ceph-mds", "ceph-fuse", "ceph-common"),
+        programs=("ceph-mon", "ceph-mgr", "ceph-osd", "ceph-mds", "ceph-fuse", "ceph", "monmaptool"),
+        start=cephfs,
+        may_fail={"COMMIT.file-second-client": _FOUND},
+        shows={"COMMIT.file-second-client": "replaced"},
         is_served=True,
     ),
     FileSystem(

@@ -14,6 +14,7 @@ from pytest_ckpt.conformance import pages
 from pytest_ckpt.conformance.context import Book
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import Client
+from pytest_ckpt.conformance.watched import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import CheckContext
 
 _REPLACEMENTS, _RENAMES, _FILES = 10_000, 1_000, 1_000
+_FEWEST_REPLACEMENTS, _FEWEST_RENAMES = 200, 50
 # What is done between two words with the watcher; short enough that a fault of every rename is soon enough.
 _AT_ONCE = 250
 # The kernel tries twice itself. A reader that meets another replacement in each of so many tries is not by chance.
@@ -52,26 +54,31 @@ def rename_folder_second(context: CheckContext, book: Book) -> None:
 
 
 def _replace_file(context: CheckContext, book: Book, watcher: Client, folder: str) -> None:
-    wanted = context.count(_REPLACEMENTS, minimum=200)
+    race = Watched(
+        context=context,
+        change="rename",
+        look="complete read",
+        wanted=context.count(_REPLACEMENTS, minimum=_FEWEST_REPLACEMENTS),
+        minimum=_FEWEST_REPLACEMENTS,
+    )
     path, temporary = context.folder / "file", context.folder / "file.tmp"
     path.write_bytes(_version(context.seed, 0))
     if not watcher.sees(f"{folder}/file"):
         _unseen(book, watcher, f"{folder}/file")
         return
-    version = reads = refused = 0
-    while version < wanted or (reads < wanted and not book.anomaly_count):
+    refused = 0
+    while race.goes_on(book):
         watcher.start("commit:watch_file", f"{folder}/file", seed=context.seed)
-        context.tell("rename", str(path))
-        for version in range(version + 1, version + 1 + _AT_ONCE):  # noqa: B020 - goes on where it was
+        for version in race.some(_AT_ONCE, "rename", str(path)):
             temporary.write_bytes(_version(context.seed, version))
             temporary.replace(path)
         seen = watcher.stop()
-        reads += seen["reads"]
+        race.looks += seen["reads"]
         refused += seen["refused"]
-        book.trials = version
+        book.trials = race.changes
         book.take(seen["wrong"])
-        _settled(context, book, path, version)
-    book.facts |= {"replacements": f"{version:,}", "complete reads": f"{reads:,}"}
+        _settled(context, book, path, race.changes)
+    book.facts |= {"replacements": f"{race.changes:,}", "complete reads": f"{race.looks:,}"}
     if refused:
         book.facts["reads of a replaced file refused with ESTALE"] = f"{refused:,}"
 
@@ -163,35 +170,35 @@ def _version(seed: int, version: int) -> bytes:
 
 
 def _rename_folder(context: CheckContext, book: Book, watcher: Client, folder: str) -> None:
-    files, wanted = context.count(_FILES, minimum=100), context.count(_RENAMES, minimum=50)
+    files, wanted = context.count(_FILES, minimum=100), context.count(_RENAMES, minimum=_FEWEST_RENAMES)
+    race = Watched(context=context, change="rename", look="listing", wanted=wanted, minimum=_FEWEST_RENAMES)
     both = [context.folder / "step.tmp", context.folder / "step"]
     both[0].mkdir()
     for name in _names(files):
         (both[0] / name).touch()
     _begin_whole(watcher, f"{folder}/{both[0].name}", files)
-    renames = lists = 0
-    while renames < wanted or (lists < wanted and not book.anomaly_count):
+    while race.goes_on(book):
         paths = [f"{folder}/{path.name}" for path in both]
         watcher.start("commit:watch_folder", folder, paths=paths, files=files)
-        context.tell("rename", str(both[0]))
         # An odd number, so that each name is the last one in turn.
-        for _ in range(min(_AT_ONCE, wanted) | 1):
+        for _ in race.some(min(_AT_ONCE, wanted) | 1, "rename", str(both[0])):
             both[0].rename(both[1])
             both.reverse()
-            renames += 1
         seen = watcher.stop()
-        lists += seen["lists"]
-        book.trials = renames
+        race.looks += seen["lists"]
+        book.trials = race.changes
         book.take(seen["wrong"])
-        _whole(book, both[0], files, f"{both[0]}, after rename {renames:,}, nothing under way", "after a rename")
+        when = f"after rename {race.changes:,}, nothing under way"
+        _whole(book, both[0], files, f"{both[0]}, {when}", "after a rename")
         if os.path.lexists(both[1]):
             book.wrong(
                 "folder under both names after a rename",
-                where=f"{both[1]}, after rename {renames:,}, nothing under way",
+                where=f"{both[1]}, {when}",
                 seen=f"it is still there, beside {both[0].name}",
                 expected="no such folder",
             )
-    book.facts |= {"files": f"{files:,}", "renames": f"{renames:,}", "lists of the whole folder": f"{lists:,}"}
+    counted = {"renames": f"{race.changes:,}", "lists of the whole folder": f"{race.looks:,}"}
+    book.facts |= {"files": f"{files:,}", **counted}
 
 
 def _begin_whole(watcher: Client, path: str, files: int) -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.conformance.context import Book
 from pytest_ckpt.conformance.posix.checks import stale
 from pytest_ckpt.conformance.posix.client import Client, encoded
+from pytest_ckpt.conformance.watched import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_ckpt.conformance.context import CheckContext
 
-_OVERWRITES = 10_000
+_OVERWRITES, _FEWEST = 10_000, 200
 _AT_ONCE = 250
 
 
@@ -43,7 +44,8 @@ def overwrite_second(context: CheckContext, book: Book) -> None:
 
 
 def _overwrite(context: CheckContext, book: Book, reader: Client, folder: str) -> None:
-    wanted = context.count(_OVERWRITES, minimum=200)
+    wanted = context.count(_OVERWRITES, minimum=_FEWEST)
+    race = Watched(context=context, change="overwrite", look="read", wanted=wanted, minimum=_FEWEST)
     path = context.folder / "latest"
     path.write_bytes(_text(0))
     if not reader.sees(f"{folder}/latest"):
@@ -54,27 +56,26 @@ def _overwrite(context: CheckContext, book: Book, reader: Client, folder: str) -
             expected="the name, before it is overwritten",
         )
         return
-    step = reads = empty = zeros = 0
-    while step < wanted or (reads < wanted and not book.anomaly_count):
+    empty = zeros = 0
+    while race.goes_on(book):
         reader.start("pointer:watch", f"{folder}/latest")
-        context.tell("open, write", str(path))
-        for step in range(step + 1, step + 1 + _AT_ONCE):  # noqa: B020 - goes on where it was
+        for step in race.some(_AT_ONCE, "open, write", str(path)):
             path.write_bytes(_text(step))
         seen = reader.stop()
-        reads, empty, zeros = reads + seen["reads"], empty + seen["empty"], zeros + seen["zeros"]
-        book.trials = step
+        race.looks, empty, zeros = race.looks + seen["reads"], empty + seen["empty"], zeros + seen["zeros"]
+        book.trials = race.changes
         book.take(seen["wrong"])
         last = path.read_bytes()
-        if last != _text(step):
+        if last != _text(race.changes):
             book.wrong(
                 "overwritten text is not there",
-                where=f"{path}, after overwrite {step:,}, nothing under way",
+                where=f"{path}, after overwrite {race.changes:,}, nothing under way",
                 seen=repr(last),
-                expected=repr(_text(step)),
+                expected=repr(_text(race.changes)),
             )
     book.facts |= {
-        "overwrites": f"{step:,}",
-        "reads": f"{reads:,}",
+        "overwrites": f"{race.changes:,}",
+        "reads": f"{race.looks:,}",
         "reads that found the file empty": f"{empty:,}",
         "reads that found zeros": f"{zeros:,}",
     }

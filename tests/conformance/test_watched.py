@@ -1,0 +1,64 @@
+"""Races that storage makes slow: they end in time with what they saw, and while they go on nobody calls them hung."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.conformance.__main__ import _Teller, make
+from pytest_ckpt.conformance.context import Book, CheckContext
+from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.conformance.watched import Watched
+from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.facts.event_line import line_of_call
+
+
+def context(folder, **how):
+    values = {"folder": folder, "witness": folder, "seed": 1, "share": 0.1, "tell": lambda *_: None}
+    return CheckContext(**values | how)
+
+
+@pytest.mark.parametrize("check", ["COMMIT.file", "COMMIT.folder", "POINTER.overwrite"])
+def test_a_race_whose_time_is_over_is_not_called_met(check, tmp_path):
+    seen = make(BY_NAME[check], context(tmp_path, race_seconds=0.0))
+    assert seen.anomaly_count == 0
+    assert seen.not_run.startswith(("1 rename and ", "1 overwrite and "))
+    assert "of each are needed: while the name was in use, " in seen.not_run
+
+
+def test_what_was_enough_when_the_time_was_over_counts(tmp_path):
+    race = Watched(context=context(tmp_path, race_seconds=0.0), change="rename", look="read", wanted=9, minimum=2)
+    race.changes, race.looks = 2, 5
+    assert not race.goes_on(Book())
+    race.changes = 1
+    with pytest.raises(NotRun, match=r"^1 rename and 5 reads were made in .*, and 2 of each are needed"):
+        race.goes_on(Book())
+
+
+def test_what_went_wrong_is_told_however_few_there_were(tmp_path):
+    race = Watched(context=context(tmp_path, race_seconds=0.0), change="rename", look="read", wanted=9, minimum=2)
+    race.changes, book = 1, Book()
+    book.wrong("name missing", where="file", seen="nothing", expected="the file")
+    assert not race.goes_on(book)
+
+
+def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
+    told = []
+    race = Watched(
+        context=context(tmp_path, tell=lambda *call: told.append(call)),
+        change="renames",
+        look="reads",
+        wanted=9,
+        minimum=2,
+    )
+    assert list(race.some(3, "rename", "/a")) == [1, 2, 3]
+    assert told == [("rename", "/a")] * 3
+    assert race.goes_on(Book())
+
+
+def test_the_same_call_is_said_once_a_second_at_most(capsys, monkeypatch):
+    now = iter([0.0, 0.2, 0.4, 1.3, 1.4])
+    monkeypatch.setattr("pytest_ckpt.conformance.__main__.time.monotonic", lambda: next(now))
+    tell = _Teller()
+    for path in ("/a", "/a", "/b", "/b", "/b"):
+        tell("rename", path)
+    assert capsys.readouterr().err == line_of_call("rename", "/a") + line_of_call("rename", "/b")
