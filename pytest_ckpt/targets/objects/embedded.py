@@ -1,22 +1,15 @@
-"""A server of S3 on this host for a first run: moto, in a process of its own that ends with the one that began it.
-
-``python -m pytest_ckpt.targets.objects.embedded`` serves on a free port of the loopback interface, which it prints.
-What it holds is in its memory and in files without a name.
-"""
+"""A server of S3 on this host for a first run, in a process of its own that ends with the one that began it."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import importlib.util
 import json
-import logging
 import select
-import signal
 import subprocess
 import sys
 import tempfile
 
+from pytest_ckpt import __version__
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.errors import UsageError
@@ -25,6 +18,7 @@ from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.keys import read_place
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 
+_SERVER = "pytest_ckpt.targets.objects.server"
 _START_SECONDS = 60.0
 _END_SECONDS = 10.0
 
@@ -32,12 +26,6 @@ _END_SECONDS = 10.0
 def serve(location: str, access: Access) -> Embedded:
     """Start a server and make the bucket of a location in it. Raises UsageError where that cannot be."""
     place = read_place(location)
-    for package in ("moto", "flask"):
-        if importlib.util.find_spec(package) is None:
-            raise UsageError(
-                f"--ckpt-endpoint embedded needs the package {package}, which is not installed.",
-                "Run: pip install 'pytest-ckpt[objects]'. Or name the endpoint of a store.",
-            )
     server = Embedded(access)
     try:
         server.make_bucket(place.bucket)
@@ -53,7 +41,7 @@ class Embedded:
     def __init__(self, access: Access) -> None:
         with tempfile.TemporaryFile("w+") as log:
             self._process = subprocess.Popen(
-                tied_to_this_process([sys.executable, "-m", __name__]),
+                tied_to_this_process([sys.executable, "-m", _SERVER]),
                 cwd=PACKAGE_HOME,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -70,12 +58,12 @@ class Embedded:
                 last = (log.read().strip().splitlines() or [f"it said nothing for {_START_SECONDS:g} s"])[-1]
                 raise UsageError(
                     f"--ckpt-endpoint embedded: the server does not start: {last}.",
-                    "Run: pip install --force-reinstall 'pytest-ckpt[objects]'. Or name the endpoint of a store.",
+                    "Name the endpoint of a store.",
                 )
         self.access = Access(
             endpoints=(json.loads(line)["url"],),
             part_bytes=access.part_bytes,
-            embedded=f"moto {importlib.metadata.version('moto')}",
+            embedded=f"pytest-ckpt {__version__}",
         )
 
     def make_bucket(self, bucket: str) -> None:
@@ -93,20 +81,3 @@ class Embedded:
             self._process.wait()
         if self._process.stdout:
             self._process.stdout.close()
-
-
-def main() -> None:
-    """Serve until somebody ends this process."""
-    from moto.server import ThreadedMotoServer  # noqa: PLC0415 - only this process needs it
-
-    # It tells of every request.
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    print(json.dumps({"url": f"http://{host}:{port}"}), flush=True)
-    signal.pause()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,22 @@
+"""``python -m pytest_ckpt.targets.objects.server``: serve on a free port of the loopback interface, and print its URL.
+
+It ends with the process that started it, and nothing of what it held is left. Nobody is asked who he is.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pytest_ckpt.targets.objects.server.held import Held
+from pytest_ckpt.targets.objects.server.http import serve
+
+
+def main() -> None:
+    """Serve until somebody ends this process."""
+    server = serve(Held())
+    print(json.dumps({"url": f"http://127.0.0.1:{server.server_address[1]}"}), flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""What the server holds: objects of pieces, and uploads that are not ended; names are in memory.
+
+A piece is written before anybody can see it, and an object is a list of pieces: to end an upload moves no byte. What is
+overwritten or deleted stays whole for who reads it: a piece gives its space back when nobody holds it any more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pytest_ckpt.targets.objects import parts
+from pytest_ckpt.targets.objects.server.space import Space
+
+
+class Refused(Exception):  # noqa: N818 - it is an answer
+    """A request that the server does not do: S3's code for it and the status of the answer."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class Piece:
+    """Bytes that were received, with their CRC-32 once all are there."""
+
+    def __init__(self, space: Space, size: int, etag: str) -> None:
+        self.bytes, self.etag, self.crc32 = size, etag, 0
+        self.space, self.offset = space, space.take(size)
+
+    def __del__(self) -> None:
+        """Give the space back."""
+        self.space.give_back(self.offset, self.bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Object:
+    """A whole object.
+
+    ``crc32`` is as S3 writes it: of the bytes, or of the pieces' own and then ``-`` and their number; ``modified`` are
+    seconds since 1970.
+    """
+
+    pieces: tuple[Piece, ...]
+    etag: str
+    crc32: str
+    modified: float
+
+    @property
+    def bytes(self) -> int:
+        """The size."""
+        return sum(piece.bytes for piece in self.pieces)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Upload:
+    key: str
+    pieces: dict[int, Piece] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Condition:
+    """What must hold of a key for a request to be done: there is no object (``absent``), or one with this ``etag``."""
+
+    absent: bool = False
+    etag: str = ""
+
+    def check(self, found: Object | None) -> None:
+        """Raise Refused where it does not hold."""
+        if (self.absent and found) or (self.etag and (found is None or found.etag != self.etag)):
+            raise Refused(412, "PreconditionFailed", "At least one of the preconditions you specified did not hold")
+
+
+class Held:
+    """All buckets; safe from several threads. Every object is whole for everybody, or not there."""
+
+    def __init__(self) -> None:
+        self._space = Space()
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._buckets: dict[str, dict[str, Object]] = {}
+        self._uploads: dict[tuple[str, str], _Upload] = {}
+
+    def new_piece(self, size: int) -> Piece:
+        """Return the room for so many bytes, which nobody sees."""
+        return Piece(self._space, size, self._new_etag())
+
+    def _new_etag(self) -> str:
+        return f"{next(self._numbers):032x}"
+
+    # --- buckets ------------------------------------------------------------------------------------------------------
+
+    def make_bucket(self, bucket: str) -> None:
+        """Make a bucket; one that is there stays as it is."""
+        with self._lock:
+            self._buckets.setdefault(bucket, {})
+
+    def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
+        """Return all objects whose keys begin with a prefix, in the order of their keys' bytes."""
+        with self._lock:
+            found = [(key, held) for key, held in self._of(bucket).items() if key.startswith(prefix)]
+        return sorted(found, key=lambda pair: pair[0].encode())
+
+    def uploads(self, bucket: str, prefix: str) -> list[tuple[str, str]]:
+        """Return key and name of all uploads that are neither ended nor aborted."""
+        with self._lock:
+            self._of(bucket)
+            found = [(u.key, name) for (of, name), u in self._uploads.items() if of == bucket]
+        return sorted(pair for pair in found if pair[0].startswith(prefix))
+
+    # --- objects ------------------------------------------------------------------------------------------------------
+
+    def get(self, bucket: str, key: str) -> Object:
+        """Return an object. Raises Refused."""
+        with self._lock:
+            found = self._of(bucket).get(key)
+        if found is None:
+            raise Refused(404, "NoSuchKey", "The specified key does not exist.")
+        return found
+
+    def put(self, bucket: str, key: str, piece: Piece, condition: Condition) -> Object:
+        """Make an object of one piece, in place of one that is there."""
+        return self._publish(bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, condition)
+
+    def delete(self, bucket: str, key: str) -> None:
+        """Delete an object; one that is not there is no error."""
+        with self._lock:
+            self._of(bucket).pop(key, None)
+
+    # --- uploads ------------------------------------------------------------------------------------------------------
+
+    def begin_upload(self, bucket: str, key: str) -> str:
+        """Begin an object of pieces and return its name."""
+        with self._lock:
+            self._of(bucket)
+            name = f"upload-{next(self._numbers)}"
+            self._uploads[bucket, name] = _Upload(key=key)
+        return name
+
+    def put_part(self, bucket: str, upload: str, number: int, piece: Piece) -> None:
+        """Add a piece to an upload, in place of one of that number."""
+        with self._lock:
+            self._upload(bucket, upload).pieces[number] = piece
+
+    def end_upload(
+        self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
+    ) -> Object:
+        """Make an object of the pieces (number, ETag, CRC-32 or nothing) that are asked for, and forget the others."""
+        with self._lock:
+            found = self._upload(bucket, upload)
+            pieces = tuple(_chosen(found.pieces, wanted))
+            key = found.key
+        composite = f"{parts.composite([piece.crc32 for piece in pieces])}-{len(pieces)}"
+        made = self._publish(bucket, key, pieces, composite, f"{self._new_etag()}-{len(pieces)}", condition)
+        with self._lock:
+            self._uploads.pop((bucket, upload), None)
+        return made
+
+    def abort_upload(self, bucket: str, upload: str) -> None:
+        """Forget an upload and its pieces."""
+        with self._lock:
+            self._upload(bucket, upload)
+            del self._uploads[bucket, upload]
+
+    def _of(self, bucket: str) -> dict[str, Object]:
+        if bucket not in self._buckets:
+            raise Refused(404, "NoSuchBucket", "The specified bucket does not exist")
+        return self._buckets[bucket]
+
+    def _upload(self, bucket: str, upload: str) -> _Upload:
+        if (bucket, upload) not in self._uploads:
+            raise Refused(404, "NoSuchUpload", "The specified upload does not exist.")
+        return self._uploads[bucket, upload]
+
+    def _publish(
+        self, bucket: str, key: str, pieces: tuple[Piece, ...], crc32: str, etag: str, condition: Condition
+    ) -> Object:
+        made = Object(pieces=pieces, etag=etag, crc32=crc32, modified=time.time())
+        with self._lock:
+            objects = self._of(bucket)
+            condition.check(objects.get(key))
+            objects[key] = made
+        return made
+
+
+def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[Piece, int, int]]:
+    """Yield each piece that has some of an object's bytes from ``first`` up to ``stop``, and which of its bytes."""
+    begin = 0
+    for piece in held.pieces:
+        start, end = max(first, begin), min(stop, begin + piece.bytes)
+        if start < end:
+            yield piece, start - begin, end - start
+        begin += piece.bytes
+
+
+def _chosen(pieces: dict[int, Piece], wanted: Sequence[tuple[int, str, str]]) -> Iterator[Piece]:
+    if not wanted:
+        raise Refused(400, "MalformedXML", "You must specify at least one part")
+    if [number for number, _, _ in wanted] != sorted({number for number, _, _ in wanted}):
+        raise Refused(400, "InvalidPartOrder", "The list of parts was not in ascending order.")
+    for place, (number, etag, crc32) in enumerate(wanted, 1):
+        piece = pieces.get(number)
+        if piece is None or piece.etag != etag or crc32 not in ("", parts.encoded(piece.crc32)):
+            raise Refused(400, "InvalidPart", "One or more of the specified parts could not be found.")
+        if piece.bytes < parts.LEAST_PART_BYTES and place < len(wanted):
+            raise Refused(400, "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size")
+        yield piece

@@ -1,0 +1,253 @@
+"""Requests of S3, as the server understands them: of objects, ranges, uploads in parts, listings and conditions."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import re
+import urllib.parse
+import xml.etree.ElementTree as ET
+import zlib
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pytest_ckpt.targets.objects import parts
+from pytest_ckpt.targets.objects.errors import local_name
+from pytest_ckpt.targets.objects.server.held import Condition, Held, Object, Piece, Refused, ranges
+
+_READ_BYTES = 1 << 20
+_MOST_TEXT_BYTES = 4 << 20
+_MOST_KEYS = 1000
+_NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def serve(held: Held) -> ThreadingHTTPServer:
+    """Return a server of what is held, on a free port of the loopback interface; ``serve_forever`` runs it."""
+    return _Server(("127.0.0.1", 0), functools.partial(_Handler, held))
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # All ranks may call at once.
+    request_queue_size = 1024
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "pytest-ckpt"
+    # An answer is sent in two pieces; the second must not wait for the first to be confirmed.
+    disable_nagle_algorithm = True
+
+    def __init__(self, held: Held, *words: Any) -> None:
+        self._held = held
+        super().__init__(*words)
+
+    def log_message(self, *_words: Any) -> None:
+        """Say nothing."""
+
+    def answer(self) -> None:
+        """Do a request, or say why not."""
+        url = urllib.parse.urlsplit(self.path)
+        self._bucket, _, self._key = urllib.parse.unquote(url.path).lstrip("/").partition("/")
+        self._query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+        self._unread = int(self.headers.get("Content-Length") or 0)
+        try:
+            self._done()
+        except Refused as refused:
+            self._refuse(refused)
+        except OSError as error:
+            if error.errno not in _FULL:
+                self.close_connection = True
+                raise
+            self._refuse(Refused(507, "InsufficientStorage", "The disk of this server is full"))
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815
+
+    def _done(self) -> None:
+        has_key, query = bool(self._key), self._query
+        match self.command:
+            case "PUT" if not has_key:
+                self._held.make_bucket(self._bucket)
+                self._say(200)
+            case "PUT" if "x-amz-copy-source" in self.headers:
+                raise Refused(501, "NotImplemented", "This server copies no objects")
+            case "PUT":
+                self._put(query.get("uploadId", ""), query.get("partNumber", ""))
+            case "POST" if "uploads" in query:
+                name = self._held.begin_upload(self._bucket, self._key)
+                self._say(200, _xml("InitiateMultipartUploadResult", Bucket=self._bucket, Key=self._key, UploadId=name))
+            case "POST" if "uploadId" in query:
+                self._end_upload(query["uploadId"])
+            case "DELETE" if "uploadId" in query:
+                self._held.abort_upload(self._bucket, query["uploadId"])
+                self._say(204)
+            case "DELETE" if has_key:
+                self._held.delete(self._bucket, self._key)
+                self._say(204)
+            case "GET" | "HEAD" if has_key:
+                self._get(self._held.get(self._bucket, self._key))
+            case "GET" | "HEAD":
+                self._about_bucket()
+            case _:
+                raise Refused(501, "NotImplemented", "This server does not do that")
+
+    # --- objects ------------------------------------------------------------------------------------------------------
+
+    def _put(self, upload: str, number: str) -> None:
+        piece = self._received()
+        if not upload:
+            self._held.put(self._bucket, self._key, piece, self._condition())
+        elif number.isdecimal() and 1 <= int(number) <= parts.MOST_PARTS:
+            self._held.put_part(self._bucket, upload, int(number), piece)
+        else:
+            raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000")
+        self._say(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
+
+    def _received(self) -> Piece:
+        """Take in the body. Raises Refused where it is not what its checksum says."""
+        for name in self.headers:
+            if name.lower() == "content-encoding" and "aws-chunked" in self.headers[name]:
+                raise Refused(501, "NotImplemented", "This server takes no bodies in signed chunks")
+        piece, done = self._held.new_piece(self._unread), 0
+        while self._unread:
+            data = self._read(_READ_BYTES)
+            piece.crc32 = zlib.crc32(data, piece.crc32)
+            piece.space.write(piece.offset + done, data)
+            done += len(data)
+        if self.headers.get("x-amz-checksum-crc32", "") not in ("", parts.encoded(piece.crc32)):
+            raise Refused(400, "BadDigest", "The CRC32 you specified did not match the calculated checksum.")
+        return piece
+
+    def _get(self, held: Object) -> None:
+        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        size = held.bytes
+        first, stop = 0, size
+        if asked and any(asked.groups()):
+            first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
+            stop = min(size, int(asked[2]) + 1) if asked[1] and asked[2] else size
+            if first >= stop:
+                raise Refused(416, "InvalidRange", "The requested range is not satisfiable")
+        self.send_response(206 if asked else 200)
+        if asked:
+            self.send_header("Content-Range", f"bytes {first}-{stop - 1}/{size}")
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Last-Modified", formatdate(held.modified, usegmt=True))
+        is_asked = self.headers.get("x-amz-checksum-mode") == "ENABLED" and not asked
+        self._send_identity(held.etag, held.crc32 if is_asked else "")
+        self.send_header("Content-Length", str(stop - first))
+        self.end_headers()
+        if self.command == "GET":
+            for piece, offset, count in ranges(held, first, stop):
+                self.connection.sendfile(piece.space.file, piece.offset + offset, count)
+
+    def _end_upload(self, upload: str) -> None:
+        try:
+            top = ET.fromstring(self._read_text())
+        except ET.ParseError:
+            raise Refused(400, "MalformedXML", "The XML you provided was not well-formed") from None
+        told = [{local_name(field): field.text or "" for field in part} for part in top if local_name(part) == "Part"]
+        wanted = [(int(t["PartNumber"]), t["ETag"].strip('"'), t.get("ChecksumCRC32", "")) for t in told]
+        made = self._held.end_upload(self._bucket, upload, wanted, self._condition())
+        words = {"Bucket": self._bucket, "Key": self._key, "ETag": f'"{made.etag}"', "ChecksumCRC32": made.crc32}
+        self._say(200, _xml("CompleteMultipartUploadResult", **words))
+
+    def _condition(self) -> Condition:
+        return Condition(
+            absent=self.headers.get("If-None-Match") == "*", etag=self.headers.get("If-Match", "").strip('"')
+        )
+
+    # --- buckets ------------------------------------------------------------------------------------------------------
+
+    def _about_bucket(self) -> None:
+        prefix = self._query.get("prefix", "")
+        if "uploads" in self._query:
+            top = _xml("ListMultipartUploadsResult", Bucket=self._bucket, Prefix=prefix, IsTruncated="false")
+            for key, name in self._held.uploads(self._bucket, prefix):
+                _add(top, "Upload", Key=key, UploadId=name)
+            self._say(200, top)
+        elif "versioning" in self._query:
+            self._held.keys(self._bucket, "")
+            self._say(200, _xml("VersioningConfiguration"))
+        else:
+            self._say(200, self._listing(prefix, self._query.get("delimiter", "")))
+
+    def _listing(self, prefix: str, delimiter: str) -> ET.Element:
+        """Return a page of keys: those after the token, and what they have in common up to the delimiter once."""
+        after = self._query.get("continuation-token", "") or self._query.get("start-after", "")
+        most = min(_MOST_KEYS, int(self._query.get("max-keys") or _MOST_KEYS))
+        entries: dict[str, Object | None] = {}
+        for key, held in self._held.keys(self._bucket, prefix):
+            head, found, _ = key.removeprefix(prefix).partition(delimiter) if delimiter else (key, "", "")
+            name = prefix + head + found if found else key
+            if name.encode() > after.encode():
+                entries[name] = None if found else held
+        page = list(entries.items())[:most]
+        is_cut = len(page) < len(entries)
+        top = _xml("ListBucketResult", Name=self._bucket, Prefix=prefix, IsTruncated=str(is_cut).lower())
+        _fields(top, KeyCount=str(len(page)), MaxKeys=str(most))
+        if is_cut and page:
+            _fields(top, NextContinuationToken=page[-1][0])
+        for name, entry in page:
+            if entry is None:
+                _add(top, "CommonPrefixes", Prefix=name)
+            else:
+                _add(top, "Contents", Key=name, ETag=f'"{entry.etag}"', Size=str(entry.bytes), StorageClass="STANDARD")
+        return top
+
+    # --- what goes over the connection --------------------------------------------------------------------------------
+
+    def _read(self, most: int) -> bytes:
+        data = self.rfile.read1(min(most, self._unread))
+        if not data:
+            self.close_connection = True
+            raise Refused(400, "IncompleteBody", "You did not provide the number of bytes specified")
+        self._unread -= len(data)
+        return bytes(data)
+
+    def _read_text(self) -> bytes:
+        if self._unread > _MOST_TEXT_BYTES:
+            raise Refused(400, "MaxMessageLengthExceeded", "Your request was too large.")
+        return b"".join(iter(lambda: self._read(_READ_BYTES) if self._unread else b"", b""))
+
+    def _refuse(self, refused: Refused) -> None:
+        self._say(refused.status, _xml("Error", Code=refused.code, Message=str(refused)))
+
+    def _say(self, status: int, body: ET.Element | None = None, *, etag: str = "", crc32: str = "") -> None:
+        while self._unread and not self.close_connection:
+            # What was not looked at would be taken for the next request.
+            with contextlib.suppress(Refused):
+                self._read(_READ_BYTES)
+        data = b"" if body is None else ET.tostring(body, encoding="utf-8", xml_declaration=True)
+        self.send_response(status)
+        if etag:
+            self._send_identity(etag, crc32)
+        if data:
+            self.send_header("Content-Type", "application/xml")
+        if status != 204:
+            self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _send_identity(self, etag: str, crc32: str) -> None:
+        self.send_header("ETag", f'"{etag}"')
+        if crc32:
+            self.send_header("x-amz-checksum-crc32", crc32)
+            self.send_header("x-amz-checksum-type", "COMPOSITE" if "-" in crc32 else "FULL_OBJECT")
+
+
+def _xml(name: str, **words: str) -> ET.Element:
+    return _fields(ET.Element(name, {} if name == "Error" else {"xmlns": _NAMESPACE}), **words)
+
+
+def _add(top: ET.Element, name: str, **words: str) -> None:
+    _fields(ET.SubElement(top, name), **words)
+
+
+def _fields(top: ET.Element, **words: str) -> ET.Element:
+    for name, text in words.items():
+        ET.SubElement(top, name).text = text
+    return top

@@ -1,0 +1,193 @@
+"""The server of a first run, asked by a client that nobody here wrote: what S3's clients rely on holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from tests.support.machine import eventually
+from tests.support.targets.object_server import BUCKET, object_server
+
+MIB = 1 << 20
+PART = os.urandom(5 * MIB)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with object_server() as endpoint:
+        yield boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="any",
+            aws_secret_access_key="any",
+            config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}, max_pool_connections=32),
+        )
+
+
+def code(call, **words):
+    with pytest.raises(ClientError) as refused:
+        call(Bucket=BUCKET, **words)
+    return refused.value.response["Error"]["Code"], refused.value.response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def whole(client, key, **words):
+    return client.get_object(Bucket=BUCKET, Key=key, **words)["Body"].read()
+
+
+def uploaded(client, key, parts, **words):
+    name = client.create_multipart_upload(Bucket=BUCKET, Key=key, ChecksumAlgorithm="CRC32")["UploadId"]
+    sent = []
+    for number, data in parts:
+        told = client.upload_part(
+            Bucket=BUCKET, Key=key, UploadId=name, PartNumber=number, Body=data, ChecksumAlgorithm="CRC32"
+        )
+        sent.append({"PartNumber": number, "ETag": told["ETag"], "ChecksumCRC32": told["ChecksumCRC32"]})
+    sent.sort(key=lambda part: part["PartNumber"])
+    return client.complete_multipart_upload(
+        Bucket=BUCKET, Key=key, UploadId=name, MultipartUpload={"Parts": sent}, **words
+    )
+
+
+@pytest.mark.parametrize("key", ["a", "folder/a b+c", "größe/ü&<>?#%", "a//b/"])
+def test_what_was_put_is_there_whole_and_by_ranges(client, key):
+    data = os.urandom(100_000)
+    told = client.put_object(Bucket=BUCKET, Key=key, Body=data)
+    seen = client.head_object(Bucket=BUCKET, Key=key, ChecksumMode="ENABLED")
+    assert (seen["ContentLength"], seen["ETag"]) == (len(data), told["ETag"])
+    assert seen["ChecksumCRC32"] == told["ChecksumCRC32"]
+    assert whole(client, key) == data
+    for words, expected in (
+        ("bytes=0-0", data[:1]),
+        ("bytes=10-19", data[10:20]),
+        ("bytes=99990-200000", data[99990:]),
+        ("bytes=-7", data[-7:]),
+    ):
+        assert whole(client, key, Range=words) == expected, words
+    assert code(client.get_object, Key=key, Range="bytes=100000-") == ("InvalidRange", 416)
+    client.delete_object(Bucket=BUCKET, Key=key)
+    assert code(client.get_object, Key=key) == ("NoSuchKey", 404)
+
+
+def test_parts_in_any_order_are_one_object_that_nobody_saw_before(client):
+    name = client.create_multipart_upload(Bucket=BUCKET, Key="parts")["UploadId"]
+    client.upload_part(Bucket=BUCKET, Key="parts", UploadId=name, PartNumber=1, Body=b"nothing to do with it")
+    assert code(client.get_object, Key="parts") == ("NoSuchKey", 404)
+    listed = client.list_multipart_uploads(Bucket=BUCKET)["Uploads"]
+    assert [(u["Key"], u["UploadId"]) for u in listed] == [("parts", name)]
+    client.abort_multipart_upload(Bucket=BUCKET, Key="parts", UploadId=name)
+    assert "Uploads" not in client.list_multipart_uploads(Bucket=BUCKET)
+    assert code(client.upload_part, Key="parts", UploadId=name, PartNumber=1, Body=b"") == ("NoSuchUpload", 404)
+
+    uploaded(client, "parts", [(7, b"the end"), (3, PART), (1, PART[::-1])])
+    assert whole(client, "parts") == PART[::-1] + PART + b"the end"
+    border = len(PART)
+    assert whole(client, "parts", Range=f"bytes={border - 3}-{border + 2}") == PART[:3][::-1] + PART[:3]
+    seen = client.head_object(Bucket=BUCKET, Key="parts", ChecksumMode="ENABLED")
+    assert (seen["ChecksumType"], seen["ChecksumCRC32"].endswith("-3")) == ("COMPOSITE", True)
+
+
+def test_what_is_no_object_is_refused(client):
+    assert code(client.put_object, Key="x", Body=b"12345", ChecksumCRC32="AAAAAA==") == ("BadDigest", 400)
+    assert code(client.head_object, Key="x")[1] == 404
+    name = client.create_multipart_upload(Bucket=BUCKET, Key="x")["UploadId"]
+    words = {"Key": "x", "UploadId": name}
+    assert code(client.upload_part, **words, PartNumber=10_001, Body=b"") == ("InvalidArgument", 400)
+    sent = [
+        {"PartNumber": n, "ETag": client.upload_part(Bucket=BUCKET, **words, PartNumber=n, Body=b"small")["ETag"]}
+        for n in (1, 2)
+    ]
+    for parts, expected in (
+        (sent, "EntityTooSmall"),
+        (sent[::-1], "InvalidPartOrder"),
+        ([sent[0] | {"ETag": '"another"'}], "InvalidPart"),
+        ([sent[0] | {"PartNumber": 3}], "InvalidPart"),
+    ):
+        assert code(client.complete_multipart_upload, **words, MultipartUpload={"Parts": parts}) == (expected, 400)
+    client.abort_multipart_upload(Bucket=BUCKET, **words)
+
+
+def test_of_many_who_make_a_key_one_does(client):
+    def make(number):
+        try:
+            client.put_object(Bucket=BUCKET, Key="one", Body=b"%d" % number, IfNoneMatch="*")
+        except ClientError as refused:
+            return refused.response["ResponseMetadata"]["HTTPStatusCode"]
+        return "made"
+
+    with ThreadPoolExecutor(16) as racers:
+        told = list(racers.map(make, range(16)))
+    assert sorted(told, key=str) == [412] * 15 + ["made"]
+    assert whole(client, "one") == b"%d" % told.index("made")
+    etag = client.head_object(Bucket=BUCKET, Key="one")["ETag"]
+    client.put_object(Bucket=BUCKET, Key="one", Body=b"next", IfMatch=etag)
+    assert code(client.put_object, Key="one", Body=b"late", IfMatch=etag) == ("PreconditionFailed", 412)
+    assert whole(client, "one") == b"next"
+
+
+def test_a_key_that_is_overwritten_is_always_whole(client):
+    versions = [bytes([number]) * (3 * MIB) for number in range(4)]
+    client.put_object(Bucket=BUCKET, Key="again", Body=versions[0])
+    done = threading.Event()
+
+    def overwrite():
+        for number in range(40):
+            client.put_object(Bucket=BUCKET, Key="again", Body=versions[number % 4])
+        done.set()
+
+    with ThreadPoolExecutor(1) as writer:
+        ended = writer.submit(overwrite)
+        while not done.is_set() and not ended.done():
+            assert whole(client, "again") in versions
+        ended.result()
+
+
+def test_listings_are_complete_in_order_and_by_folders(client):
+    keys = sorted(f"list/{number % 7}/{number:04}" for number in range(1205))
+    with ThreadPoolExecutor(8) as writers:
+        list(writers.map(lambda key: client.put_object(Bucket=BUCKET, Key=key, Body=b""), keys))
+    pages = client.get_paginator("list_objects_v2")
+    found = [o["Key"] for page in pages.paginate(Bucket=BUCKET, Prefix="list/") for o in page["Contents"]]
+    assert found == keys
+    by_folder = list(pages.paginate(Bucket=BUCKET, Prefix="list/", Delimiter="/", PaginationConfig={"PageSize": 3}))
+    folders = [p["Prefix"] for page in by_folder for p in page.get("CommonPrefixes", [])]
+    assert folders == [f"list/{number}/" for number in range(7)]
+    assert all("Contents" not in page for page in by_folder)
+
+
+def test_space_goes_back_when_nobody_holds_it_and_all_of_it_with_the_process():
+    with object_server() as endpoint:
+        client = boto3.client(
+            "s3", endpoint_url=endpoint, region_name="x", aws_access_key_id="a", aws_secret_access_key="a"
+        )
+        pid = server_of(endpoint)
+        files = [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if "deleted" in os.readlink(fd)]
+        (file,) = [fd for fd in files if int(fd.name) > 2]
+        uploaded(client, "space", [(1, PART), (2, PART)])
+        assert file.stat().st_blocks * 512 >= 2 * len(PART)
+        client.put_object(Bucket=BUCKET, Key="space", Body=b"small")
+        eventually(lambda: file.stat().st_blocks * 512 < MIB, "the space of what was overwritten is given back")
+        os.kill(pid, signal.SIGKILL)
+
+
+def server_of(endpoint):
+    """Return the process that serves at an endpoint: the one of ours that listens there."""
+    port = f":{int(endpoint.rpartition(':')[2]):04X} "
+    (inode,) = [line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if port in line[:25]
+                and line.split()[3] == "0A"]  # fmt: skip
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and process.name != str(os.getpid()):
+            try:
+                if any(os.readlink(fd) == f"socket:[{inode}]" for fd in (process / "fd").iterdir()):
+                    return int(process.name)
+            except OSError:
+                continue
+    raise AssertionError("nobody listens there")
