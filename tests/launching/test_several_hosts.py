@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.front_door import TINY
-from tests.support.hosts.lab import Step, need_hosts, on_hosts
+from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+
+pytestmark = pytest.mark.thorough
+REMOTE = "--ckpt-hosts=h2:1,h3:1"
+FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 
-@pytest.mark.thorough
-def test_rank_0_may_be_on_another_host_than_the_controller(make_home: Callable[[str], Path]) -> None:
+@pytest.fixture(scope="module")
+def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+    """What came of each step on three hosts."""
     need_hosts()
-    (done,) = on_hosts(make_home("hosts"), 3, Step(options=(*TINY, "--ckpt-hosts=h2:1,h3:1")))
-    run = done.run
+    names = ("--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
+    steps = {
+        "run": Step(options=(*TINY, REMOTE)),
+        "large": Step(words=(sys.executable, "-m", "tests.support.hosts.large_job", "h2:2,h3:2", "1000000")),
+        "names": Step(options=(*TINY, *names)),
+    }
+    return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values()), strict=True))
+
+
+def test_rank_0_may_be_on_another_host_than_the_controller(done: dict[str, Done]) -> None:
+    run = done["run"].run
     assert run.code == 0, run.text
     assert run.measurement()["hosts"] == ["h2", "h3"]
-    assert {name: run.outcomes()[name] for name in ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")} == dict.fromkeys(
-        ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS"), "met"
-    )
-    assert done.left == ()
+    assert {name: run.outcomes()[name] for name in FACTS} == dict.fromkeys(FACTS, "met")
+    assert done["run"].left == ()
+
+
+def test_a_job_of_a_megabyte_reaches_ranks_on_other_hosts(done: dict[str, Done]) -> None:
+    said = done["large"].text
+    assert json.loads(said.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]], ["h3", [2, 3]]]}, said
+
+
+def test_the_second_host_as_a_client_lists_a_thousand_names(done: dict[str, Done]) -> None:
+    run = done["names"].run
+    found = {f"{o['requirement']}.{o['subject']}": o for o in run.document["observations"]}
+    second = [name for name in found if "second" in name]
+    assert second, found
+    assert {name: found[name]["anomalies"] for name in second} == {name: [] for name in second}
+    assert {name: found[name]["not_run"] for name in second} == dict.fromkeys(second, "")
+    assert done["names"].left == ()
+
+
+@pytest.mark.parametrize("step", ["run", "large", "names"])
+def test_no_process_on_any_host_shows_the_secret_of_a_launch(done: dict[str, Done], step: str) -> None:
+    assert done[step].secrets > 0
+    assert done[step].shown == ()

@@ -16,13 +16,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from pytest_ckpt.facts.codec import from_plain, to_plain
 from tests.support import CHECKOUT
 from tests.support.file_systems.of_servers import moosefs_server
 from tests.support.file_systems.serving import ADDRESS, made, missing, run, until
 from tests.support.front_door import Run, opened_door, processes_of
 from tests.support.hosts.host import READY, address_of, name_of
+from tests.support.hosts.secrets_seen import SecretsSeen
 from tests.support.machine import leave_mounts_of_others, need, need_fuse, patience
 
 _LAB_SECONDS = 400.0
@@ -42,12 +43,17 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """What came of a step; ``left`` are names on the target and processes of the run that were there at its end."""
+    """What came of a step; ``left`` are names on the target and processes of the run that were there at its end.
+
+    ``secrets`` is how many secrets of launches there were, ``shown`` the words of processes that had one.
+    """
 
     code: int
     text: str
     home: str
     left: tuple[str, ...] = ()
+    secrets: int = 0
+    shown: tuple[str, ...] = ()
 
     @property
     def run(self) -> Run:
@@ -66,7 +72,7 @@ def need_hosts() -> None:
 def on_hosts(home: Path, hosts: int, *steps: Step) -> list[Done]:
     """Make so many hosts, do the steps one after the other on the first, and return what came of them."""
     asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
-    asked.write_text(json.dumps([dataclasses.asdict(step) for step in steps]))
+    asked.write_text(json.dumps([to_plain(step) for step in steps]))
     words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork"]
     words += ["--mount-proc", "--kill-child=KILL", sys.executable, "-m", "tests.support.hosts.lab"]
     with log.open("wb") as output:
@@ -82,7 +88,7 @@ def on_hosts(home: Path, hosts: int, *steps: Step) -> list[Done]:
         )
     if done.returncode or not out.exists():
         raise OSError(f"the lab of hosts ended with {done.returncode}: {log.read_text(errors='replace')[-4000:]}")
-    return [Done(**step | {"left": tuple(step["left"])}) for step in json.loads(out.read_text())]
+    return [from_plain(Done, step) for step in json.loads(out.read_text())]
 
 
 def _environment() -> dict[str, str]:
@@ -132,7 +138,7 @@ def _network(process: str) -> str:
     return str(Path(f"/proc/{process}/ns/net").readlink())
 
 
-def _do(step: Step, number: int, home: Path, on_first: Sequence[str]) -> dict[str, Any]:
+def _do(step: Step, number: int, home: Path, on_first: Sequence[str]) -> Done:
     folder = made(home / f"step-{number}")
     # A process that enters another host's mounts is at their root.
     on_first = [*on_first, "env", "-C", str(folder)]
@@ -148,7 +154,7 @@ def _do(step: Step, number: int, home: Path, on_first: Sequence[str]) -> dict[st
             env=os.environ | environment,
             timeout=patience(_STEP_SECONDS),
         )
-        return {"code": done.returncode, "text": done.stdout + done.stderr, "home": str(folder), "left": []}
+        return Done(code=done.returncode, text=done.stderr + done.stdout, home=str(folder))
     target = home / "array" / f"target-{number}"
     run(*on_first, "mkdir", target)
     with opened_door(folder) as door:
@@ -156,7 +162,7 @@ def _do(step: Step, number: int, home: Path, on_first: Sequence[str]) -> dict[st
         left = run(*on_first, "ls", target).split()
         if (seen.report / "session.json").exists():
             left += [str(pid) for pid in processes_of(json.loads((seen.report / "session.json").read_text())["run_id"])]
-    return {"code": seen.code, "text": seen.text, "home": str(folder), "left": left}
+    return Done(code=seen.code, text=seen.text, home=str(folder), left=tuple(left))
 
 
 def _make_keys(home: Path, hosts: int) -> None:
@@ -183,7 +189,7 @@ def main() -> None:
     asked = parser.parse_args()
     home: Path = asked.home
     leave_mounts_of_others()
-    steps = [Step(**step) for step in json.loads((home / "asked.json").read_text())]
+    steps = [from_plain(Step, step) for step in json.loads((home / "asked.json").read_text())]
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", _BRIDGE, "type", "bridge")
     run("ip", "address", "add", f"{ADDRESS}/24", "dev", _BRIDGE)
@@ -193,8 +199,12 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(moosefs_server(made(home / "server")))
         hosts = [stack.enter_context(started_host(home, number)) for number in range(1, asked.hosts + 1)]
-        done = [_do(step, number, home, hosts[0]) for number, step in enumerate(steps, 1)]
-    (home / "done.json").write_text(json.dumps(done) + "\n")
+        done = []
+        for number, step in enumerate(steps, 1):
+            with SecretsSeen() as seen:
+                found = _do(step, number, home, hosts[0])
+            done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown)))
+    (home / "done.json").write_text(json.dumps([to_plain(of) for of in done]) + "\n")
 
 
 if __name__ == "__main__":
