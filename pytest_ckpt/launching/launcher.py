@@ -93,6 +93,8 @@ class Launcher:
             "OMP_NUM_THREADS": "1",
         }
         if self.is_open_mpi:
+            # Where ranks outnumber cores, one that spins as MPI starts and ends would keep others from coming so far.
+            clean.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
             added |= {
                 "OMPI_ALLOW_RUN_AS_ROOT": "1",
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

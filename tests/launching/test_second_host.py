@@ -36,6 +36,14 @@ def test_another_launcher_is_told_nothing_but_what_its_template_asks_for():
     assert dataclasses.replace(SRUN, template=("srun",)).command(16) == ["srun", "-n", "16", *RANKS]
 
 
+def test_open_mpi_is_asked_to_yield_unless_the_user_has_said_otherwise():
+    launcher = Launcher(template=("mpiexec",), version="mpiexec (Open MPI) 5.0.11", hosts=HOSTS)
+    name = "OMPI_MCA_mpi_yield_when_idle"
+    assert launcher.environment("run", "", {})[name] == "1"
+    assert launcher.environment("run", "", {name: "0"})[name] == "0"
+    assert name not in SRUN.environment("run", "", {})
+
+
 def facts(folder):
     return target(str(folder)).check()
 

@@ -57,3 +57,15 @@ def test_the_second_host_as_a_client_lists_a_thousand_names(done: dict[str, Done
 def test_no_process_on_any_host_shows_the_secret_of_a_launch(done: dict[str, Done], step: str) -> None:
     assert done[step].secrets > 0
     assert done[step].shown == ()
+
+
+def test_64_ranks_on_two_cores_come_to_their_end(make_home: Callable[[str], Path]) -> None:
+    """No wait spins: the time slices of ranks that wait are not needed by those that work."""
+    need_hosts()
+    of_70b = ("--ckpt-model=llama3-70b", "--ckpt-mode=full", "--ckpt-processes=64", "--ckpt-scale=1/10000")
+    options = (*of_70b, "--ckpt-profile=smoke", "--ckpt-operations=2", "--cluster=1")
+    (done,) = on_hosts(make_home("hosts"), 4, Step(options=(*options, "--ckpt-hosts=h1:16,h2:16,h3:16,h4:16")))
+    run = done.run
+    assert run.code == 0, run.text
+    assert run.measurement("llama3-70b-full")["hosts"] == ["h1", "h2", "h3", "h4"]
+    assert run.launches == ["1"]
