@@ -107,7 +107,7 @@ class Launch:
         scratch = _make_scratch()
         began = time.monotonic()
         exit_code: int | None = None
-        callers = Listener(only_this_host=self._launcher.stays_here)
+        callers = Listener(only_this_host=self._launcher.stays_here, callers=job.processes)
         try:
             command = self._launcher.command(job.processes)
             environment = self._launcher.environment(self._run_id, scratch)
@@ -184,7 +184,12 @@ class Launch:
                 watch.confirm(rank)
                 rank.send(END)
             elif word is not ENDED:
-                event = event_from_plain(word)
+                try:
+                    event = event_from_plain(word)
+                except ValueError as error:
+                    # Another version of this package: what it cannot say is missed, and decides.
+                    self._log("launcher", self._redactor.text(f"a rank told something that is not known: {error}"))
+                    continue
                 if isinstance(event, Hello) and event.rank == 0:
                     self._rank_0 = rank
                     rank.send(to_plain(job))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import secrets
 import selectors
 import socket
@@ -22,6 +23,8 @@ _BACKLOG = 1024
 # A stranger may neither fill the memory nor keep a place for long.
 _STRANGERS_BYTES = 1 << 12
 _STRANGERS_SECONDS = 10.0
+# What a process has open beside its callers, strangers among them.
+_OTHER_FILES = 512
 _LOOPBACK = "127.0.0.1"
 
 ENDED = object()
@@ -84,10 +87,11 @@ class Connection:
 class Listener:
     """Listens as long as it is open. ``fileno`` is ready when there is something to take.
 
-    With ``only_this_host`` nobody on the network can even connect.
+    With ``only_this_host`` nobody on the network can even connect; ``callers`` is how many are awaited.
     """
 
-    def __init__(self, *, only_this_host: bool = False) -> None:
+    def __init__(self, *, only_this_host: bool = False, callers: int = 1) -> None:
+        _allow_open_files(callers + _OTHER_FILES)
         self._secret = secrets.token_bytes(_SECRET_BYTES)
         self._socket = _bound_here() if only_this_host else _bound_everywhere()
         self._socket.setblocking(False)
@@ -170,6 +174,14 @@ class Listener:
             self._selector.unregister(caller.link)
             self._callers.remove(caller)
             caller.link.close()
+
+
+def _allow_open_files(count: int) -> None:
+    """Let this process open so many, as far as it may: each caller is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _bound_here() -> socket.socket:

@@ -26,6 +26,14 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
         "run": Step(options=(*TINY, REMOTE)),
         "large": Step(words=(sys.executable, "-m", "tests.support.hosts.large_job", "h2:2,h3:2", "1000000")),
         "names": Step(options=(*TINY, *names)),
+        "contention": Step(
+            options=(
+                *TINY,
+                "--ckpt-hosts=h1:1,h2:1",
+                "--ckpt-suite=performance,contention",
+                "--ckpt-gates=posix-shared",
+            )
+        ),
     }
     return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values()), strict=True))
 
@@ -51,6 +59,15 @@ def test_the_second_host_as_a_client_lists_a_thousand_names(done: dict[str, Done
     assert {name: found[name]["anomalies"] for name in second} == {name: [] for name in second}
     assert {name: found[name]["not_run"] for name in second} == dict.fromkeys(second, "")
     assert done["names"].left == ()
+
+
+def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, Done]) -> None:
+    """How quick the storage is depends on this machine; a name that another host knows from before is an error."""
+    measured = done["contention"].run.measurement()
+    assert measured["failure"] is None
+    assert measured["patterns"]["mixed"]["save_seconds"]
+    assert measured["patterns"]["neighbour"]["bursts"] > 0
+    assert done["contention"].left == ()
 
 
 @pytest.mark.parametrize("step", ["run", "large", "names"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import socket
 import threading
@@ -195,3 +196,13 @@ def test_own_addresses_mean_this_host_elsewhere_too() -> None:
     assert not [address for address in found if address.startswith(("127.", "169.254.", "fe80", "::1"))]
     known = Path("/proc/net/fib_trie").read_text()
     assert all(address in known for address in found if ":" not in address)
+
+
+def test_as_many_callers_as_are_awaited_may_be_there() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
+    try:
+        with Listener(only_this_host=True, callers=1000):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 1000
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -65,7 +65,9 @@ class RunWithCommands(ABC):
         )
         # The same on all ranks.
         self._random = random.Random(f"{task.seed}/{task.subject}/{name}")
-        self._free, self._whole = (task.operations + BESIDE_COMMANDS + n for n in range(2))
+        # Each of these launches has two numbers of its own: no save of a run has the name of another.
+        first = task.operations + BESIDE_COMMANDS + 2 * list(_RUNS).index(name)
+        self._free, self._whole = first, first + 1
         self._count = 0
 
     def run(self) -> None:
