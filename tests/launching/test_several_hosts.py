@@ -12,7 +12,6 @@ import pytest
 from tests.support.front_door import TINY
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 
-pytestmark = pytest.mark.thorough
 REMOTE = "--ckpt-hosts=h2:1,h3:1"
 FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
@@ -24,7 +23,6 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
     names = ("--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
     steps = {
         "run": Step(options=(*TINY, REMOTE)),
-        "large": Step(words=(sys.executable, "-m", "tests.support.hosts.large_job", "h2:2,h3:2", "1000000")),
         "names": Step(options=(*TINY, *names)),
         "contention": Step(
             options=(
@@ -38,6 +36,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
     return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values()), strict=True))
 
 
+@pytest.mark.thorough
 def test_rank_0_may_be_on_another_host_than_the_controller(done: dict[str, Done]) -> None:
     run = done["run"].run
     assert run.code == 0, run.text
@@ -46,11 +45,15 @@ def test_rank_0_may_be_on_another_host_than_the_controller(done: dict[str, Done]
     assert done["run"].left == ()
 
 
-def test_a_job_of_a_megabyte_reaches_ranks_on_other_hosts(done: dict[str, Done]) -> None:
-    said = done["large"].text
-    assert json.loads(said.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]], ["h3", [2, 3]]]}, said
+def test_a_job_of_a_megabyte_reaches_ranks_on_another_host(make_home: Callable[[str], Path]) -> None:
+    need_hosts()
+    words = (sys.executable, "-m", "tests.support.hosts.large_job", "h2:2", "1000000")
+    (large,) = on_hosts(make_home("hosts"), 2, Step(words=words))
+    assert json.loads(large.text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}, large.text
+    assert (large.secrets, large.shown) == (1, ())
 
 
+@pytest.mark.thorough
 def test_the_second_host_as_a_client_lists_a_thousand_names(done: dict[str, Done]) -> None:
     run = done["names"].run
     found = {f"{o['requirement']}.{o['subject']}": o for o in run.document["observations"]}
@@ -61,6 +64,7 @@ def test_the_second_host_as_a_client_lists_a_thousand_names(done: dict[str, Done
     assert done["names"].left == ()
 
 
+@pytest.mark.thorough
 def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, Done]) -> None:
     """How quick the storage is depends on this machine; a name that another host knows from before is an error."""
     measured = done["contention"].run.measurement()
@@ -70,12 +74,14 @@ def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, 
     assert done["contention"].left == ()
 
 
-@pytest.mark.parametrize("step", ["run", "large", "names"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("step", ["run", "names"])
 def test_no_process_on_any_host_shows_the_secret_of_a_launch(done: dict[str, Done], step: str) -> None:
     assert done[step].secrets > 0
     assert done[step].shown == ()
 
 
+@pytest.mark.thorough
 def test_64_ranks_on_two_cores_come_to_their_end(make_home: Callable[[str], Path]) -> None:
     """No wait spins: the time slices of ranks that wait are not needed by those that work."""
     need_hosts()
