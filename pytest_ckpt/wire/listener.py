@@ -15,7 +15,7 @@ from pytest_ckpt.wire.frames import CONTROLLER, GREETING, MOST_BYTES, SECRET, Un
 from pytest_ckpt.wire.sealing import NONCE_BYTES, Forged, seals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _SECRET_BYTES = 32
 _READ_BYTES = 1 << 18
@@ -34,8 +34,9 @@ ENDED = object()
 class Connection:
     """One caller; what it says comes from `Listener.take`."""
 
-    def __init__(self, link: socket.socket, secret: bytes) -> None:
+    def __init__(self, link: socket.socket, secret: bytes, flushed: Callable[[Connection], None]) -> None:
         self.link = link
+        self._flushed = flushed
         self.is_known = False
         self.since = time.monotonic()
         self._nonce = secrets.token_bytes(NONCE_BYTES)
@@ -50,15 +51,19 @@ class Connection:
         return bool(self._unsent)
 
     def send(self, message: Any) -> None:
-        """Send a message: what the network does not take at once goes when the listener is next asked."""
+        """Send a message: what the network does not take at once goes when the listener is ready for that."""
         self._unsent += framed(self._seal, message)
         self.flush()
 
     def flush(self) -> None:
         """Send what the network takes now; a caller that is gone gets nothing."""
+        if self.link.fileno() < 0:
+            self._unsent.clear()
+            return
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while self._unsent:
                 del self._unsent[: self.link.send(self._unsent)]
+        self._flushed(self)
 
     def messages(self, data: bytes) -> list[Any]:
         """Return the messages that what has arrived makes whole. Raises Forged."""
@@ -127,12 +132,10 @@ class Listener:
             if caller is None:
                 self._accept()
                 continue
-            if events & selectors.EVENT_READ:
-                found += self._read(caller)
             if events & selectors.EVENT_WRITE:
                 caller.flush()
-        for caller in self._callers:
-            self._watch(caller)
+            if events & selectors.EVENT_READ:
+                found += self._read(caller)
         self._turn_away(c for c in self._callers if not c.is_known and time.monotonic() - c.since > _STRANGERS_SECONDS)
         return found
 
@@ -148,7 +151,7 @@ class Listener:
             link, _ = self._socket.accept()
             link.setblocking(False)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            caller = Connection(link, self._secret)
+            caller = Connection(link, self._secret, self._watch)
             self._callers.append(caller)
             self._selector.register(link, selectors.EVENT_READ, caller)
 
@@ -165,6 +168,7 @@ class Listener:
         return [(caller, ENDED)] if caller.is_known else []
 
     def _watch(self, caller: Connection) -> None:
+        """Be ready when the network takes more, as long as something is unsent."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.has_unsent else 0)
         if self._selector.get_key(caller.link).events != wanted:
             self._selector.modify(caller.link, wanted, caller)
