@@ -28,7 +28,6 @@ _POLL_SECONDS_OF_CROWD = 0.000125
 # To tell a moment to all ranks of a host.
 _POLLS_OF_NOTICE = 4
 _MOMENT_TAG, _VALUE_TAG, _SUM_TAG = 1, 2, 3
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class MpiGroup:
@@ -42,7 +41,8 @@ class MpiGroup:
         self.host = socket.gethostname()
         self._longest_poll = _POLL_SECONDS
         # Ranks by the kernel that they run on, and by name, as containers of one kernel are hosts of their own.
-        self._of_host = self._ranks_of_host(f"{self.host} {_BOOT_ID.read_text()}")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        self._of_host = self._ranks_of_host(f"{self.host} {boot}")
         crowding = len(self._of_host) / len(os.sched_getaffinity(0))
         self._longest_poll = max(_POLL_SECONDS, _POLL_SECONDS_OF_CROWD * crowding)
 
