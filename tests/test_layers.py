@@ -15,7 +15,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pytest_ckpt"
 # The rooms, top to bottom. A module may import from its own room and from those below.
 ROOMS = (
     "plugin", "cli", "vendors", "run", "launching", "evidence", "published", "report", "config", "judging",
-    "conformance", "ranks", "targets", "sizing", "analysis", "facts", "support", "__init__",
+    "conformance", "ranks", "targets", "sizing", "analysis", "facts", "wire", "support",
+    "__init__",
 )  # fmt: skip
 
 # Libraries that cost time or have effects when they are imported, and who may import them.

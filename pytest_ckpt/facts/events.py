@@ -1,8 +1,9 @@
 """What the processes of a run tell its controller while they work: a closed set of events, one writer and one reader.
 
-An event is one line: a mark, then a JSON object whose ``event`` names its kind. Every rank tells on standard error what
-it does (hello, beat, failed); rank 0 tells on standard output what came of it; a check of a target's behaviour names
-the call that it is about to make. ``events.jsonl`` keeps what rank 0 told, with the seconds since the launch began.
+An event is a JSON object whose ``event`` names its kind. Every rank tells what it does (hello, beat, failed), rank 0
+tells what came of it, each on its connection; a check of a target's behaviour names the call that it is about to make.
+Where there is no connection, an event is a line: a mark, then the object. ``events.jsonl`` keeps what rank 0 told, with
+the seconds since the launch began.
 """
 
 from __future__ import annotations

@@ -15,15 +15,18 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, event_to_plain, from_line
+from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, event_from_plain, event_to_plain, from_line
 from pytest_ckpt.launching.kept_log import KeptLog, bytes_of_log
 from pytest_ckpt.launching.pace import allowances_of
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog
+from pytest_ckpt.ranks.process.controller import END
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.processes import end_launch
+from pytest_ckpt.wire.frames import CONTROLLER
+from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import Job
     from pytest_ckpt.support.redaction import Redactor
 
-    Listener = Callable[[Event], None]
+    OnEvent = Callable[[Event], None]
 
 _TICK_SECONDS = 0.25
 _READ_BYTES = 1 << 16
@@ -55,23 +58,20 @@ class Launch:
         self._logs: dict[str, KeptLog] = {}
         self._log_bytes = 0
         self._launcher_says: collections.deque[str] = collections.deque(maxlen=_MOST_SAID)
-        self._to_rank_0: IO[bytes] | None = None
+        self._rank_0: Connection | None = None
 
     def run(
         self,
         job: Job,
-        listener: Listener,
+        listener: OnEvent,
         tick: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = lambda text: None,
-        *,
-        answers: bool = False,
     ) -> Failure | None:
         """Run the job to its end. Return None when all of it was done, else why it ended.
 
         ``listener`` hears every event of rank 0, ``tick`` is called several times a second. A launcher that ends before
-        any rank has reported is tried again, twice at most; ``say`` is told of it, and the launcher's log. With
-        ``answers`` rank 0 can be told something while it works (`answer`). A KeyboardInterrupt is let through when no
-        rank is left.
+        any rank has reported is tried again, twice at most; ``say`` is told of it, and the launcher's log. A
+        KeyboardInterrupt is let through when no rank is left.
         """
         self._folder.mkdir(parents=True)
         self._log_bytes = bytes_of_log(job.processes)
@@ -80,7 +80,7 @@ class Launch:
         while True:
             tries += 1
             watch = RankWatchdog(job.processes, job.deadline_seconds, socket.gethostname(), allowances_of(job))
-            failure = self._run_once(job, watch, listener, tick, tries, answers=answers)
+            failure = self._run_once(job, watch, listener, tick, tries)
             if failure is None or not watch.may_be_tried_again(failure):
                 return failure
             if tries == _TRIES:
@@ -89,47 +89,43 @@ class Launch:
             self._log("launcher", self._redactor.text(text))
             say(self._redactor.text(text))
 
-    def answer(self, line: str) -> None:
-        """Let rank 0 read a line on its standard input; a rank that is gone reads none."""
-        if self._to_rank_0:
-            with contextlib.suppress(OSError):
-                self._to_rank_0.write(line.encode() + b"\n")
-                self._to_rank_0.flush()
+    def answer(self, word: Any) -> None:
+        """Tell rank 0 something while it works; a rank that is gone hears nothing."""
+        if self._rank_0:
+            self._rank_0.send(word)
 
     def _run_once(
         self,
         job: Job,
         watch: RankWatchdog,
-        listener: Listener,
+        listener: OnEvent,
         tick: Callable[[], None],
         tries: int,
-        *,
-        answers: bool,
     ) -> Failure | None:
         self._lines = {}
         self._launcher_says.clear()
         scratch = _make_scratch()
         began = time.monotonic()
         exit_code: int | None = None
+        callers = Listener(only_this_host=self._launcher.stays_here, callers=job.processes)
         try:
             command = self._launcher.command(job.processes)
             environment = self._launcher.environment(self._run_id, scratch)
-            self._keep(command, environment)
+            self._keep(command, environment | {CONTROLLER: callers.environment[CONTROLLER]})
             process = subprocess.Popen(
                 tied_to_this_process(command),
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=environment,
+                env=environment | callers.environment,
                 start_new_session=True,
             )
             try:
-                self._to_rank_0 = process.stdin if answers else None
-                failure = self._follow(process, job, watch, listener, tick)
+                failure = self._follow(process, callers, job, watch, listener, tick)
             finally:
-                self._to_rank_0 = None
+                self._rank_0 = None
                 stuck = end_launch(process, self._run_id)
-                for stream in (process.stdin, process.stdout, process.stderr):
+                for stream in (process.stdout, process.stderr):
                     if stream:
                         with contextlib.suppress(OSError):
                             stream.close()
@@ -140,6 +136,7 @@ class Launch:
                 failure = dataclasses.replace(failure, stack="\n".join(filter(None, [failure.stack, said])))
             return failure
         finally:
+            callers.close()
             shutil.rmtree(scratch, ignore_errors=True)
             ended = {"exit_code": exit_code, "seconds": time.monotonic() - began, "tries": tries}
             (self._folder / "exit.json").write_text(json.dumps(ended) + "\n")
@@ -147,45 +144,75 @@ class Launch:
     def _follow(
         self,
         process: subprocess.Popen[bytes],
+        callers: Listener,
         job: Job,
         watch: RankWatchdog,
-        listener: Listener,
+        listener: OnEvent,
         tick: Callable[[], None],
     ) -> Failure | None:
-        assert process.stdin
         assert process.stdout
         assert process.stderr
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write((json.dumps(to_plain(job)) + "\n").encode())
-            process.stdin.flush()
-            if not self._to_rank_0:
-                process.stdin.close()
         with contextlib.ExitStack() as stack:
             selector = stack.enter_context(selectors.DefaultSelector())
-            for stream in (process.stdout, process.stderr):
-                os.set_blocking(stream.fileno(), False)
+            selector.register(callers, selectors.EVENT_READ)
+            streams = {process.stdout.fileno(), process.stderr.fileno()}
+            for stream in streams:
+                os.set_blocking(stream, False)
                 selector.register(stream, selectors.EVENT_READ)
-            while selector.get_map():
+            while streams:
                 for key, _ in selector.select(_TICK_SECONDS):
-                    lines = self._read(key.fd)
-                    if lines is None:
+                    if key.fileobj is callers:
+                        self._hear(callers, job, watch, listener)
+                    elif (lines := self._read(key.fd)) is None:
                         selector.unregister(key.fileobj)
-                        continue
-                    for line in lines:
-                        _, event = from_line(line)
-                        if event is None:
-                            self._launcher_says.append(line)
-                            self._log("launcher", self._redactor.text(line))
-                        elif isinstance(event, Hello | Beat | Failed):
-                            watch.take(event)
-                            told = json.dumps(self._redactor.plain(event_to_plain(event)))
-                            self._log(f"rank-{event.rank}", told)
-                        else:
-                            listener(event)
+                        streams.remove(key.fd)
+                    else:
+                        self._take_lines(lines, watch)
                 tick()
                 if hung := watch.hung():
                     return hung
+            # What ranks told before they ended may still be on its way through this host.
+            while self._hear(callers, job, watch, listener):
+                pass
         return watch.ended(process.wait(), "\n".join(self._launcher_says))
+
+    def _hear(self, callers: Listener, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
+        """Take in what ranks have told on their connections; return whether there was anything."""
+        heard = callers.take()
+        for rank, word in heard:
+            if word == END:
+                watch.confirm(rank)
+                rank.send(END)
+            elif word is not ENDED:
+                try:
+                    event = event_from_plain(word)
+                except ValueError as error:
+                    # Another version of this package: what it cannot say is missed, and decides.
+                    self._log("launcher", self._redactor.text(f"a rank told something that is not known: {error}"))
+                    continue
+                if isinstance(event, Hello) and event.rank == 0:
+                    self._rank_0 = rank
+                    rank.send(to_plain(job))
+                self._take(event, watch, listener)
+        return bool(heard)
+
+    def _take_lines(self, lines: list[str], watch: RankWatchdog) -> None:
+        """Take in what launcher and libraries print, and ranks that have no connection."""
+        for line in lines:
+            _, event = from_line(line)
+            if isinstance(event, Hello | Beat | Failed):
+                self._take(event, watch, lambda event: None)
+            else:
+                self._launcher_says.append(line)
+                self._log("launcher", self._redactor.text(line))
+
+    def _take(self, event: Event, watch: RankWatchdog, listener: OnEvent) -> None:
+        if isinstance(event, Hello | Beat | Failed):
+            watch.take(event)
+            told = json.dumps(self._redactor.plain(event_to_plain(event)))
+            self._log(f"rank-{event.rank}", told)
+        else:
+            listener(event)
 
     def _log(self, name: str, line: str) -> None:
         if name not in self._logs:

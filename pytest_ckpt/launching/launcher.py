@@ -15,6 +15,7 @@ from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import MARK
 from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.wire.frames import HANDED_ON
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,8 +42,16 @@ class Launcher:
         """Whether the launcher is Open MPI's, whose settings are known."""
         return "open mpi" in self.version.lower() or "prte" in self.version.lower()
 
-    def command(self, processes: int, module: str = "pytest_ckpt.ranks") -> list[str]:
-        """Return the whole command that starts ``processes`` ranks, each running a module."""
+    @property
+    def stays_here(self) -> bool:
+        """Whether all that it starts is surely on this host: a user's launcher may go to others unasked."""
+        return self.is_open_mpi and not self.hosts
+
+    def command(self, processes: int, module: str = "pytest_ckpt.ranks", *, calls_back: bool = True) -> list[str]:
+        """Return the whole command that starts ``processes`` ranks, each running a module.
+
+        What ``calls_back`` needs to be told where, by its environment alone: everybody sees the words of a command.
+        """
         hosts = ",".join(f"{h.name}:{h.slots}" for h in self.hosts)
         filled = {"{processes}": str(processes), "{hosts}": hosts, "{nodes}": ",".join(h.name for h in self.hosts)}
         words = list(self.template)
@@ -56,7 +65,8 @@ class Launcher:
             if self.hosts and not any("{hosts}" in w for w in self.template):
                 words += ["--host", hosts]
             if self.hosts:
-                words += ["-x", "PYTHONPATH", "-x", MARK]
+                names = ("PYTHONPATH", MARK, *(HANDED_ON if calls_back else ()))
+                words += [word for name in names for word in ("-x", name)]
             else:
                 words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
         elif self.hosts and "{hosts}" not in " ".join(self.template) and "hydra" in self.version.lower():
@@ -83,6 +93,8 @@ class Launcher:
             "OMP_NUM_THREADS": "1",
         }
         if self.is_open_mpi:
+            # Where ranks outnumber cores, one that spins as MPI starts and ends would keep others from coming so far.
+            clean.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
             added |= {
                 "OMPI_ALLOW_RUN_AS_ROOT": "1",
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

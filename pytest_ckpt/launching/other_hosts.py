@@ -39,7 +39,7 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
     for host in hosts:
         there = dataclasses.replace(launcher, hosts=(HostSlots(name=host, slots=1),))
         processes[host] = subprocess.Popen(
-            there.command(1, "pytest_ckpt.launching.host_sweep"),
+            there.command(1, "pytest_ckpt.launching.host_sweep", calls_back=False),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -132,7 +132,7 @@ class LaunchWithCommands:
         self._observer.begin([self._planned])
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
-            failure = self._launch.run(job, self._take, self._tick, self._observer.said, answers=True)
+            failure = self._launch.run(job, self._take, self._tick, self._observer.said)
         finally:
             os.set_blocking(self._keeper.descriptor, True)
             left = self._keeper.close()
@@ -176,7 +176,7 @@ class LaunchWithCommands:
             return
         for run in self._keeper.ended(data):
             self._tell(run)
-            self._launch.answer(json.dumps(to_plain(run)))
+            self._launch.answer(to_plain(run))
 
     def _tell(self, run: CommandRun) -> None:
         self._keep(CommandEnded(subject=self._subject, run=run))

@@ -67,6 +67,7 @@ class RankWatchdog:
         self._ranks: dict[int, _RankState] = {}
         self._began = time.monotonic()
         self._failures: list[Failure] = []
+        self._confirmed: set[object] = set()
 
     def take(self, event: Hello | Beat | Failed) -> None:
         """Take in an event that a rank told of itself."""
@@ -100,6 +101,10 @@ class RankWatchdog:
         if event.waiting or event != lane.doing:
             lane.moved = now
         lane.doing = event
+
+    def confirm(self, rank: object) -> None:
+        """Take in that all that a rank had to say has arrived; ``rank`` is anything that tells it from the others."""
+        self._confirmed.add(rank)
 
     def hung(self) -> Failure | None:
         """Return the failure of a rank that is silent or blocked for longer than the deadline, or far too slow."""
@@ -150,7 +155,9 @@ class RankWatchdog:
             message = f"{first.message} (and {counted(others, 'other rank')})" if others else first.message
             return dataclasses.replace(first, message=message)
         if exit_code == 0:
-            return None
+            lost = len(self._ranks) - len(self._confirmed)
+            text = f"{counted(lost, 'rank')} ended without having told all, and the launcher says that all is well"
+            return Failure(kind="killed", message=text) if lost > 0 else None
         for pattern in _KILLED:
             if found := pattern.search(launcher_says):
                 number = int(found["rank"])

@@ -1,9 +1,9 @@
-"""The process on each rank: ``python -m pytest_ckpt.ranks``, started by the launcher, one job on standard input."""
+"""The process on each rank: ``python -m pytest_ckpt.ranks``, started by the launcher; it calls back for its job."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -12,28 +12,32 @@ from pytest_ckpt.support.die_with_parent import die_with_parent
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.controller import Controller
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Job
 
 
 def main() -> int:
-    """Run the job that rank 0 reads; return the exit code of this rank."""
+    """Run the job that rank 0 is told; return the exit code of this rank."""
     # A rank must not go on writing when the process that started it is gone.
     die_with_parent()
     from pytest_ckpt.facts.events import Ready  # noqa: PLC0415
-    from pytest_ckpt.ranks.process.activity import Activity, beat_seconds, write_event  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.activity import Activity, beat_seconds  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.controller import Controller  # noqa: PLC0415
 
-    activity = Activity()
+    activity, controller = Activity(), None
     try:
+        controller = Controller()
+        activity.tell_by(controller.tell)
         from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - starts MPI
 
         group = MpiGroup(activity)
     except Exception as error:
-        activity.failed(error)
+        _give_up(activity, controller, error)
         return 1
     activity.introduce(group.rank)
     try:
-        job = _receive(group)
+        job = _receive(group, controller)
         if group.size != job.processes:
             raise RuntimeError(
                 f"{job.processes} processes were asked for and MPI counts {group.size}: "
@@ -41,38 +45,43 @@ def main() -> int:
             )
         activity.report_every(beat_seconds(job.deadline_seconds))
         if group.rank == 0:
-            write_event(1, Ready())
+            activity.tell(Ready())
         job = dataclasses.replace(job, area=job.area.of_client(group.rank))
         if job.tasks:
-            _measure(group, activity, job)
+            _measure(group, activity, job, controller)
         else:
             from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
 
-            probe(group, job.area)
+            probe(group, activity, job.area)
         activity.stop()
+        controller.finish()
         group.leave()
     except KeyboardInterrupt:
         return 130
     except BaseException as error:
-        activity.failed(error)
+        _give_up(activity, controller, error)
         group.abort()
         return 1
 
 
-def _receive(group: Group) -> Job:
+def _give_up(activity: Activity, controller: Controller | None, error: BaseException) -> None:
+    """Tell why this rank cannot go on, and return when the controller knows it, or is gone itself."""
+    with contextlib.suppress(OSError, RuntimeError):
+        activity.failed(error)
+        if controller:
+            controller.finish()
+
+
+def _receive(group: Group, controller: Controller) -> Job:
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import Job  # noqa: PLC0415
 
-    line = sys.stdin.readline() if group.rank == 0 else ""
-    if group.rank == 0 and not line:
-        raise RuntimeError("the launcher gives its standard input to no rank 0")
-    return from_plain(Job, json.loads(group.share(line)))
+    return from_plain(Job, group.share(controller.hear() if group.rank == 0 else None))
 
 
-def _measure(group: Group, activity: Activity, job: Job) -> None:
+def _measure(group: Group, activity: Activity, job: Job, controller: Controller) -> None:
     from pytest_ckpt.facts.events import Imported  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.factory import engine_maker  # noqa: PLC0415
-    from pytest_ckpt.ranks.process.activity import write_event  # noqa: PLC0415
 
     activity.begin(None, "import")
     for make in {task.make for task in job.tasks}:
@@ -81,12 +90,12 @@ def _measure(group: Group, activity: Activity, job: Job) -> None:
     from pytest_ckpt.ranks.loop import MeasurementLoop  # noqa: PLC0415
 
     if group.rank == 0:
-        write_event(1, Imported())
+        activity.tell(Imported())
     for task in job.tasks:
         if task.beside_commands:
             from pytest_ckpt.ranks.scenarios.with_commands import run_with_commands  # noqa: PLC0415
 
-            run_with_commands(group, activity, task, job)
+            run_with_commands(group, activity, task, job, controller)
         else:
             MeasurementLoop(group, activity, task, job).run()
 

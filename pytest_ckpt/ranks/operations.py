@@ -18,7 +18,6 @@ from pytest_ckpt.facts.targets import Role
 from pytest_ckpt.ranks.beside import Beside
 from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
-from pytest_ckpt.ranks.process.activity import write_event
 from pytest_ckpt.ranks.timing import Own, combine, summed
 
 if TYPE_CHECKING:
@@ -238,7 +237,7 @@ class Operations(Checkpoints):
     def send(self, event: Event) -> None:
         """Let rank 0 tell the controller."""
         if self._group.rank == 0:
-            write_event(1, event)
+            self._activity.tell(event)
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
         """Tell that a step beside the subject's own saves and loads is over."""

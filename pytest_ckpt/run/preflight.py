@@ -275,11 +275,12 @@ def _see_hosts(
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     failure = Launch(launcher, run_id, folder, redactor).run(job, on_event)
     if failure or not hosts:
-        command = shlex.join(launcher.command(processes))
+        command = shlex.join(launcher.command(processes, calls_back=False))
         says = describe_failure(failure) if failure else "no rank answered"
         raise UsageError(
             f"MPI cannot start {counted(processes, 'rank')}: {says}",
-            f"Try it by hand: {command} </dev/null - or name another launcher with --ckpt-launcher.",
+            f"Try it by hand: {command} </dev/null (each rank that starts says that it was started by hand), or name "
+            "another launcher with --ckpt-launcher.",
         )
     if problem := unreached(hosts, facts):
         alike = "Mount the storage" if "paths" in facts.capabilities else "Give access to it (credentials, routes)"

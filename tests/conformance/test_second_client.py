@@ -13,6 +13,7 @@ import pytest
 
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import AGENT, Client
+from pytest_ckpt.wire.frames import SECRET
 
 
 @pytest.fixture
@@ -91,10 +92,26 @@ def test_a_request_that_takes_too_long_is_named_and_its_late_answer_is_not_taken
 
 
 def test_an_agent_that_ends_is_said_to_be_gone(tmp_path):
-    client = Client([sys.executable, "-c", "print('hello'); input(); raise SystemExit(3)"])
-    with pytest.raises(NotRun, match=r"has ended \(exit code 3\) in exists of .*"):
-        client.ask("exists", str(tmp_path))
-    client.close()
+    code = "from pytest_ckpt.wire.caller import call; c = call(); c.send('ready'); c.receive(); raise SystemExit(3)"
+    for words in ("print('hello'); raise SystemExit(3)", code):
+        client = Client([sys.executable, "-c", words])
+        with pytest.raises(NotRun, match=r"has ended \(exit code 3\) in exists of .*"):
+            client.ask("exists", str(tmp_path))
+        client.close()
+
+
+def test_requests_of_any_size_arrive_whole(client, tmp_path):
+    """Listing is asked with all names that are expected: a thousand and more."""
+    names = [f"{number:0200d}" for number in range(5000)]
+    seen = client.ask("wait_until", str(tmp_path), look="names", wanted=names, seconds=0)
+    assert not seen["agreed"]
+
+
+def test_the_secret_of_a_client_is_not_among_the_words_of_any_process(client, tmp_path):
+    assert client.ask("exists", str(tmp_path))
+    secret = client._listener.environment[SECRET]
+    words = [(entry / "cmdline").read_bytes() for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    assert not any(secret.encode() in of for of in words)
 
 
 def test_an_agent_that_cannot_be_started_is_a_reason_not_to_run(tmp_path):
@@ -106,19 +123,22 @@ def test_an_agent_that_cannot_be_started_is_a_reason_not_to_run(tmp_path):
 def test_the_agent_ends_with_the_process_that_started_it(tmp_path, then):
     os.mkfifo(tmp_path / "blocks")
     starter = (
-        "import subprocess, sys\n"
-        f"agent = subprocess.Popen({list(AGENT)!r}, stdin=subprocess.PIPE)\n"
-        "agent.stdin.write(sys.stdin.buffer.read()); agent.stdin.flush()\n"
+        "import json, os, subprocess, sys\n"
+        "from pytest_ckpt.wire.listener import Listener\n"
+        "listener = Listener(only_this_host=True)\n"
+        f"agent = subprocess.Popen({list(AGENT)!r}, env=os.environ | listener.environment)\n"
+        "while not (came := listener.take()): pass\n"
+        "for request in json.loads(sys.argv[2]): came[0][0].send(request)\n"
+        "while not (came := listener.take()): pass\n"
+        "print(json.dumps(came[0][1]), flush=True)\n"
         "open(sys.argv[1]).read()\n"
     )
     os.mkfifo(tmp_path / "end")
     requests = [{"id": 1, "action": "exists", "path": "/", "details": {}}]
     if then == "blocks in a call":
         requests.append({"id": 2, "action": "read", "path": str(tmp_path / "blocks"), "details": {}})
-    command = [sys.executable, "-c", starter, str(tmp_path / "end")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starting:
-        starting.stdin.write("".join(json.dumps(request) + "\n" for request in requests))
-        starting.stdin.close()
+    command = [sys.executable, "-c", starter, str(tmp_path / "end"), json.dumps(requests)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as starting:
         assert json.loads(starting.stdout.readline()) == {"id": 1, "result": True}
         (tmp_path / "end").write_text("now")
         # The agent holds the pipe as its output: it ends when both processes have.

@@ -24,6 +24,7 @@ from tests.support.front_door import (
     opened_door,
     progress_lines,
 )
+from tests.support.names_made import FoldersMade
 
 SUBJECT = "llama3-8b-open-4"
 RANKS = 4
@@ -46,15 +47,26 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(make_home: Callable[[str], Path], engine: str) -> Run:
+def made(make_home: Callable[[str], Path]) -> FoldersMade:
+    return FoldersMade(make_home("made"))
+
+
+@pytest.fixture(scope="module")
+def run(make_home: Callable[[str], Path], engine: str, made: FoldersMade) -> Run:
     with opened_door(make_home("patterns")) as door:
         # For so small a cluster the limits are far from what a busy machine needs.
-        return door.run(*OPTIONS, f"--ckpt-engine={engine}", cluster=1)
+        return door.run(*OPTIONS, f"--ckpt-engine={engine}", cluster=1, environment=made.environment)
 
 
 def test_all_of_them_are_measured_and_met(run: Run) -> None:
     assert run.outcomes(SUBJECT) == dict.fromkeys(REQUIRED, "met")
     assert {name: run.verdict(name, SUBJECT)["outcome"] for name in ASKED} == dict.fromkeys(ASKED, "met")
+
+
+def test_no_save_has_a_name_that_was_used_before(run: Run, made: FoldersMade) -> None:
+    """A client may remember the folder that had it, and jobs never use a step's name again."""
+    assert len([name for name in made.names if "-again-" in name]) > len(PATTERNS), run.text
+    assert len(made.names) == len(set(made.names))
 
 
 @pytest.mark.parametrize("name", PATTERNS)

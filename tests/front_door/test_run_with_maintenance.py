@@ -18,6 +18,7 @@ from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.support import resources
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, processes_of
 from tests.support.machine import eventually, need, need_fuse
+from tests.support.names_made import FoldersMade
 from tests.support.targets.loop_devices import loop_mount
 from tests.support.targets.misbehaving import Target, misbehaving
 
@@ -62,6 +63,18 @@ def holds_what_it_says(run: Run) -> None:
     assert {c.name: c.outcome for c in verify_folder(run.report, None) if c.outcome != "not checked"} == dict.fromkeys(
         ("digests", "schema", "verdicts", "pages"), "holds"
     )
+
+
+@pytest.mark.thorough
+def test_launches_with_commands_use_no_name_of_each_other(door: FrontDoor) -> None:
+    made = FoldersMade(door.home)
+    rows = 'UPGRADE = { gate = "required" }\nFAILOVER = { gate = "required", limit = 60.0 }'
+    (door.home / "both.toml").write_text(f'name = "both"\nextends = "speed-only"\n[requirements]\n{rows}\n')
+    commands = ("--ckpt-during=true", "--ckpt-break=true", "--ckpt-mend=true", f"--ckpt-gates={door.home}/both.toml")
+    suites = "--ckpt-suite=performance,maintenance,failover"
+    run = door.run(*TINY, suites, *commands, environment=made.environment)
+    assert len(run.launches) == 3, run.text
+    assert len(made.names) == len(set(made.names))
 
 
 @pytest.mark.covers(requirements=("UPGRADE",))

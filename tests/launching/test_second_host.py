@@ -18,9 +18,7 @@ from pytest_ckpt.targets.posix.target import target
 
 HOSTS = (HostSlots(name="node1", slots=8), HostSlots(name="node2", slots=8))
 RANKS = [sys.executable, "-m", "pytest_ckpt.ranks"]
-SRUN = Launcher(
-    template=("srun", "--mpi=pmix", "--input=0", "--nodelist={nodes}"), version="slurm 23.11.4", hosts=HOSTS
-)
+SRUN = Launcher(template=("srun", "--mpi=pmix", "--nodelist={nodes}"), version="slurm 23.11.4", hosts=HOSTS)
 
 
 def test_open_mpi_is_told_the_hosts_with_their_slots_and_what_to_hand_on():
@@ -32,10 +30,18 @@ def test_open_mpi_is_told_the_hosts_with_their_slots_and_what_to_hand_on():
 
 
 def test_another_launcher_is_told_nothing_but_what_its_template_asks_for():
-    assert SRUN.command(16) == ["srun", "--mpi=pmix", "--input=0", "--nodelist=node1,node2", "-n", "16", *RANKS]
+    assert SRUN.command(16) == ["srun", "--mpi=pmix", "--nodelist=node1,node2", "-n", "16", *RANKS]
     counted = dataclasses.replace(SRUN, template=("aprun", "-n{processes}", "{hosts}"))
     assert counted.command(16) == ["aprun", "-n16", "node1:8,node2:8", *RANKS]
     assert dataclasses.replace(SRUN, template=("srun",)).command(16) == ["srun", "-n", "16", *RANKS]
+
+
+def test_open_mpi_is_asked_to_yield_unless_the_user_has_said_otherwise():
+    launcher = Launcher(template=("mpiexec",), version="mpiexec (Open MPI) 5.0.11", hosts=HOSTS)
+    name = "OMPI_MCA_mpi_yield_when_idle"
+    assert launcher.environment("run", "", {})[name] == "1"
+    assert launcher.environment("run", "", {name: "0"})[name] == "0"
+    assert name not in SRUN.environment("run", "", {})
 
 
 def facts(folder):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.events import from_line
+from pytest_ckpt.facts.events import Beat, Failed, Hello, from_line
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog
 from pytest_ckpt.support.processes import end_launch
@@ -107,7 +107,7 @@ def watched(process):
                 for line in lines:
                     before, event = from_line(line.decode())
                     assert "Traceback" not in before
-                    if event:
+                    if isinstance(event, Hello | Beat | Failed):
                         watch.take(event)
             if hung := watch.hung():
                 return hung

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import errno
-import json
 import os
 import select
 import subprocess
@@ -14,19 +12,25 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 AGENT = (sys.executable, "-m", "pytest_ckpt.conformance.posix.agent")
+READY = "ready"
+"""What the agent says first."""
+_STARTS_IN_SECONDS = 60.0
 _ENDS_IN_SECONDS = 5.0
+_TICK_SECONDS = 0.25
 
 
 class Client:
     """Sends one request at a time to an agent and returns its answer.
 
-    ``command`` starts the agent, on this host or through ``mpiexec`` or ``ssh`` on another; it is started with the
-    first request and ends when its standard input is closed, so also when this process ends in whatever way.
+    ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another, and hands the environment
+    on, which tells the agent where to call back; it is started with the first request and ends when the connection
+    does, so also when this process ends in whatever way.
     ``patience`` is how many seconds a request may take. ``tell`` is given each request before it is sent, so that one
     that blocks is named; ``name`` is what failure texts call the client.
     """
@@ -44,7 +48,9 @@ class Client:
         self._command = tuple(command)
         self._tell = tell
         self._process: subprocess.Popen[bytes] | None = None
-        self._unread = b""
+        self._listener: Listener | None = None
+        self._agent: Connection | None = None
+        self._is_gone = False
         self._requests = 0
         self._asked = ("", "")
         self._answer: dict[str, Any] | None = None
@@ -60,12 +66,13 @@ class Client:
 
     def start(self, action: str, path: str, **details: Any) -> None:
         """Have the agent begin something, and return at once; ``finish`` or ``stop`` returns what it answers."""
-        process = self._started()
         if self._tell:
             self._tell(f"{self.name}: {action}", path)
+        self._asked = (action, path)
+        self._started()
         self._requests += 1
-        self._asked, self._answer = (action, path), None
-        self._send(process, {"id": self._requests, "action": action, "path": path, "details": details})
+        self._answer = None
+        self._send({"id": self._requests, "action": action, "path": path, "details": details})
 
     def answered(self) -> bool:
         """Return whether the agent has answered what was begun."""
@@ -89,7 +96,7 @@ class Client:
 
     def stop(self, *, patience: float | None = None) -> Any:
         """Tell a loop that was begun to end, wait for that, and return its answer."""
-        self._send(self._started(), {"action": "stop"})
+        self._send({"action": "stop"})
         return self.finish(patience=patience)
 
     def read(self, path: str) -> bytes:
@@ -106,15 +113,14 @@ class Client:
         return bool(answer["agreed"])
 
     def close(self) -> None:
-        """End the agent: by closing its input, by force where it does not end then."""
+        """End the agent: by hanging up, by force where it does not end then."""
         process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(NotRun):  # It may have ended already.
-            self._send(process, {"action": "end"})
-        process.stdin.close()
+        assert self._listener
+        assert process.stdout
+        # A launcher may have more to end than the agent: it is given the time.
+        self._listener.close()
         try:
             process.wait(_ENDS_IN_SECONDS)
         except subprocess.TimeoutExpired:
@@ -126,64 +132,81 @@ class Client:
                 process.returncode = -9
         process.stdout.close()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> None:
+        """Start the agent where none is there, and wait until it calls."""
         if self._process is None:
+            self._listener = Listener(only_this_host=self._command == AGENT)
             try:
-                # Unbuffered: an answer is waited for with select, which sees nothing of a buffer.
                 self._process = subprocess.Popen(
-                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    # Unbuffered: it is waited for with select, which sees nothing of a buffer.
+                    stdout=subprocess.PIPE,
+                    bufsize=0,
+                    env=os.environ | self._listener.environment,
                 )
             except OSError as error:
+                self._listener.close()
                 raise NotRun(f"{self.name} cannot be started: {' '.join(self._command)}: {error.strerror}") from None
-        return self._process
+        if not self._within(_STARTS_IN_SECONDS, lambda: self._agent is not None):
+            raise NotRun(
+                f"{self.name} was started and has not called back within {_STARTS_IN_SECONDS:g} s: "
+                f"{' '.join(self._command)}"
+            )
 
-    def _send(self, process: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
-        assert process.stdin is not None
-        line = memoryview(json.dumps(message).encode() + b"\n")
-        try:
-            while line:
-                line = line[os.write(process.stdin.fileno(), line) :]
-        except BrokenPipeError:
-            raise self._gone(process) from None
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._agent
+        self._agent.send(message)
+        # To its end: nobody may ask again before the agent has to work.
+        self._within(float("inf"), lambda: self._agent is not None and not self._agent.has_unsent)
 
     def _answered_within(self, seconds: float) -> bool:
-        process = self._started()
-        assert process.stdout is not None
+        self._started()
+        return self._within(seconds, lambda: self._answer is not None)
+
+    def _within(self, seconds: float, is_so: Callable[[], bool]) -> bool:
+        """Take in what comes until something is so; return False when it is not after so long. Raises NotRun."""
+        assert self._process
+        assert self._listener
         until = time.monotonic() + seconds
-        while self._answer is None:
-            line, newline, rest = self._unread.partition(b"\n")
-            if newline:
-                self._unread = rest
-                self._take(line)
-                continue
-            if not select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+        while not is_so():
+            if self._is_gone:
+                raise self._gone(self._process)
+            waited_for: list[Any] = [self._listener, self._process.stdout]
+            left = until - time.monotonic()
+            ready, _, _ = select.select(waited_for, [], [], max(0.0, min(left, _TICK_SECONDS)))
+            if not ready and left <= 0:
                 return False
-            more = os.read(process.stdout.fileno(), 1 << 20)
-            if not more:
-                raise self._gone(process)
-            self._unread += more
+            self._take_in(ready)
         return True
 
-    def _take(self, line: bytes) -> None:
-        """Keep the answer of the last request; what a launcher prints, and an answer that came too late, is nothing."""
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            return
-        if isinstance(answer, dict) and answer.get("id") == self._requests:
-            self._answer = answer
+    def _take_in(self, ready: list[Any]) -> None:
+        """Take in what the agent says; what it or a launcher prints is nothing."""
+        assert self._process
+        assert self._process.stdout
+        assert self._listener
+        for caller, message in self._listener.take():
+            if message is ENDED:
+                self._is_gone = self._is_gone or caller is self._agent
+            elif message == READY:
+                self._agent = caller
+            elif message["id"] == self._requests:
+                # An answer that came too late has another number.
+                self._answer = message
+        if self._process.stdout in ready and not os.read(self._process.stdout.fileno(), 1 << 16):
+            self._is_gone = True
 
     def _gone(self, process: subprocess.Popen[bytes]) -> NotRun:
         try:
             how = f"exit code {process.wait(_ENDS_IN_SECONDS)}"
         except subprocess.TimeoutExpired:
-            how = "its output is closed"
+            how = "its connection is closed"
         action, path = self._asked
         return NotRun(f"{self.name} has ended ({how}) in {action} of {path}: {' '.join(self._command)}")
 
 
 def encoded(data: bytes) -> str:
-    """Return bytes as they go through the pipe."""
+    """Return bytes as they are sent."""
     return base64.b64encode(data).decode()
 
 

@@ -1,7 +1,7 @@
 """What a rank is doing, told to the controller while it does it.
 
-Every rank says so on its standard error, a line at a time, from a thread of its own: so the controller hears of a
-rank that is blocked in a system call, and knows in which. Rank 0 alone speaks on standard output, where results go.
+Every rank says so on its own connection, also from a thread of its own: so the controller hears of a rank that is
+blocked in a system call, and knows in which.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.subject import OperationRef
@@ -46,10 +46,18 @@ class Activity:
         self._rank = rank or _Rank()
         self._rank.lanes.append(self)
 
+    def tell_by(self, tell: Callable[[Event], None]) -> None:
+        """Tell by a connection from now on; until then events go to standard error, where they may be lost."""
+        self._rank.tell = tell
+
+    def tell(self, event: Event) -> None:
+        """Tell the controller of something that has happened."""
+        self._rank.tell(event)
+
     def introduce(self, rank: int) -> None:
         """Tell the controller which process is which rank."""
         self._rank.number = rank
-        write_event(2, Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
+        self.tell(Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
 
     def report_every(self, seconds: float) -> None:
         """Start the thread that reports what this rank is doing."""
@@ -118,8 +126,7 @@ class Activity:
         """Tell the controller why this rank cannot go on."""
         number = getattr(error, "errno", None)
         lane, operation, phase, file = self._rank.failed_in or (self.name, self.operation, self.phase, self.file)
-        write_event(
-            2,
+        self.tell(
             Failed(
                 rank=self._rank.number,
                 host=socket.gethostname(),
@@ -129,7 +136,7 @@ class Activity:
                 errno=_errno_name(number),
                 message=_message(error),
                 lane=lane,
-            ),
+            )
         )
 
     def tell_doing(self) -> None:
@@ -144,12 +151,19 @@ class Activity:
             progress=(self.bytes_done, len(sys.modules)),
             lane=self.name,
         )
-        write_event(2, doing)
+        self.tell(doing)
 
     def _beat(self, seconds: float) -> None:
         while not self._rank.stop.wait(seconds):
             for lane in tuple(self._rank.lanes):
                 lane.tell_doing()
+
+
+def tell_on_standard_error(event: Event) -> None:
+    """Write one event as one line, in one system call where the pipe takes it."""
+    line = memoryview(to_line(event).encode())
+    while line:
+        line = line[os.write(2, line) :]
 
 
 @dataclass(slots=True)
@@ -160,13 +174,7 @@ class _Rank:
     lanes: list[Activity] = field(default_factory=list)
     failed_in: tuple[str, OperationRef | None, Phase, str] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
-
-
-def write_event(descriptor: int, event: Event) -> None:
-    """Write one event as one line, in one system call where the pipe takes it."""
-    line = memoryview(to_line(event).encode())
-    while line:
-        line = line[os.write(descriptor, line) :]
+    tell: Callable[[Event], None] = tell_on_standard_error
 
 
 def _errno_name(number: int | None) -> str:

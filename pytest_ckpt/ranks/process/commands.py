@@ -1,9 +1,8 @@
-"""How rank 0 has the controller run commands of the user's: it asks by an event and hears on its standard input."""
+"""How rank 0 has the controller run commands of the user's: it asks by an event and hears what came of it."""
 
 from __future__ import annotations
 
-import json
-import sys
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -11,22 +10,23 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import CommandRun
 from pytest_ckpt.facts.events import CommandAsked
-from pytest_ckpt.ranks.process.activity import write_event
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.commands import Command
     from pytest_ckpt.facts.subject import Subject
+    from pytest_ckpt.ranks.process.controller import Controller
 
 
 class Asked:
     """A command that the controller was asked to run; times are of this rank's monotonic clock."""
 
-    def __init__(self, subject: Subject, command: Command) -> None:
+    def __init__(self, controller: Controller, subject: Subject, command: Command) -> None:
+        self._controller = controller
         self.at = time.perf_counter()
         self.heard_at: float | None = None
         self._run: CommandRun | None = None
         self._thread = threading.Thread(target=self._hear, name="commands", daemon=True)
-        write_event(1, CommandAsked(subject=subject, command=command))
+        controller.tell(CommandAsked(subject=subject, command=command))
         self._thread.start()
 
     def wait(self) -> CommandRun:
@@ -37,8 +37,8 @@ class Asked:
         return self._run
 
     def _hear(self) -> None:
-        if line := sys.stdin.readline():
-            self._run = from_plain(CommandRun, json.loads(line))
+        with contextlib.suppress(RuntimeError):
+            self._run = from_plain(CommandRun, self._controller.hear())
             self.heard_at = time.perf_counter()
 
 
@@ -49,8 +49,9 @@ class AskLater(threading.Thread):
     was.
     """
 
-    def __init__(self, subject: Subject, command: Command, seconds: float) -> None:
+    def __init__(self, controller: Controller, subject: Subject, command: Command, seconds: float) -> None:
         super().__init__(name="ask", daemon=True)
+        self._controller = controller
         self._subject, self._command = subject, command
         self._seconds = seconds
         self._over = threading.Event()
@@ -61,7 +62,7 @@ class AskLater(threading.Thread):
         """Wait, then ask."""
         began = time.perf_counter()
         if not self._over.wait(self._seconds):
-            self.asked = Asked(self._subject, self._command)
+            self.asked = Asked(self._controller, self._subject, self._command)
             self.seconds_into = self.asked.at - began
 
     def finish(self) -> Asked | None:

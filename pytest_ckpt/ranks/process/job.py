@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
-# in turns, those whose reads are timed, ten at most, two for a launch in which the storage is changed, those whose
+# in turns, those whose reads are timed, ten at most, two for each launch in which the storage is changed, those whose
 # processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), those in two tiers, those that a job
 # saves at notice, and last the weights alone and their copy.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8

@@ -1,10 +1,18 @@
-"""The ranks of a launch together, over MPI."""
+"""The ranks of a launch together, over MPI.
+
+No call of MPI waits by itself: it would spin, and take the core from ranks that still work. Each is begun, and polled
+between short sleeps. With more ranks than cores the sleeps are longer, or polling alone would use the cores up.
+"""
 
 from __future__ import annotations
 
+import array
+import ctypes
 import os
+import pickle
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi4py import MPI
@@ -12,8 +20,14 @@ from mpi4py import MPI
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
 
-# Ranks that wait in MPI's own barrier take the cores from the ranks that still work.
+# Most ranks are there already, or nearly: the first sleeps are short, and each is twice as long as the one before.
+_SHORTEST_POLL_SECONDS = 0.00005
 _POLL_SECONDS = 0.0005
+# With four ranks a core a fifth of the cores goes into polls of 25 microseconds each; it becomes no more with more.
+_POLL_SECONDS_OF_CROWD = 0.000125
+# To tell a moment to all ranks of a host.
+_POLLS_OF_NOTICE = 4
+_MOMENT_TAG, _VALUE_TAG, _SUM_TAG = 1, 2, 3
 
 
 class MpiGroup:
@@ -25,12 +39,17 @@ class MpiGroup:
         self.rank: int = self._world.rank
         self.size: int = self._world.size
         self.host = socket.gethostname()
-        self._of_host = self._world.Split_type(MPI.COMM_TYPE_SHARED)
+        self._longest_poll = _POLL_SECONDS
+        # Ranks by the kernel that they run on, and by name, as containers of one kernel are hosts of their own.
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        self._of_host = self._ranks_of_host(f"{self.host} {boot}")
+        crowding = len(self._of_host) / len(os.sched_getaffinity(0))
+        self._longest_poll = max(_POLL_SECONDS, _POLL_SECONDS_OF_CROWD * crowding)
 
     @property
     def leads_host(self) -> bool:
         """Whether this rank is the one that acts for its host."""
-        return bool(self._of_host.rank == 0)
+        return self._of_host[0] == self.rank
 
     def duplicate(self, activity: Activity) -> MpiGroup:
         """Return the same ranks in a communicator of their own, for work in another thread.
@@ -39,57 +58,119 @@ class MpiGroup:
         """
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError("this MPI takes no calls from several threads, which a save in the background needs")
-        self.wait()
-        return MpiGroup(activity, self._world.Dup())
+        twin, request = self._world.Idup()
+        self._finish(request)
+        return MpiGroup(activity, twin)
 
     def wait(self) -> None:
         """Return when all ranks are here. On return the ranks are at most a poll apart."""
-        with self._activity.wait():
-            request = self._world.Ibarrier()
-            while not request.Test():
-                time.sleep(_POLL_SECONDS)
+        self._finish(self._world.Ibarrier())
 
     def start_together(self) -> None:
-        """Return on all ranks at once: the sleeping wait first, then the exact one, for which all are ready."""
+        """Return on all ranks at once: when all are here, the ranks of a host agree on a moment of their one clock.
+
+        Hosts do not compare clocks: they are a poll apart.
+        """
         self.wait()
-        self._world.Barrier()
+        moment = array.array("d", [time.monotonic() + _POLLS_OF_NOTICE * self._longest_poll])
+        self._tell_host(moment, _MOMENT_TAG)
+        time.sleep(max(0.0, moment[0] - time.monotonic()))
 
     def gather(self, value: Any) -> list[Any]:
         """Return every rank's value on rank 0, in rank order, and an empty list elsewhere."""
         self.wait()
-        return self._world.gather(value, root=0) or []
+        return self._gathered(value)
 
     def share(self, value: Any) -> Any:
         """Return rank 0's value on every rank."""
         self.wait()
-        return self._world.bcast(value, root=0)
+        return self._shared(value)
 
     def sum_of_host(self, value: int) -> int:
         """Return the sum over the ranks of this host."""
         self.wait()
-        return int(self._of_host.allreduce(value, op=MPI.SUM))
+        total = array.array("q", [value])
+        if self.leads_host:
+            others = [array.array("q", [0]) for _ in self._of_host[1:]]
+            pairs = zip(self._of_host[1:], others, strict=True)
+            self._finish(*(self._world.Irecv(other, source=rank, tag=_SUM_TAG) for rank, other in pairs))
+            total[0] += sum(other[0] for other in others)
+        else:
+            self._finish(self._world.Isend(total, dest=self._of_host[0], tag=_SUM_TAG))
+        self._tell_host(total, _SUM_TAG)
+        return total[0]
 
     def largest(self, value: int) -> int:
         """Return the largest value of all ranks."""
-        self.wait()
-        return int(self._world.allreduce(value, op=MPI.MAX))
+        own, largest = array.array("q", [value]), array.array("q", [value])
+        self._finish(self._world.Iallreduce(own, largest, op=MPI.MAX))
+        return largest[0]
 
     def from_host_leader(self, value: Any) -> Any:
         """Return the host leader's value on every rank of its host."""
         self.wait()
-        return self._of_host.bcast(value, root=0)
+        data = bytearray(pickle.dumps(value) if self.leads_host else b"")
+        count = array.array("q", [len(data)])
+        self._tell_host(count, _VALUE_TAG)
+        data = data or bytearray(count[0])
+        self._tell_host(data, _VALUE_TAG)
+        return pickle.loads(data)
 
     def any_of(self, value: bool) -> bool:
         """Return whether any rank says so."""
-        self.wait()
-        return bool(self._world.allreduce(int(value), op=MPI.MAX))
+        return bool(self.largest(int(value)))
 
     def leave(self) -> NoReturn:
         """End this process when all ranks are here: its memory goes back at once and not object by object."""
         self.wait()
         MPI.Finalize()
+        if "MPICH" in MPI.Get_library_version():
+            # Its launcher takes a process for killed that leaves without what the C library calls at an exit. The
+            # interpreter stays locked: no thread of ours runs beside that.
+            ctypes.PyDLL(None).exit(0)
         os._exit(0)
 
     def abort(self) -> None:
         """End all ranks."""
         self._world.Abort(1)
+
+    def _finish(self, *requests: MPI.Request) -> None:
+        """Return when requests are done, without a core in the meantime.
+
+        A request does not keep its buffers: who makes it has names for them until this returns.
+        """
+        with self._activity.wait():
+            poll = _SHORTEST_POLL_SECONDS
+            while not MPI.Request.Testall(list(requests)):
+                time.sleep(poll)
+                poll = min(2 * poll, self._longest_poll)
+
+    def _ranks_of_host(self, host: str) -> list[int]:
+        hosts = self._shared(self._gathered(host))
+        return [rank for rank, other in enumerate(hosts) if other == host]
+
+    def _gathered(self, value: Any) -> list[Any]:
+        data = pickle.dumps(value)
+        own, counts = array.array("q", [len(data)]), array.array("q", bytes(8 * self.size))
+        self._finish(self._world.Igather(own, counts if self.rank == 0 else None))
+        if self.rank != 0:
+            self._finish(self._world.Isend(data, dest=0, tag=_VALUE_TAG))
+            return []
+        others = [bytearray(count) for count in counts[1:]]
+        self._finish(*(self._world.Irecv(other, source=n, tag=_VALUE_TAG) for n, other in enumerate(others, 1)))
+        return [value, *(pickle.loads(other) for other in others)]
+
+    def _shared(self, value: Any) -> Any:
+        data = bytearray(pickle.dumps(value) if self.rank == 0 else b"")
+        count = array.array("q", [len(data)])
+        self._finish(self._world.Ibcast(count))
+        data = data or bytearray(count[0])
+        self._finish(self._world.Ibcast(data))
+        return pickle.loads(data)
+
+    def _tell_host(self, data: array.array[Any] | bytearray, tag: int) -> None:
+        """Give the other ranks of this host what its leader has in ``data``."""
+        if self.leads_host:
+            self._finish(*(self._world.Isend(data, dest=rank, tag=tag) for rank in self._of_host[1:]))
+        else:
+            self._finish(self._world.Irecv(data, source=self._of_host[0], tag=tag))

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.ranks.process.activity import write_event
 from pytest_ckpt.support.memory_limits import memory_left_bytes, memory_of_host
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
+    from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
 
 
-def probe(group: Group, area: AreaRef) -> None:
+def probe(group: Group, activity: Activity, area: AreaRef) -> None:
     """Tell the controller, from rank 0, the facts of every host and which ranks are on it."""
     answers = group.gather(host_facts(group.host, group.rank, area))
     if group.rank != 0:
@@ -29,7 +29,7 @@ def probe(group: Group, area: AreaRef) -> None:
         first = hosts.setdefault(facts.host, facts)
         if first is not facts:
             hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks))
-    write_event(1, HostsSeen(hosts=tuple(hosts.values())))
+    activity.tell(HostsSeen(hosts=tuple(hosts.values())))
 
 
 def host_facts(host: str, rank: int, area: AreaRef) -> HostFacts:

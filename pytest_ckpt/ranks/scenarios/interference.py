@@ -9,12 +9,13 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import PatternFound, PatternMeasured
 from pytest_ckpt.facts.measurement import MixedLoad, NoisyNeighbour
-from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import Files
@@ -113,7 +114,8 @@ class InterferenceScenario:
         with self._do.stage("remove", self._do.all("remove", "neighbour")):
             gathered = self._group.gather((self._bursts, self._bursts * self._rank_bytes))
             if self._group.rank == 0:
-                self._store.finish_delete(self._neighbour)
+                for burst in range(max(bursts for bursts, _ in gathered)):
+                    self._store.finish_delete(self._of_burst(burst))
         if self._group.rank == 0:
             found = NoisyNeighbour(
                 ranks=ranks,
@@ -131,12 +133,16 @@ class InterferenceScenario:
         while not over.is_set():
             began = time.perf_counter()
             clock = Clock(activity=self._activity)
-            draft = self._store.begin(self._neighbour, clock)
+            draft = self._store.begin(self._of_burst(self._bursts), clock)
             self._engine.save(draft, clock)
             draft.abort()
             self._bursts += 1
             if not over.wait(time.perf_counter() - began):
                 self._engine.fill(self._next())
+
+    def _of_burst(self, burst: int) -> CheckpointRef:
+        """Return what the ranks of the second job save in a burst: never under a name that was used before."""
+        return replace(self._neighbour, attempt=burst)
 
     def _beside_reads(self, files: Sequence[Files], seconds: float) -> None:
         """Read samples on every host, alone and while all ranks save, in turns of ``seconds`` at least."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.commands import Command, CommandRun, TriedKind
     from pytest_ckpt.facts.subject import OperationRef, OwnPattern
     from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.controller import Controller
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Job, Task
     from pytest_ckpt.targets.protocol import Store
@@ -35,18 +36,21 @@ _RUNS: dict[OwnPattern, str] = {
 }
 
 
-def run_with_commands(group: Group, activity: Activity, task: Task, job: Job) -> None:
-    """Run the scenario of a task that measures nothing else."""
+def run_with_commands(group: Group, activity: Activity, task: Task, job: Job, controller: Controller) -> None:
+    """Run the scenario of a task that measures nothing else; ``controller`` runs the commands."""
     assert task.beside_commands
     run: type[RunWithCommands] = load(_RUNS[task.beside_commands])
-    run(group, activity, task, job, task.beside_commands).run()
+    run(group, activity, task, job, task.beside_commands, controller).run()
 
 
 class RunWithCommands(ABC):
     """Two checkpoints in turns: one that is whole, and one that is free to be written."""
 
-    def __init__(self, group: Group, activity: Activity, task: Task, job: Job, name: OwnPattern) -> None:
+    def __init__(
+        self, group: Group, activity: Activity, task: Task, job: Job, name: OwnPattern, controller: Controller
+    ) -> None:
         self._group, self._activity, self._task, self._area = group, activity, task, job.area
+        self._controller = controller
         self._name: OwnPattern = name
         self._store: Store = load(job.area.opener)(job.area)
         shards = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
@@ -61,7 +65,9 @@ class RunWithCommands(ABC):
         )
         # The same on all ranks.
         self._random = random.Random(f"{task.seed}/{task.subject}/{name}")
-        self._free, self._whole = (task.operations + BESIDE_COMMANDS + n for n in range(2))
+        # Each of these launches has two numbers of its own: no save of a run has the name of another.
+        first = task.operations + BESIDE_COMMANDS + 2 * list(_RUNS).index(name)
+        self._free, self._whole = first, first + 1
         self._count = 0
 
     def run(self) -> None:
@@ -105,7 +111,7 @@ class RunWithCommands(ABC):
         return self._random.uniform(_EARLIEST, _LATEST)
 
     def _later(self, command: Command, seconds: float) -> AskLater | None:
-        return AskLater(self._task.subject, command, seconds) if self._leads else None
+        return AskLater(self._controller, self._task.subject, command, seconds) if self._leads else None
 
     def _save(self, later: AskLater | None = None) -> Tried:
         """Save under the number that is free; where that succeeds, what was whole before is free."""
@@ -140,4 +146,4 @@ class RunWithCommands(ABC):
         return shared
 
     def _run_command(self, command: Command) -> CommandRun:
-        return self._heard(Asked(self._task.subject, command) if self._leads else None)
+        return self._heard(Asked(self._controller, self._task.subject, command) if self._leads else None)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 
 _PARTIAL = ".partial"
-_CHECKPOINT = re.compile(r"checkpoint-(\d{4,})")
+_CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-\d+)?")
 
 
-def checkpoint_name(index: int) -> str:
-    """Return the name of the folder of checkpoint ``index`` (from 1)."""
-    return f"checkpoint-{index:04d}"
+def checkpoint_name(index: int, attempt: int = 0) -> str:
+    """Return the name of the folder of checkpoint ``index`` (from 1); no two attempts have the same.
+
+    A job never uses a step's name again. A client may remember for a moment the folder that had a name before.
+    """
+    return f"checkpoint-{index:04d}" + (f"-again-{attempt}" if attempt else "")
 
 
-def partial_name(index: int) -> str:
+def partial_name(index: int, attempt: int = 0) -> str:
     """Return the name that the folder has until the checkpoint is committed."""
-    return checkpoint_name(index) + _PARTIAL
+    return checkpoint_name(index, attempt) + _PARTIAL
 
 
 def is_of_a_checkpoint(name: str) -> bool:

@@ -168,7 +168,7 @@ class PosixStore:
             (self._folder / subject / name).unlink()
 
     def _final(self, ref: CheckpointRef) -> Path:
-        return self._folder / ref.subject / checkpoint_name(ref.number)
+        return self._folder / ref.subject / checkpoint_name(ref.number, ref.attempt)
 
     def _partial(self, ref: CheckpointRef) -> Path:
-        return self._folder / ref.subject / partial_name(ref.number)
+        return self._folder / ref.subject / partial_name(ref.number, ref.attempt)

@@ -56,12 +56,23 @@ def sshfs(options: str = "") -> Callable[[Path], contextlib.AbstractContextManag
 @contextlib.contextmanager
 def moosefs(home: Path) -> Iterator[Mounted]:
     """Start a master and a chunk server of MooseFS and mount them twice."""
+    with moosefs_server(home), contextlib.ExitStack() as clients:
+        for name in ("first", "second"):
+            words = ("mfsmount", "-f", "-H", ADDRESS, "-o", "mfsproxy=127.0.0.1,mfsnice=0")
+            clients.enter_context(client(home / name, *words, home / name))
+        until(lambda: os.statvfs(home / "first").f_bavail, "the chunk server has its space", None, home / "chunk.log")
+        yield Mounted(first=home / "first", second=home / "second", kill_server=lambda: _kill_all("mfschunkserver"))
+
+
+@contextlib.contextmanager
+def moosefs_server(home: Path) -> Iterator[None]:
+    """Start a master and a chunk server of MooseFS."""
     state, config = made(home / "state"), made(home / "config")
     with of_kernel("ext4")(made(home / "below")) as below:
         yield from _moosefs(home, state, config, made(below.first / "chunks"))
 
 
-def _moosefs(home: Path, state: Path, config: Path, chunks: Path) -> Iterator[Mounted]:
+def _moosefs(home: Path, state: Path, config: Path, chunks: Path) -> Iterator[None]:
     common = f"WORKING_USER = root\nWORKING_GROUP = root\nDATA_PATH = {state}\n"
     (config / "exports.cfg").write_text("* / rw,alldirs,admin,maproot=0:0\n")
     (config / "hdd.cfg").write_text(f"{chunks}\n")
@@ -79,13 +90,8 @@ def _moosefs(home: Path, state: Path, config: Path, chunks: Path) -> Iterator[Mo
     with (
         daemon(home / "master.log", "mfsmaster", "-f", "-c", config / "master.cfg", "start", ready=_listens(9421)),
         daemon(home / "chunk.log", "mfschunkserver", "-f", "-c", config / "chunk.cfg", "start", ready=_listens(9422)),
-        contextlib.ExitStack() as clients,
     ):
-        for name in ("first", "second"):
-            words = ("mfsmount", "-f", "-H", ADDRESS, "-o", "mfsproxy=127.0.0.1,mfsnice=0")
-            clients.enter_context(client(home / name, *words, home / name))
-        until(lambda: os.statvfs(home / "first").f_bavail, "the chunk server has its space", None, home / "chunk.log")
-        yield Mounted(first=home / "first", second=home / "second", kill_server=lambda: _kill_all("mfschunkserver"))
+        yield
 
 
 def glusterfs(

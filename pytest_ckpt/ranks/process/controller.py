@@ -1,0 +1,59 @@
+"""This rank's connection to the controller: events go there, the job and what came of commands come from there."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.facts.events import event_to_plain
+from pytest_ckpt.ranks.process.activity import tell_on_standard_error
+from pytest_ckpt.wire.caller import call
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.events import Event
+
+END = "end"
+"""What a rank says last, and hears when all that it said has arrived."""
+
+_END_SECONDS = 60.0
+
+
+class Controller:
+    """The controller, as a rank reaches it. Raises NoConnection where it does not."""
+
+    def __init__(self) -> None:
+        self._caller = call()
+        self._process = os.getpid()
+        self._heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._is_over = threading.Event()
+        threading.Thread(target=self._listen, name="controller", daemon=True).start()
+
+    def tell(self, event: Event) -> None:
+        """Tell of an event. A process that this rank forked has no connection of its own."""
+        if os.getpid() == self._process:
+            self._caller.send(event_to_plain(event))
+        else:
+            tell_on_standard_error(event)
+
+    def hear(self) -> Any:
+        """Wait for what the controller says next. Raises RuntimeError when it says nothing any more."""
+        word = self._heard.get()
+        if word is None:
+            raise RuntimeError("the connection to the controller has ended")
+        return word
+
+    def finish(self) -> None:
+        """Return when the controller has all that was told: what a process leaves behind at its end may be lost."""
+        self._caller.send(END)
+        if not self._is_over.wait(_END_SECONDS):
+            raise RuntimeError(f"the controller has not confirmed within {_END_SECONDS:g} s what this rank told it")
+
+    def _listen(self) -> None:
+        try:
+            while (word := self._caller.receive()) != END:
+                self._heard.put(word)
+            self._is_over.set()
+        except (EOFError, OSError):
+            self._heard.put(None)

@@ -1,0 +1,60 @@
+"""The addresses of this host, as others may reach it."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import ipaddress
+import socket
+import struct
+from pathlib import Path
+
+_SIOCGIFCONF = 0x8912
+# struct ifreq: the name of an interface, then its address as struct sockaddr_in.
+_ENTRY_BYTES, _ADDRESS_AT = 40, 20
+_MOST_INTERFACES = 256
+_GLOBAL_SCOPE = "00"
+
+Address = tuple[str, int]
+
+
+def own_addresses() -> list[str]:
+    """Return this host's addresses without those that mean another host elsewhere; IPv4 first."""
+    found = [*_of_version_4(), *_of_version_6()]
+    return [text for text in dict.fromkeys(found) if _means_this_host(ipaddress.ip_address(text))]
+
+
+def to_text(addresses: list[Address]) -> str:
+    """Return addresses as one word."""
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
+
+
+def from_text(text: str) -> list[Address]:
+    """Return what `to_text` was given. Raises ValueError."""
+    pairs = [word.rpartition(":") for word in text.split(",")]
+    return [(host.strip("[]"), int(port)) for host, _, port in pairs]
+
+
+def _means_this_host(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return not (address.is_loopback or address.is_link_local or address.is_unspecified)
+
+
+def _of_version_4() -> list[str]:
+    room = array.array("B", bytes(_ENTRY_BYTES * _MOST_INTERFACES))
+    start, length = room.buffer_info()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        answer = fcntl.ioctl(asking, _SIOCGIFCONF, struct.pack("iL", length, start))
+    (used,) = struct.unpack_from("i", answer)
+    entries = room.tobytes()[:used]
+    return [socket.inet_ntoa(entries[at + _ADDRESS_AT : at + _ADDRESS_AT + 4]) for at in range(0, used, _ENTRY_BYTES)]
+
+
+def _of_version_6() -> list[str]:
+    found = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            digits, _, _, scope, *_ = line.split()
+            if scope == _GLOBAL_SCOPE:
+                found.append(str(ipaddress.IPv6Address(bytes.fromhex(digits))))
+    return found

@@ -1,0 +1,139 @@
+"""The side that was started: it calls back whoever had it started. It needs the standard library alone."""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import select
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.wire.addresses import from_text
+from pytest_ckpt.wire.frames import CONTROLLER, GREETING, SECRET, Unframed, framed
+from pytest_ckpt.wire.sealing import NONCE_BYTES, Forged, Seal, seals
+
+if TYPE_CHECKING:
+    from pytest_ckpt.wire.addresses import Address
+
+_CALL_SECONDS = 20.0
+_TURN_SECONDS = 0.25
+_READ_BYTES = 1 << 18
+
+
+class NoConnection(Exception):  # noqa: N818 - it says what there is not
+    """Nobody who knows the secret answers; the message tells why, and what to do."""
+
+
+class Caller:
+    """A connection to who had this process started. `call` makes it."""
+
+    def __init__(self, link: socket.socket, seal: Seal, unframed: Unframed) -> None:
+        self._link = link
+        self._seal = seal
+        self._unframed = unframed
+        self._turn = threading.Lock()
+
+    def send(self, message: Any) -> None:
+        """Send a message; threads take turns. Raises OSError when nobody is there any more."""
+        with self._turn:
+            self._link.sendall(framed(self._seal, message))
+
+    def receive(self) -> Any:
+        """Wait for the next message. Raises EOFError when there is none to come."""
+        while not self._unframed.is_whole():
+            self._more()
+        return self._unframed.message()
+
+    def has_more(self) -> bool:
+        """Return whether something has come that is not received yet, or the end."""
+        return self._unframed.is_whole() or bool(select.select([self._link], [], [], 0)[0])
+
+    def close(self) -> None:
+        """Hang up."""
+        self._link.close()
+
+    def _more(self) -> None:
+        try:
+            data = self._link.recv(_READ_BYTES)
+        except ConnectionError:
+            data = b""
+        if not data:
+            raise EOFError("the connection to the controller has ended")
+        self._unframed.take(data)
+
+
+def call() -> Caller:
+    """Call at the addresses that the environment tells, and return the first that proves who it is.
+
+    What the environment held is taken out of it: what this process starts needs no secret. Raises NoConnection.
+    """
+    text, secret = (os.environ.pop(name, "") for name in (CONTROLLER, SECRET))
+    if not (text and secret):
+        raise NoConnection(
+            f"{CONTROLLER} is not in the environment: the launcher hands no environment on, or this process was "
+            "started by hand. Have the launcher hand it on (srun --export=ALL, mpiexec -x)."
+        )
+    addresses = from_text(text)
+    answers: queue.SimpleQueue[Caller | str] = queue.SimpleQueue()
+    over = threading.Event()
+    for turn, address in enumerate(addresses):
+        # Not one after the other has failed: an address of another network may swallow what is sent there.
+        words = (address, bytes.fromhex(secret), turn * _TURN_SECONDS, answers, over)
+        threading.Thread(target=_try, args=words, name=f"call {address[0]}", daemon=True).start()
+    whys = []
+    for _ in addresses:
+        answer = answers.get()
+        if isinstance(answer, Caller):
+            over.set()
+            return answer
+        whys.append(answer)
+    raise NoConnection(
+        f"{socket.gethostname()} does not reach the host that started the run: {'; '.join(whys)}. Let the firewall "
+        "between them pass TCP connections to that host; launchers need them, too."
+    )
+
+
+def _try(
+    address: Address, secret: bytes, turn: float, answers: queue.SimpleQueue[Caller | str], over: threading.Event
+) -> None:
+    if over.wait(turn):
+        return
+    try:
+        caller = _connected(address, secret)
+    except (OSError, Forged, EOFError, ValueError) as error:
+        why = "timed out" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or "a stranger answers"
+        answers.put(f"{address[0]} port {address[1]}: {why}")
+    else:
+        answers.put(caller)
+
+
+def _connected(address: Address, secret: bytes) -> Caller:
+    link = socket.create_connection(address, timeout=_CALL_SECONDS)
+    try:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        ours = secrets.token_bytes(NONCE_BYTES)
+        link.sendall(GREETING + ours)
+        answer = _exactly(link, len(GREETING) + NONCE_BYTES)
+        if not answer.startswith(GREETING):
+            raise Forged
+        seal, to_caller = seals(secret, ours + answer[len(GREETING) :])
+        caller = Caller(link, seal, Unframed(to_caller))
+        caller.send(None)
+        if caller.receive() != "welcome":
+            raise Forged
+        link.settimeout(None)
+    except BaseException:
+        link.close()
+        raise
+    return caller
+
+
+def _exactly(link: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        if not (more := link.recv(count - len(data))):
+            raise EOFError
+        data += more
+    return data

@@ -1,0 +1,199 @@
+"""The side that had processes started: it listens, and believes only callers that know the secret of the launch."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import secrets
+import selectors
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.wire.addresses import own_addresses, to_text
+from pytest_ckpt.wire.frames import CONTROLLER, GREETING, MOST_BYTES, SECRET, Unframed, framed
+from pytest_ckpt.wire.sealing import NONCE_BYTES, Forged, seals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_SECRET_BYTES = 32
+_READ_BYTES = 1 << 18
+_BACKLOG = 1024
+# A stranger may neither fill the memory nor keep a place for long.
+_STRANGERS_BYTES = 1 << 12
+_STRANGERS_SECONDS = 10.0
+# What a process has open beside its callers, strangers among them.
+_OTHER_FILES = 512
+_LOOPBACK = "127.0.0.1"
+
+ENDED = object()
+"""In place of a message: the caller has hung up, or is gone."""
+
+
+class Connection:
+    """One caller; what it says comes from `Listener.take`."""
+
+    def __init__(self, link: socket.socket, secret: bytes, flushed: Callable[[Connection], None]) -> None:
+        self.link = link
+        self._flushed = flushed
+        self.is_known = False
+        self.since = time.monotonic()
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        self._secret = secret
+        self._greeting = b""
+        self._unframed: Unframed | None = None
+        self._unsent = bytearray()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the network has not taken all yet."""
+        return bool(self._unsent)
+
+    def send(self, message: Any) -> None:
+        """Send a message: what the network does not take at once goes when the listener is ready for that."""
+        self._unsent += framed(self._seal, message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the network takes now; a caller that is gone gets nothing."""
+        if self.link.fileno() < 0:
+            self._unsent.clear()
+            return
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while self._unsent:
+                del self._unsent[: self.link.send(self._unsent)]
+        self._flushed(self)
+
+    def messages(self, data: bytes) -> list[Any]:
+        """Return the messages that what has arrived makes whole. Raises Forged."""
+        if self._unframed is None:
+            self._greeting += data
+            if self._greeting[: len(GREETING)] != GREETING[: len(self._greeting)]:
+                raise Forged
+            greeting, theirs = self._greeting[: len(GREETING)], self._greeting[len(GREETING) :]
+            if len(theirs) < NONCE_BYTES:
+                return []
+            from_caller, self._seal = seals(self._secret, theirs[:NONCE_BYTES] + self._nonce)
+            self._unframed, data = Unframed(from_caller, _STRANGERS_BYTES), theirs[NONCE_BYTES:]
+            self._unsent += greeting + self._nonce
+            self.flush()
+        self._unframed.take(data)
+        found = []
+        while self._unframed.is_whole():
+            found.append(self._unframed.message())
+            if not self.is_known:
+                self.is_known, self._unframed.most_bytes = True, MOST_BYTES
+                self.send("welcome")
+        # What a caller says first is empty: it proves that it knows the secret.
+        return [message for message in found if message is not None]
+
+
+class Listener:
+    """Listens as long as it is open. ``fileno`` is ready when there is something to take.
+
+    With ``only_this_host`` nobody on the network can even connect; ``callers`` is how many are awaited.
+    """
+
+    def __init__(self, *, only_this_host: bool = False, callers: int = 1) -> None:
+        _allow_open_files(callers + _OTHER_FILES)
+        self._secret = secrets.token_bytes(_SECRET_BYTES)
+        self._socket = _bound_here() if only_this_host else _bound_everywhere()
+        self._socket.setblocking(False)
+        self._port: int = self._socket.getsockname()[1]
+        hosts = [] if only_this_host else own_addresses()
+        self._addresses = [(host, self._port) for host in hosts or [_LOOPBACK]]
+        self._selector = selectors.EpollSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ)
+        self._callers: list[Connection] = []
+
+    def __enter__(self) -> Listener:
+        """Listen."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hang up."""
+        self.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs in its environment in order to call."""
+        return {CONTROLLER: to_text(self._addresses), SECRET: self._secret.hex()}
+
+    def fileno(self) -> int:
+        """Return what can be waited on."""
+        return self._selector.fileno()
+
+    def take(self) -> list[tuple[Connection, Any]]:
+        """Return what has arrived of known callers, with `ENDED` last of one that is gone; never waits."""
+        found: list[tuple[Connection, Any]] = []
+        for key, events in self._selector.select(0):
+            caller = key.data
+            if caller is None:
+                self._accept()
+                continue
+            if events & selectors.EVENT_WRITE:
+                caller.flush()
+            if events & selectors.EVENT_READ:
+                found += self._read(caller)
+        self._turn_away(c for c in self._callers if not c.is_known and time.monotonic() - c.since > _STRANGERS_SECONDS)
+        return found
+
+    def close(self) -> None:
+        """Hang up on everybody and listen no more."""
+        self._turn_away(self._callers)
+        self._selector.close()
+        self._socket.close()
+
+    def _accept(self) -> None:
+        # Strangers may hang up at once, or use up what this process may open.
+        with contextlib.suppress(OSError):
+            link, _ = self._socket.accept()
+            link.setblocking(False)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            caller = Connection(link, self._secret, self._watch)
+            self._callers.append(caller)
+            self._selector.register(link, selectors.EVENT_READ, caller)
+
+    def _read(self, caller: Connection) -> list[tuple[Connection, Any]]:
+        try:
+            data = caller.link.recv(_READ_BYTES)
+            if data:
+                return [(caller, message) for message in caller.messages(data)]
+        except BlockingIOError:
+            return []
+        except (OSError, Forged, ValueError):
+            pass
+        self._turn_away([caller])
+        return [(caller, ENDED)] if caller.is_known else []
+
+    def _watch(self, caller: Connection) -> None:
+        """Be ready when the network takes more, as long as something is unsent."""
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.has_unsent else 0)
+        if self._selector.get_key(caller.link).events != wanted:
+            self._selector.modify(caller.link, wanted, caller)
+
+    def _turn_away(self, callers: Iterable[Connection]) -> None:
+        for caller in tuple(callers):
+            self._selector.unregister(caller.link)
+            self._callers.remove(caller)
+            caller.link.close()
+
+
+def _allow_open_files(count: int) -> None:
+    """Let this process open so many, as far as it may: each caller is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
+def _bound_here() -> socket.socket:
+    return socket.create_server((_LOOPBACK, 0), backlog=_BACKLOG)
+
+
+def _bound_everywhere() -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):
+            return socket.create_server(("", 0), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", 0), backlog=_BACKLOG)

@@ -1,0 +1,94 @@
+"""Ranks on several hosts with a network of their own, started over ssh by a controller on another host than rank 0."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.front_door import TINY
+from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+
+REMOTE = "--ckpt-hosts=h2:1,h3:1"
+FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
+
+
+@pytest.fixture(scope="module")
+def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+    """What came of each step on three hosts."""
+    need_hosts()
+    names = ("--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
+    steps = {
+        "run": Step(options=(*TINY, REMOTE)),
+        "names": Step(options=(*TINY, *names)),
+        "contention": Step(
+            options=(
+                *TINY,
+                "--ckpt-hosts=h1:1,h2:1",
+                "--ckpt-suite=performance,contention",
+                "--ckpt-gates=posix-shared",
+            )
+        ),
+    }
+    return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values()), strict=True))
+
+
+@pytest.mark.thorough
+def test_rank_0_may_be_on_another_host_than_the_controller(done: dict[str, Done]) -> None:
+    run = done["run"].run
+    assert run.code == 0, run.text
+    assert run.measurement()["hosts"] == ["h2", "h3"]
+    assert {name: run.outcomes()[name] for name in FACTS} == dict.fromkeys(FACTS, "met")
+    assert done["run"].left == ()
+
+
+def test_a_job_of_a_megabyte_reaches_ranks_on_another_host(make_home: Callable[[str], Path]) -> None:
+    need_hosts()
+    words = (sys.executable, "-m", "tests.support.hosts.large_job", "h2:2", "1000000")
+    (large,) = on_hosts(make_home("hosts"), 2, Step(words=words))
+    assert json.loads(large.text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}, large.text
+    assert (large.secrets, large.shown) == (1, ())
+
+
+@pytest.mark.thorough
+def test_the_second_host_as_a_client_lists_a_thousand_names(done: dict[str, Done]) -> None:
+    run = done["names"].run
+    found = {f"{o['requirement']}.{o['subject']}": o for o in run.document["observations"]}
+    second = [name for name in found if "second" in name]
+    assert second, found
+    assert {name: found[name]["anomalies"] for name in second} == {name: [] for name in second}
+    assert {name: found[name]["not_run"] for name in second} == dict.fromkeys(second, "")
+    assert done["names"].left == ()
+
+
+@pytest.mark.thorough
+def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, Done]) -> None:
+    """How quick the storage is depends on this machine; a name that another host knows from before is an error."""
+    measured = done["contention"].run.measurement()
+    assert measured["failure"] is None
+    assert measured["patterns"]["mixed"]["save_seconds"]
+    assert measured["patterns"]["neighbour"]["bursts"] > 0
+    assert done["contention"].left == ()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("step", ["run", "names"])
+def test_no_process_on_any_host_shows_the_secret_of_a_launch(done: dict[str, Done], step: str) -> None:
+    assert done[step].secrets > 0
+    assert done[step].shown == ()
+
+
+@pytest.mark.thorough
+def test_64_ranks_on_two_cores_come_to_their_end(make_home: Callable[[str], Path]) -> None:
+    """No wait spins: the time slices of ranks that wait are not needed by those that work."""
+    need_hosts()
+    of_70b = ("--ckpt-model=llama3-70b", "--ckpt-mode=full", "--ckpt-processes=64", "--ckpt-scale=1/10000")
+    options = (*of_70b, "--ckpt-profile=smoke", "--ckpt-operations=2", "--cluster=1")
+    (done,) = on_hosts(make_home("hosts"), 4, Step(options=(*options, "--ckpt-hosts=h1:16,h2:16,h3:16,h4:16")))
+    run = done.run
+    assert run.code == 0, run.text
+    assert run.measurement("llama3-70b-full")["hosts"] == ["h1", "h2", "h3", "h4"]
+    assert run.launches == ["1"]

@@ -1,0 +1,38 @@
+"""The ranks together, over a real MPI: what each method gives, with more ranks than cores too."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from pytest_ckpt.launching.launcher import find_launcher
+from tests.support import CHECKOUT
+from tests.support.group_program import LARGE, STARTS
+from tests.support.machine import patience
+
+RANKS = 5
+
+
+def test_every_method_gives_what_it_says_on_more_ranks_than_cores(tmp_path: Path) -> None:
+    launcher = find_launcher(None, ())
+    done = subprocess.run(
+        launcher.command(RANKS, "tests.support.group_program"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience(60),
+        env=launcher.environment("group", str(tmp_path)) | {"PYTHONPATH": str(CHECKOUT)},
+        # Two cores at most, whatever the machine has.
+        preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2]),
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["is_together"] == [True] * STARTS
+    for rank, found in enumerate(told["ranks"]):
+        assert found["gathered"] == ([n * LARGE for n in range(RANKS)] if rank == 0 else [])
+        assert (found["shared"], found["sum"], found["largest"], found["smallest"]) == (0, 15, RANKS - 1, -1)
+        assert (found["leader"], found["leads"], found["any"]) == ("rank 0", rank == 0, [True, False])
+        assert found["turns"] == found["beside"] == list(range(100))

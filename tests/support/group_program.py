@@ -1,0 +1,53 @@
+"""What ranks do in the tests of their group: ``python -m`` this module, under mpiexec; rank 0 prints a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.process.mpi_group import MpiGroup
+
+STARTS = 5
+LARGE = 3_000_000
+
+
+def main() -> None:
+    """Use every method, some beside each other in two groups."""
+    activity = Activity()
+    group = MpiGroup(activity)
+    found: dict[str, object] = {
+        "gathered": [len(of) for of in group.gather("x" * (group.rank * LARGE))],
+        "shared": group.share({"from": group.rank, "large": "y" * LARGE})["from"],
+        "sum": group.sum_of_host(group.rank + 1),
+        "largest": group.largest(group.rank),
+        "smallest": group.largest(-1 - group.rank),
+        "leader": group.from_host_leader(f"rank {group.rank}"),
+        "leads": group.leads_host,
+        "any": [group.any_of(group.rank == group.size - 1), group.any_of(False)],
+    }
+    beside = group.duplicate(activity.lane("beside"))
+    thread = threading.Thread(target=lambda: found.update(beside=[beside.largest(turn) for turn in range(100)]))
+    thread.start()
+    found["turns"] = [group.share(turn) for turn in range(100)]
+    thread.join()
+    times = []
+    for _ in range(STARTS):
+        entered = time.monotonic()
+        group.start_together()
+        times.append((entered, time.monotonic()))
+    together = group.gather(times)
+    all_found = group.gather(found)
+    if group.rank == 0:
+        # No rank starts before the last one has come.
+        is_together = [
+            min(of_rank[turn][1] for of_rank in together) >= max(of_rank[turn][0] for of_rank in together)
+            for turn in range(STARTS)
+        ]
+        print(json.dumps({"ranks": all_found, "is_together": is_together}), flush=True)
+    group.leave()
+
+
+if __name__ == "__main__":
+    main()

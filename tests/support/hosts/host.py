@@ -1,0 +1,89 @@
+"""One host of the lab: ``python -m`` this module is the first process of its namespaces, and waits for its network."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+from tests.support import CHECKOUT
+from tests.support.file_systems.serving import ADDRESS, is_mounted, made, run, until
+
+READY = "ready"
+_NETWORKS = Path("/sys/class/net")
+
+
+def name_of(number: int) -> str:
+    """Return the name of a host."""
+    return f"h{number}"
+
+
+def address_of(number: int) -> str:
+    """Return the address of a host."""
+    return f"10.99.0.{100 + number}"
+
+
+def _take_own_folders(keep: tuple[Path, ...]) -> None:
+    """Mount folders that no other host sees over those that programs keep sessions in, but leave what is kept there."""
+    opened = {path: os.open(path, os.O_PATH) for path in keep}
+    for folder in ("/tmp", "/dev/shm", "/run"):
+        run("mount", "-t", "tmpfs", "-o", "mode=1777", "private", folder)
+    for path, descriptor in opened.items():
+        if path.is_relative_to("/tmp"):
+            # Its name means another folder by now: the kernel is to follow the descriptor.
+            run("mount", "--no-canonicalize", "--bind", f"/proc/{os.getpid()}/fd/{descriptor}", made(path))
+        os.close(descriptor)
+    made(Path("/run/sshd"))
+
+
+def _be_another_machine(folder: Path, home: Path, number: int) -> None:
+    """Have a name, a boot and a table of names of its own."""
+    run("hostname", name_of(number))
+    boot = folder / "boot_id"
+    boot.write_text(f"{uuid.uuid4()}\n")
+    run("mount", "--bind", boot, "/proc/sys/kernel/random/boot_id")
+    run("mount", "--bind", home / "etc_hosts", "/etc/hosts")
+
+
+def _join_network(number: int, log: Path) -> None:
+    run("ip", "link", "set", "lo", "up")
+    until(lambda: any(line.split(":")[0].strip() == "eth0" for line in _devices()), "eth0 is plugged in", None, log)
+    run("ip", "address", "add", f"{address_of(number)}/24", "dev", "eth0")
+    run("ip", "link", "set", "eth0", "up")
+
+
+def _devices() -> list[str]:
+    return Path("/proc/self/net/dev").read_text().splitlines()
+
+
+def _start(folder: Path, home: Path, number: int) -> None:
+    """Start sshd and mount the storage."""
+    keys, config, log = home / "ssh", folder / "sshd_config", folder / "log"
+    config.write_text(
+        f"Port 22\nListenAddress {address_of(number)}\nHostKey {keys / 'host'}\nPidFile none\nStrictModes no\n"
+        f"AuthorizedKeysFile {keys / 'user.pub'}\nUsePAM no\nPermitRootLogin yes\nAcceptEnv *\nMaxStartups 200\n"
+    )
+    subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL)
+    point = home / "array"
+    subprocess.Popen(["mfsmount", "-f", "-H", ADDRESS, "-o", "mfsproxy=127.0.0.1,mfsnice=0", str(point)])
+    until(lambda: is_mounted(point) and os.statvfs(point).f_bavail, "the storage is mounted", None, log)
+
+
+def main() -> None:
+    """Be the host, until somebody kills it."""
+    home, number = Path(sys.argv[1]), int(sys.argv[2])
+    folder = home / "hosts" / name_of(number)
+    _take_own_folders((CHECKOUT, Path(sys.prefix), home))
+    _be_another_machine(folder, home, number)
+    _join_network(number, folder / "log")
+    _start(folder, home, number)
+    (folder / READY).touch()
+    # Orphans end here, as on every host.
+    while True:
+        os.wait()
+
+
+if __name__ == "__main__":
+    main()

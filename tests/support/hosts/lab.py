@@ -1,0 +1,211 @@
+"""Makes hosts out of namespaces, with MooseFS mounted on each, and does something on the first of them.
+
+``on_hosts`` starts the lab and returns what came of each step. As a program, ``python -m`` this module is the first
+process of the lab's namespaces: its bridge, servers and hosts are seen there alone, have addresses of its own, reach no
+other network, and are gone when it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from tests.support import CHECKOUT
+from tests.support.file_systems.of_servers import moosefs_server
+from tests.support.file_systems.serving import ADDRESS, made, missing, run, until
+from tests.support.front_door import Run, opened_door, processes_of
+from tests.support.hosts.host import READY, address_of, name_of
+from tests.support.hosts.secrets_seen import SecretsSeen
+from tests.support.machine import leave_mounts_of_others, need, need_fuse, patience
+
+_LAB_SECONDS = 400.0
+_STEP_SECONDS = 300.0
+_BRIDGE = "lab"
+NEEDED = ("sshd", "ssh", "mfsmaster", "mfschunkserver", "mfsmount", "ip", "nsenter", "unshare")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """A run of the front door with these ``options``, or a command of these ``words``, on the first host."""
+
+    options: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Done:
+    """What came of a step; ``left`` are names on the target and processes of the run that were there at its end.
+
+    ``secrets`` is how many secrets of launches there were, ``shown`` the words of processes that had one.
+    """
+
+    code: int
+    text: str
+    home: str
+    left: tuple[str, ...] = ()
+    secrets: int = 0
+    shown: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> Run:
+        """The run of the front door; its target is gone with the lab."""
+        home = Path(self.home)
+        return Run(code=self.code, text=self.text, home=home, target=home / "gone", report=home / "ckpt-report")
+
+
+def need_hosts() -> None:
+    """Skip where no such hosts can be made; on CI, where they can, fail."""
+    need_fuse()
+    gone = missing(NEEDED)
+    need(not gone, f"there is no {', '.join(gone)}")
+
+
+def on_hosts(home: Path, hosts: int, *steps: Step) -> list[Done]:
+    """Make so many hosts, do the steps one after the other on the first, and return what came of them."""
+    asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
+    asked.write_text(json.dumps([to_plain(step) for step in steps]))
+    words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork"]
+    words += ["--mount-proc", "--kill-child=KILL", sys.executable, "-m", "tests.support.hosts.lab"]
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [*words, str(home), str(hosts)],
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            timeout=patience(_LAB_SECONDS),
+            check=False,
+        )
+    if done.returncode or not out.exists():
+        raise OSError(f"the lab of hosts ended with {done.returncode}: {log.read_text(errors='replace')[-4000:]}")
+    return [from_plain(Done, step) for step in json.loads(out.read_text())]
+
+
+def _environment() -> dict[str, str]:
+    path = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
+    return os.environ | {"PATH": path, "HOME": "/root", "PYTHONPATH": str(CHECKOUT)}
+
+
+@contextlib.contextmanager
+def started_host(home: Path, number: int) -> Iterator[tuple[str, ...]]:
+    """Start a host; give the words that do something on it."""
+    folder = made(home / "hosts" / name_of(number))
+    with (folder / "log").open("wb") as log:
+        words = [
+            "unshare",
+            "--net",
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child=KILL",
+        ]
+        process = subprocess.Popen(
+            [*words, sys.executable, "-m", "tests.support.hosts.host", str(home), str(number)],
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        until(lambda: children.read_text().split(), "the host's first process runs", process, folder / "log")
+        (first,) = children.read_text().split()
+        # Not before it has a network of its own, or the cable would end here.
+        until(lambda: _network(first) != _network("self"), "the host has a network", process, folder / "log")
+        run("ip", "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", first)
+        run("ip", "link", "set", f"v{number}", "master", _BRIDGE, "up")
+        until((folder / READY).exists, "the host is ready", process, folder / "log")
+        yield ("nsenter", "--target", first, "--net", "--mount", "--uts", "--ipc", "--pid")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _network(process: str) -> str:
+    return str(Path(f"/proc/{process}/ns/net").readlink())
+
+
+def _do(step: Step, number: int, home: Path, on_first: Sequence[str]) -> Done:
+    folder = made(home / f"step-{number}")
+    # A process that enters another host's mounts is at their root.
+    on_first = [*on_first, "env", "-C", str(folder)]
+    # Whatever a launcher calls ssh finds the other hosts with the keys of the lab.
+    environment = {"PATH": f"{home / 'ssh'}:{os.environ['PATH']}", **step.environment}
+    if step.words:
+        done = subprocess.run(
+            [*on_first, *step.words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | environment,
+            timeout=patience(_STEP_SECONDS),
+        )
+        return Done(code=done.returncode, text=done.stderr + done.stdout, home=str(folder))
+    target = home / "array" / f"target-{number}"
+    run(*on_first, "mkdir", target)
+    with opened_door(folder) as door:
+        seen = door.run(*step.options, target=target, environment=environment, around=on_first)
+        left = run(*on_first, "ls", target).split()
+        if (seen.report / "session.json").exists():
+            left += [str(pid) for pid in processes_of(json.loads((seen.report / "session.json").read_text())["run_id"])]
+    return Done(code=seen.code, text=seen.text, home=str(folder), left=tuple(left))
+
+
+def _make_keys(home: Path, hosts: int) -> None:
+    """Make the keys of the hosts' ssh, its configuration, and the table of their names."""
+    keys = made(home / "ssh")
+    for name in ("host", "user"):
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name)
+    (keys / "ssh_config").write_text(
+        f"IdentityFile {keys / 'user'}\nUserKnownHostsFile /dev/null\nStrictHostKeyChecking no\nLogLevel ERROR\n"
+        "SendEnv *\nBatchMode yes\n"
+    )
+    program = keys / "ssh"
+    program.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {keys / "ssh_config"} "$@"\n')
+    program.chmod(0o755)
+    lines = [f"{address_of(number)} {name_of(number)}" for number in range(1, hosts + 1)]
+    (home / "etc_hosts").write_text("\n".join(["127.0.0.1 localhost", *lines]) + "\n")
+
+
+def main() -> None:
+    """Be the lab."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("home", type=Path)
+    parser.add_argument("hosts", type=int)
+    asked = parser.parse_args()
+    home: Path = asked.home
+    leave_mounts_of_others()
+    steps = [from_plain(Step, step) for step in json.loads((home / "asked.json").read_text())]
+    run("ip", "link", "set", "lo", "up")
+    run("ip", "link", "add", _BRIDGE, "type", "bridge")
+    run("ip", "address", "add", f"{ADDRESS}/24", "dev", _BRIDGE)
+    run("ip", "link", "set", _BRIDGE, "up")
+    _make_keys(home, asked.hosts)
+    made(home / "array")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(moosefs_server(made(home / "server")))
+        hosts = [stack.enter_context(started_host(home, number)) for number in range(1, asked.hosts + 1)]
+        done = []
+        for number, step in enumerate(steps, 1):
+            with SecretsSeen() as seen:
+                found = _do(step, number, home, hosts[0])
+            done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown)))
+    (home / "done.json").write_text(json.dumps([to_plain(of) for of in done]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

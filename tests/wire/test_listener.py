@@ -1,0 +1,209 @@
+"""The connection back to who had a process started: callers are proven, strangers are turned away."""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ckpt.wire.addresses import from_text, own_addresses, to_text
+from pytest_ckpt.wire.caller import Caller, NoConnection, call
+from pytest_ckpt.wire.frames import CONTROLLER, GREETING, SECRET
+from pytest_ckpt.wire.listener import ENDED, Connection, Listener
+from pytest_ckpt.wire.sealing import NONCE_BYTES
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    with Listener(only_this_host=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Listener], Caller]]:
+    """Return a function that calls a listener while it is asked for what has come."""
+    callers: list[Caller] = []
+
+    def made(listener: Listener, **changed: str) -> Caller:
+        for name, value in (listener.environment | changed).items():
+            monkeypatch.setenv(name, value)
+        found: list[Any] = []
+
+        def try_it() -> None:
+            try:
+                found.append(call())
+            except NoConnection as error:
+                found.append(error)
+
+        calling = threading.Thread(target=try_it)
+        calling.start()
+        while calling.is_alive():
+            assert listener.take() == []
+            calling.join(0.001)
+        if isinstance(found[0], NoConnection):
+            raise found[0]
+        callers.extend(found)
+        return callers[-1]
+
+    yield made
+    for caller in callers:
+        caller.close()
+
+
+def heard(listener: Listener, count: int = 1) -> list[tuple[Connection, Any]]:
+    found: list[tuple[Connection, Any]] = []
+    while len(found) < count:
+        select.select([listener], [], [])
+        found += listener.take()
+    return found
+
+
+def test_both_sides_say_what_they_want_in_order_and_whole(listener: Listener, calls: Any) -> None:
+    caller = calls(listener)
+    words = ["hello", {"large": "y" * MEBIBYTE}, "end"]
+    sending = threading.Thread(target=lambda: [caller.send(word) for word in words])
+    sending.start()
+    came = heard(listener, len(words))
+    sending.join()
+    assert [word for _, word in came] == words
+    # More than the network takes at once, while nothing comes.
+    rank = came[0][0]
+    rank.send({"job": "x" * (8 * MEBIBYTE)})
+    rank.send("and this")
+    received: list[Any] = []
+    receiving = threading.Thread(target=lambda: received.extend([caller.receive(), caller.receive()]))
+    receiving.start()
+    while receiving.is_alive():
+        # Only when it is ready: whoever waits for it must not have to guess.
+        if select.select([listener], [], [], 0.01)[0]:
+            listener.take()
+    assert received == [{"job": "x" * (8 * MEBIBYTE)}, "and this"]
+    assert not caller.has_more()
+    caller.close()
+    assert heard(listener) == [(rank, ENDED)]
+
+
+def test_who_hangs_up_is_told_to_the_caller(listener: Listener, calls: Any) -> None:
+    caller = calls(listener)
+    listener.close()
+    with pytest.raises(EOFError):
+        caller.receive()
+
+
+def test_what_a_process_starts_does_not_inherit_the_secret(listener: Listener, calls: Any) -> None:
+    calls(listener).close()
+    assert not {CONTROLLER, SECRET} & set(os.environ)
+
+
+def test_a_caller_with_another_secret_is_turned_away_and_says_so(listener: Listener, calls: Any) -> None:
+    with pytest.raises(NoConnection, match=r"127\.0\.0\.1 port \d+: a stranger answers|reset"):
+        calls(listener, **{SECRET: bytes(32).hex()})
+    assert listener.take() == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00" * 100,
+        GREETING + bytes(NONCE_BYTES) + bytes(100),
+        GREETING + bytes(NONCE_BYTES) + b"\xff\xff\xff\xff" + bytes(10_000),
+        GREETING + bytes(NONCE_BYTES) + (40).to_bytes(4, "big") + bytes(40),
+    ],
+    ids=["another protocol", "zeros", "an impossible length", "a large message", "a message that is not sealed"],
+)
+def test_a_stranger_is_turned_away_and_feeds_nothing(listener: Listener, calls: Any, said: bytes) -> None:
+    (address,) = from_text(listener.environment[CONTROLLER])
+    caller = calls(listener)
+    with socket.create_connection(address) as stranger:
+        stranger.sendall(said)
+        answer = b""
+        while piece := received(stranger, listener):
+            answer += piece
+    assert len(answer) <= len(GREETING) + NONCE_BYTES, "it learns of no message"
+    caller.send("still here")
+    assert [word for _, word in heard(listener)] == ["still here"]
+
+
+def received(stranger: socket.socket, listener: Listener) -> bytes:
+    while not select.select([stranger], [], [], 0.001)[0]:
+        assert listener.take() == []
+    try:
+        return stranger.recv(1 << 16)
+    except ConnectionResetError:
+        return b""
+
+
+def test_one_who_pretends_to_be_the_controller_is_not_believed(listener: Listener, calls: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as pretender:
+        threading.Thread(target=answered, args=(pretender,), daemon=True).start()
+        port = pretender.getsockname()[1]
+        with pytest.raises(NoConnection, match="a stranger answers"):
+            calls(listener, **{CONTROLLER: f"127.0.0.1:{port}"})
+        # Where the controller answers at another address, it is found there.
+        caller = calls(listener, **{CONTROLLER: f"127.0.0.1:{port},{listener.environment[CONTROLLER]}"})
+        caller.close()
+
+
+def answered(pretender: socket.socket) -> None:
+    while True:
+        try:
+            link, _ = pretender.accept()
+            link.recv(1000)
+            link.sendall(GREETING + bytes(NONCE_BYTES) + bytes(100))
+            link.close()
+        except OSError:
+            return
+
+
+def test_without_an_environment_it_says_what_the_launcher_must_hand_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CONTROLLER, raising=False)
+    with pytest.raises(NoConnection, match=r"PYTEST_CKPT_CONTROLLER is not in the environment: .*srun --export=ALL"):
+        call()
+
+
+def test_an_address_where_nobody_listens_is_named(listener: Listener, calls: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    with pytest.raises(NoConnection, match=rf"127\.0\.0\.1 port {port}: Connection refused\. Let the firewall"):
+        calls(listener, **{CONTROLLER: f"127.0.0.1:{port}"})
+
+
+def test_only_this_host_is_not_reached_from_the_network(listener: Listener) -> None:
+    assert listener.environment[CONTROLLER].startswith("127.0.0.1:")
+    port = from_text(listener.environment[CONTROLLER])[0][1]
+    for address in own_addresses():
+        with pytest.raises(OSError, match=r"refused|unreachable"):
+            socket.create_connection((address, port), timeout=1)
+
+
+def test_addresses_go_through_a_word_and_back() -> None:
+    addresses = [("10.0.0.1", 4000), ("fd00::1", 4000)]
+    assert to_text(addresses) == "10.0.0.1:4000,[fd00::1]:4000"
+    assert from_text(to_text(addresses)) == addresses
+
+
+def test_own_addresses_mean_this_host_elsewhere_too() -> None:
+    found = own_addresses()
+    assert not [address for address in found if address.startswith(("127.", "169.254.", "fe80", "::1"))]
+    known = Path("/proc/net/fib_trie").read_text()
+    assert all(address in known for address in found if ":" not in address)
+
+
+def test_as_many_callers_as_are_awaited_may_be_there() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
+    try:
+        with Listener(only_this_host=True, callers=1000):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 1000
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,0 +1,62 @@
+"""What crosses between a run and its processes: nobody reads, changes, repeats or adds anything."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_ckpt.wire.frames import Unframed, framed
+from pytest_ckpt.wire.sealing import Forged, Seal, seals
+
+SECRET, NONCES = bytes(32), bytes(range(32))
+MESSAGES = [{"job": "x" * 1_000_000}, None, "end", [1, "ä"], {}]
+
+
+def both_sides() -> tuple[Seal, Seal]:
+    return seals(SECRET, NONCES)[0], seals(SECRET, NONCES)[0]
+
+
+@pytest.mark.parametrize("piece", [1 << 20, 4000, 997])
+def test_messages_arrive_whole_in_whatever_pieces(piece: int) -> None:
+    sending, receiving = both_sides()
+    stream = b"".join(framed(sending, message) for message in MESSAGES)
+    unframed, found = Unframed(receiving), []
+    for at in range(0, len(stream), piece):
+        unframed.take(stream[at : at + piece])
+        while unframed.is_whole():
+            found.append(unframed.message())
+    assert found == MESSAGES
+
+
+def test_what_is_sent_shows_nothing_of_the_message() -> None:
+    sending, _ = both_sides()
+    sealed = [sending.seal(b"the same secret words"), sending.seal(b"the same secret words")]
+    assert b"secret" not in sealed[0] + sealed[1]
+    assert sealed[0] != sealed[1]
+
+
+def test_a_message_that_was_changed_repeated_or_left_out_is_not_believed() -> None:
+    for spoil in (
+        lambda first, second: bytes([first[0] ^ 1]) + first[1:],
+        lambda first, second: first[:-1] + bytes([first[-1] ^ 1]),
+        lambda first, second: second,
+        lambda first, second: first[1:],
+        lambda first, second: b"",
+    ):
+        sending, receiving = both_sides()
+        with pytest.raises(Forged):
+            receiving.open(spoil(sending.seal(b"first"), sending.seal(b"second")))
+    sending, receiving = both_sides()
+    first = sending.seal(b"first")
+    assert receiving.open(first) == b"first"
+    with pytest.raises(Forged):
+        receiving.open(first)
+
+
+def test_what_one_side_said_is_not_believed_from_the_other_nor_on_another_connection() -> None:
+    from_caller, to_caller = seals(SECRET, NONCES)
+    for other in (to_caller, seals(SECRET, os.urandom(32))[0], seals(os.urandom(32), NONCES)[0]):
+        with pytest.raises(Forged):
+            other.open(from_caller.seal(b"words"))
+        from_caller = seals(SECRET, NONCES)[0]
