@@ -21,7 +21,15 @@ DESCRIPTION = (
     "daily volume, goodput. Nothing is measured."
 )
 Number = TypeVar("Number", int, float)
-_RULES = ("overhead", "restore_budget", "checkpoints_per_failure", "failures", "drain_every", "target_share")
+_RULES = (
+    "overhead",
+    "restore_budget",
+    "checkpoints_per_failure",
+    "failures",
+    "drain_every",
+    "target_share",
+    "parallel",
+)
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
 _MOST_CLUSTERS = 100
 # Clusters of the picture's curves.
@@ -63,7 +71,6 @@ def run(asked: argparse.Namespace) -> int:
     """Print the figures."""
     from pytest_ckpt.report.size import document_of, size_lines, size_sections  # noqa: PLC0415
     from pytest_ckpt.sizing.demands import Keeping, size_rows  # noqa: PLC0415
-    from pytest_ckpt.sizing.models import MODELS  # noqa: PLC0415
 
     said = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
     clusters = [word.strip() for word in asked.cluster.split(",")]
@@ -80,7 +87,7 @@ def run(asked: argparse.Namespace) -> int:
         save_seconds=_read(asked, "save_time", parse_duration, 1e-3) if asked.save_time else None,
         load_seconds=_read(asked, "load_time", parse_duration, 1e-3) if asked.load_time else None,
     )
-    models = [MODELS[name] for name in settings[0].models]
+    models = settings[0].models
     document = document_of(size_rows(models, settings, keeping), keeping, settings[0])
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
