@@ -141,7 +141,7 @@ OPTIONS: tuple[Option, ...] = (
            help="models whose checkpoints are saved and loaded, separated by commas, such as llama3-8b,llama3-70b; "
            "files describe other models: ./my-model.toml, or a config.json of Hugging Face"),
     Option(key="parallel", group="workload", metavar="LIST", parse="read_parallel",
-           example="tp=8,pp=4,ep=1,dp=2,zero=1", roles=("plan", "condition", "disclosed"), field="-",
+           example="tp=8,pp=4,ep=1,dp=2,zero=1", roles=("plan", "disclosed"), field="-",
            help="how training cuts the models that files describe: tensor, pipeline, expert and data parallelism, ZeRO "
            "stage (3: fully sharded); in place of what a file says"),
     Option(key="mode", group="workload", metavar="MODE", default="auto", parse="read_mode", example="full",

@@ -16,6 +16,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError
+from tests.support.doc_pages import DOCS
 
 SMALL = """
 layers = 4
@@ -122,6 +123,14 @@ def test_public_models_are_counted_as_published(chosen, name: str) -> None:
     if public.active:
         # What a token uses is rounded on the cards: 2.4 B is 2.66 B where embedding and head are counted too.
         assert model.active_parameters / 1e9 == pytest.approx(public.active, rel=0.11 if "Lite" in name else 0.02)
+
+
+def test_the_page_has_the_counts(chosen) -> None:
+    page = (DOCS / "own_models.md").read_text()
+    for name, public in PUBLIC.items():
+        model = chosen("public.json", json.dumps(public.config), "dp=8,zero=3")
+        active = f", {model.active_parameters:,} a token" if public.active else ""
+        assert f"| {name} | {model.parameters:,}{active} | " in page
 
 
 def test_deepseek_is_counted_without_multi_token_prediction(chosen) -> None:

@@ -1,4 +1,7 @@
-"""Models that a user describes, from the front door to the certificate: the first that is measured and certified."""
+"""Models that a user describes, from the front door to the certificate: the first that is measured and certified.
+
+The certified run is the one of docs/own_models.md.
+"""
 
 from __future__ import annotations
 
