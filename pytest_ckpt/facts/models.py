@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_ckpt.facts.codec import to_plain
@@ -133,6 +133,11 @@ class Model:
         return f"own model {self.own.file} ({self.parameters:,} parameters, digest {self.digest[:_DIGITS]})"
 
     @property
+    def word(self) -> str:
+        """What an option names it by."""
+        return self.own.said if self.own else self.name
+
+    @property
     def digest(self) -> str:
         """SHA-256, in hexadecimal digits, of what is defined: sizes, precisions, parallelism; not of the file."""
         plain = {name: value for name, value in to_plain(self).items() if name != "name"}
@@ -167,11 +172,6 @@ def named(model: Model) -> Model:
     """Return a user's model with its name: that of its file, and the first digits of its digest."""
     assert model.own
     return replace(model, name=f"{model.own.file}-{model.digest[:_DIGITS]}")
-
-
-def definition_names() -> frozenset[str]:
-    """Return the names of all numbers that define a user's model."""
-    return frozenset(f.name for kind in (Model, OwnModel) for f in fields(kind)) - {"name", "own", *_OF_FILE}
 
 
 def _attention(model: Model, own: OwnModel) -> list[int]:

@@ -126,10 +126,9 @@ def unheld_model(plan: Plan, settings: Settings, gates: Gates) -> Unheld | None:
     largest = max((c.layout.model for c in held), key=lambda model: model.parameters, default=None)
     who = "--ckpt-certify-up-to asks" if settings.certify_up_to else f"The gates '{gates.name}' ask"
     has = f"the largest that this run saves as it must is {largest.label}" if largest else "this run saves none"
-    ways = [] if any(_holds(c, wanted) for c in plan.checkpoints) else [f"--ckpt-model={wanted.name}"]
+    ways = [] if any(_holds(c, wanted) for c in plan.checkpoints) else [f"--ckpt-model={wanted.word}"]
     if largest:
-        said = largest.own.said if largest.own else largest.name
-        ways.append(f"--ckpt-certify-up-to={said} for a certificate up to that model only")
+        ways.append(f"--ckpt-certify-up-to={largest.word} for a certificate up to that model only")
     return Unheld(
         text=f"{who} for checkpoints of {wanted.label} or a larger model, and {has}.",
         remedy=", or ".join(ways) or "more ranks: --ckpt-hosts",

@@ -303,3 +303,21 @@ def test_any_value_in_a_configuration_is_taken_or_refused(tmp_path_factory, data
     except UsageError:
         return
     assert model.parameters > 0
+
+
+@given(data=st.data())
+@settings(deadline=None)
+def test_any_kept_definition_is_taken_or_refused(tmp_path_factory, data: st.DataObject) -> None:
+    """A report comes from another hand: whatever it holds, there is a model of that name or a sentence."""
+    file = tmp_path_factory.mktemp("models") / "a.toml"
+    file.write_text(SMALL + PARALLEL)
+    (model,) = resolve({"ckpt_model": str(file)}, {}).models
+    plain = to_plain(model)
+    for _ in range(data.draw(st.integers(1, 3))):
+        part = data.draw(st.sampled_from([plain, plain["own"]])) if isinstance(plain["own"], dict) else plain
+        part[data.draw(st.sampled_from(sorted(part)))] = data.draw(JSON)
+    try:
+        kept = kept_models([{"model": model.name, "definition": plain}])
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return
+    assert kept[model.name].digest == model.digest

@@ -34,7 +34,8 @@ zero = 3
 """
 EXPERTS = """
 layers = 3
-hidden = 128
+hidden = 129
+head_size = 33
 feed_forward = 300
 vocabulary = 777
 heads = 4
