@@ -1,8 +1,8 @@
 """How often ``pytest-ckpt project`` is right: ``python benchmarks/projection.py [--arrays N] [--raw FILE]``.
 
 Made-up arrays whose rate with 128 clients is known are measured with 1, 2, 4, 8 and 16 clients, or with 32 too, ten
-times each. Told are, by kind of array: how many are projected at all, how many of these intervals hold the truth, how many
-are narrower than a factor 1.5, and how many of the bounds hold it where nothing is projected.
+times each. Told are, by kind of array: how many are projected at all, how many of these intervals hold the truth, how
+many are narrower than a factor 1.5, and how many of the bounds hold it where nothing is projected.
 """
 
 from __future__ import annotations

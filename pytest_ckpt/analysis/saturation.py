@@ -37,6 +37,8 @@ WIDEST = 2.0
 
 # Of a chi-squared distribution with one degree of freedom.
 _LIKELIHOOD_OF_90 = 2.706
+# Standard errors beyond which 5 % of a normal distribution lie.
+_ONE_SIDED = 1.645
 # What no repeat shows: a model is a model.
 _LEAST_SCATTER = 0.03
 
@@ -90,8 +92,8 @@ def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | N
     why_not = ""
     if not is_seen:
         why_not = f"no ceiling shows: {counts[-1]:.0f} clients get more than {SEEN_EFFICIENCY:.0%} of linear growth"
-        low = min(low, float(np.exp(means[-1] - 1.645 * errors[-1])))
-        high = max(high, linear * clients)
+        low = min(low, float(np.exp(means[-1] - _ONE_SIDED * errors[-1])))
+        high = max(high, linear * float(np.exp(_ONE_SIDED * errors[0])) * clients)
     elif min(high, most) > WIDEST * low:
         why_not = f"models that fit differ by more than a factor {WIDEST:g} there"
     return Projection(
