@@ -153,6 +153,11 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     not known, what ``--ckpt-gates`` says. Raises UsageError when the settings fit no layout or no limit can be derived.
     """
     limits = limits_of(settings)
+    if settings.is_said("--ckpt-parallel") and not any(model.own for model in settings.models):
+        raise UsageError(
+            "--ckpt-parallel: every model of the workload is cut as the workload says.",
+            "Name a model of your own too, such as --ckpt-model=./my-model.toml, or leave it out.",
+        )
     checkpoints = tuple(
         _plan_checkpoint(settings, model, engine, strategy, limits, target, table)
         for model in settings.models
