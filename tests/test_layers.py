@@ -24,7 +24,7 @@ OWNERS = {
     "mpi4py": ("ranks/process/mpi_group.py",),
     "torch": ("ranks/engines/",),
     "safetensors": ("ranks/engines/safetensors/",),
-    "numpy": ("ranks/",),
+    "numpy": ("ranks/", "analysis/saturation.py", "analysis/training_runs.py"),
     "pytest": ("plugin/",),
     "_pytest": (),
     "pytest_benchmark": ("plugin/benchmark_bridge.py",),

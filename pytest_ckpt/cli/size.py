@@ -21,7 +21,15 @@ DESCRIPTION = (
     "daily volume, goodput. Nothing is measured."
 )
 Number = TypeVar("Number", int, float)
-_RULES = ("overhead", "restore_budget", "checkpoints_per_failure", "failures", "drain_every", "target_share")
+_RULES = (
+    "overhead",
+    "restore_budget",
+    "checkpoints_per_failure",
+    "failures",
+    "drain_every",
+    "target_share",
+    "parallel",
+)
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
 _MOST_CLUSTERS = 100
 # Clusters of the picture's curves.
@@ -55,15 +63,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--save-time", metavar="DURATION", help="seconds of a save, for goodput and the best interval")
     group.add_argument("--load-time", metavar="DURATION", help="seconds of a load, for goodput")
+    parser.add_argument(
+        "--table",
+        metavar="NAME",
+        help="compare with a published table: superpod-h100, or a TOML file",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--html", metavar="FILE", help="write one page with a picture")
 
 
 def run(asked: argparse.Namespace) -> int:
     """Print the figures."""
-    from pytest_ckpt.report.size import document_of, size_lines, size_sections  # noqa: PLC0415
+    from pytest_ckpt.report.size import document_of, size_lines, size_sections, table_of  # noqa: PLC0415
     from pytest_ckpt.sizing.demands import Keeping, size_rows  # noqa: PLC0415
-    from pytest_ckpt.sizing.models import MODELS  # noqa: PLC0415
 
     said = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
     clusters = [word.strip() for word in asked.cluster.split(",")]
@@ -80,8 +92,14 @@ def run(asked: argparse.Namespace) -> int:
         save_seconds=_read(asked, "save_time", parse_duration, 1e-3) if asked.save_time else None,
         load_seconds=_read(asked, "load_time", parse_duration, 1e-3) if asked.load_time else None,
     )
-    models = [MODELS[name] for name in settings[0].models]
+    models = settings[0].models
     document = document_of(size_rows(models, settings, keeping), keeping, settings[0])
+    if asked.table:
+        from pytest_ckpt.config.storage_tables import load_table  # noqa: PLC0415
+        from pytest_ckpt.sizing.storage_tables import served  # noqa: PLC0415
+
+        table = load_table(asked.table)
+        document |= table_of(table, served(table, models, settings[0]))
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config import parsers
 from pytest_ckpt.config.engines import Engines, known_engines
+from pytest_ckpt.config.models import Models
 from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, Option, declaration
 from pytest_ckpt.facts.settings import PROFILES, Origin, Settings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import argparse
 
     from pytest_ckpt.facts.engines import EngineSpec
+    from pytest_ckpt.facts.models import Model
     from pytest_ckpt.facts.strategies import StrategySpec
 
 DEFAULT_PROCESSES = 8
@@ -51,12 +53,14 @@ def resolve(
     ini_source: str = "pytest configuration",
     hooked: Mapping[str, tuple[str, str]] | None = None,
     engines: Engines | None = None,
+    kept: Mapping[str, Model] | None = None,
 ) -> Settings:
     """Make the settings of a run. The command line wins over the TOML file, that over the ini file, that over defaults.
 
     Both mappings go from ini names (``ckpt_target``) to text, None where nothing was said; ``ini_source`` says what the
     second one is. ``hooked`` goes from ini names to (source, text) of what plugins said; it wins over defaults alone.
-    ``engines`` are those that can be chosen, and which is the default; without it the built-in ones.
+    ``engines`` are those that can be chosen, and which is the default; without it the built-in ones. ``kept`` are the
+    models that a run has kept, by what was said of them: their files are not read.
     Raises UsageError that names the option, the value, what is accepted and the nearest correct word.
     """
     layers: list[tuple[str, Mapping[str, str | None]]] = [("command line", command_line)]
@@ -88,6 +92,9 @@ def resolve(
             f"--ckpt-retain {values['retain']}: the run has {operations} saves, and no more can be kept.",
             f"Keep fewer, or leave it out: without it all {operations} stay until they have been loaded.",
         )
+    models = Models(parallelism=values["parallel"], kept=kept or {})
+    values["model"] = models.choose(values["model"])
+    values["certify_up_to"] = values["certify_up_to"] and models.choose_one(values["certify_up_to"], values["model"])
     _check_staging(values["engine"], values["strategy"])
     _check_together(values)
     _check_deltas(values)

@@ -9,9 +9,11 @@ import os
 import re
 import shlex
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from pytest_ckpt.config.model_files import is_file
+from pytest_ckpt.config.parallelism import read_parallelism
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS
@@ -83,6 +85,7 @@ def count_to(most: int) -> Callable[[str], int]:
 read_number = read_accelerators = count_to(_MOST)
 read_processes, read_operations = count_to(_MOST_PROCESSES), count_to(_MOST_OPERATIONS)
 read_depth, read_cuts = count_to(_MOST_DEPTH), count_to(_MOST_CUTS)
+read_parallel = read_parallelism
 
 
 def read_seed(value: str) -> int:
@@ -217,23 +220,31 @@ def read_switch(value: str) -> bool:
 
 
 def read_models(value: str) -> tuple[str, ...]:
-    """Return names of models in the order of the table."""
+    """Return names and files of models; who knows the models looks them up."""
     words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
-    if words == ("all",):
-        return tuple(MODELS)
-    for word in words:
-        if word not in MODELS:
-            raise ValueError(f"'{word}' is no model; known are all, {', '.join(MODELS)}{nearest(word, MODELS)}")
     if not words:
-        raise ValueError(f"names of models are expected: all, {', '.join(MODELS)}")
-    return tuple(model for model in MODELS if model in words)
+        raise ValueError(f"names of models are expected: all, {', '.join(MODELS)}, or a file")
+    if "all" in words and len(words) > 1 and not any(map(is_file, words)):
+        raise ValueError("all stands alone, or beside files")
+    for word in words:
+        _check_model(word, ("all", *MODELS))
+    return words
 
 
 def read_model(value: str) -> str:
-    """Return the name of one model."""
-    if value not in MODELS:
-        raise ValueError(f"'{value}' is no model; known are {', '.join(MODELS)}{nearest(value, MODELS)}")
+    """Return the name or file of one model."""
+    _check_model(value, MODELS)
     return value
+
+
+def _check_model(word: str, known: Iterable[str]) -> None:
+    if is_file(word):
+        read_path(word)
+    elif word not in known:
+        raise ValueError(
+            f"'{word}' is no model; known are {', '.join(known)}{nearest(word, MODELS)}, and files such as "
+            "./my-model.toml"
+        )
 
 
 def read_hosts(value: str) -> tuple[HostSlots, ...]:

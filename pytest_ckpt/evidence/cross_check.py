@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.config.models import kept_models
 from pytest_ckpt.evidence.event_log import log_faults, more_than_told, plain_events, read_log, stage_faults
 from pytest_ckpt.evidence.upgrade import Schema, upgraded
 from pytest_ckpt.facts.codec import from_plain, to_plain
@@ -184,7 +185,8 @@ def _files(checkpoints: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield where the files of a rank are not those of the layout that the plan names."""
     for planned in checkpoints:
         processes = planned["processes"] if planned["mode"] == "open" else None
-        shards = layout(planned["model"], mode=planned["mode"], processes=processes, scale=planned["scale"])
+        model = kept_models([planned]).get(planned["model"], planned["model"])
+        shards = layout(model, mode=planned["mode"], processes=processes, scale=planned["scale"])
         rule = recorded_engine(planned["engine"]).files
         of_layout = (rank_to_plain(rank, rule) for rank in shards.ranks())
         for one, other in itertools.zip_longest(planned["ranks"], of_layout):

@@ -10,6 +10,7 @@ from typing import Any
 
 from pytest_ckpt.config.engines import known_engines
 from pytest_ckpt.config.gate_files import load_gates
+from pytest_ckpt.config.models import kept_models
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.cross_check import PLAN, SESSION
@@ -238,4 +239,10 @@ def _settings(report: Mapping[str, Any], command_line: Mapping[str, str | None])
     if ranks and "ckpt_processes" not in said:
         said["ckpt_processes"] = str(ranks)
     recorded = [recorded_engine(c["engine"]) for c in report["checkpoints"] if c.get("engine")]
-    return resolve(command_line, said, ini_source="the run", engines=known_engines(recorded))
+    return resolve(
+        command_line,
+        said,
+        ini_source="the run",
+        engines=known_engines(recorded),
+        kept=kept_models(report["checkpoints"]),
+    )

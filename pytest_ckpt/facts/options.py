@@ -130,15 +130,20 @@ OPTIONS: tuple[Option, ...] = (
            "gateway, object, object-local, speed-only, or a TOML file that extends one of them; auto: by the kind of "
            "the target"),
     Option(key="certify_up_to", group="cluster and limits", metavar="MODEL", parse="read_model", example="llama3-70b",
-           roles=("limit", "disclosed"),
+           roles=("limit", "plan", "disclosed"),
            help="largest model that the certificate is for, where it is smaller than the gate table asks; the headline "
-           "then says so"),
+           "then says so; a file is one of --ckpt-model"),
     Option(key="waive", group="cluster and limits", metavar="FILE", parse="read_path", example="waivers.toml",
            help="a TOML file of waivers, each with requirement, subject, reason and expiry date; a run with a waived "
            "mandatory requirement is not certified"),
     Option(key="model", group="workload", metavar="NAMES", default="all", parse="read_models",
            example="llama3-8b,llama3-70b", roles=("plan", "disclosed"), field="models",
-           help="models whose checkpoints are saved and loaded, separated by commas, such as llama3-8b,llama3-70b"),
+           help="models whose checkpoints are saved and loaded, separated by commas, such as llama3-8b,llama3-70b; "
+           "files describe other models: ./my-model.toml, or a config.json of Hugging Face"),
+    Option(key="parallel", group="workload", metavar="LIST", parse="read_parallel",
+           example="tp=8,pp=4,ep=1,dp=2,zero=1", roles=("plan", "disclosed"), field="-",
+           help="how training cuts the models that files describe: tensor, pipeline, expert and data parallelism, ZeRO "
+           "stage (3: fully sharded); in place of what a file says"),
     Option(key="mode", group="workload", metavar="MODE", default="auto", parse="read_mode", example="full",
            roles=("plan", "disclosed"),
            help="full: all ranks of the layout; subset: its ranks 0 to 7, one node; open: as many ranks as "

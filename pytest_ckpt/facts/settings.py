@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.engines import EngineSpec
+from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.strategies import StrategySpec
 
 EMBEDDED = "embedded"
@@ -64,7 +65,7 @@ class Settings:
     restore_budget: float
     checkpoints_per_failure: int
     failures: str
-    models: tuple[str, ...]
+    models: tuple[Model, ...]
     mode: str
     processes: int
     hosts: tuple[HostSlots, ...]
@@ -98,7 +99,7 @@ class Settings:
     near_full: bool
     suites: tuple[str, ...]
     gates: str
-    certify_up_to: str | None
+    certify_up_to: Model | None
     waive: str | None
     second_mount: str | None
     client_cache_bytes: int | None

@@ -161,6 +161,7 @@ class CatalogueRow:
     suite: str
     plugin: str
     next_step: str
+    also_known_as: tuple[str, ...] = ()
 
 
 def row(requirement: Requirement) -> CatalogueRow:

@@ -15,6 +15,7 @@ from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging.decision import Decision
 from pytest_ckpt.judging.next_steps import NEXT_STEPS
+from pytest_ckpt.judging.other_lists import ALSO_KNOWN_AS
 from pytest_ckpt.support import resources
 
 # What a requirement of speed judges; with a limit of its own as the keyword ``most``, where a table may set it.
@@ -63,6 +64,11 @@ class Requirement:
     def text(self) -> str:
         """The requirement as the certificate prints it, for the buyer."""
         return self.words or _texts()[self.id]
+
+    @property
+    def also_known_as(self) -> tuple[str, ...]:
+        """The lines of other lists that ask for the same; none for a plugin's."""
+        return () if self.plugin else ALSO_KNOWN_AS.get(self.id, ())
 
     @property
     def next_step(self) -> str:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.units import counted, format_decimal_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.models import Model
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
@@ -72,30 +74,30 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
         strategies=tuple(dict.fromkeys(c.subject.strategy for c in planned)),
         hosts=len(hosts) or 1,
         gates=gates.name,
-        up_to=settings.certify_up_to,
-        text=_sentence(planned, engines, settings.certify_up_to),
+        up_to=settings.certify_up_to.name if settings.certify_up_to else None,
+        text=_sentence(planned, engines, is_up_to=settings.certify_up_to is not None),
     )
 
 
-def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str], up_to: str | None) -> str:
+def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str], *, is_up_to: bool) -> str:
     if not planned:
         return "no checkpoint was saved"
-    layout = planned[-1].layout
-    size = format_decimal_bytes(layout.full_bytes)
-    if layout.mode == "subset":
-        size += f", the share of {layout.processes} of its {counted(layout.model.processes, 'rank')}"
-    elif layout.mode == "open":
-        size += f", spread over {counted(layout.processes, 'rank')}"
+    largest = planned[-1].layout
+    size = format_decimal_bytes(largest.full_bytes)
+    if largest.mode == "subset":
+        size += f", the share of {largest.processes} of its {counted(largest.model.processes, 'rank')}"
+    elif largest.mode == "open":
+        size += f", spread over {counted(largest.processes, 'rank')}"
     one = len({c.layout.name for c in planned}) == 1
-    many = "of" if one and not up_to else "up to"
-    only = " only" if up_to or one else ""
+    many = "of" if one and not is_up_to else "up to"
+    only = " only" if is_up_to or one else ""
     how = ", ".join(
         (
             named("engine", "engines", (engines[str(c.subject)] for c in planned)),
             named("strategy", "strategies", (c.subject.strategy for c in planned)),
         )
     )
-    return f"checkpoints {many} {layout.model.name}{only} ({size}), {how}"
+    return f"checkpoints {many} {largest.model.label}{only} ({size}), {how}"
 
 
 def named(one: str, many: str, names: Iterable[str]) -> str:
@@ -115,20 +117,28 @@ class Unheld:
 
 def unheld_model(plan: Plan, settings: Settings, gates: Gates) -> Unheld | None:
     """Return what keeps the checkpoints of a run from the size that a certificate must hold; None where nothing."""
-    wanted = settings.certify_up_to or gates.up_to
+    wanted = settings.certify_up_to or (MODELS[gates.up_to] if gates.up_to else None)
     if not wanted:
         return None
-    least = MODELS[wanted].parameters
-    held = [c.layout.model for c in plan.runnable if not c.rehearsal]
-    if any(model.parameters >= least for model in held):
+    held = [c for c in plan.runnable if not c.rehearsal]
+    if any(_holds(c, wanted) for c in held):
         return None
-    largest = max(held, key=lambda model: model.parameters, default=None)
+    largest = max((c.layout.model for c in held), key=lambda model: model.parameters, default=None)
     who = "--ckpt-certify-up-to asks" if settings.certify_up_to else f"The gates '{gates.name}' ask"
-    has = f"the largest that this run saves as it must is {largest.name}" if largest else "this run saves none"
-    ways = [] if any(c.layout.model.parameters >= least for c in plan.checkpoints) else [f"--ckpt-model={wanted}"]
+    has = f"the largest that this run saves as it must is {largest.label}" if largest else "this run saves none"
+    ways = [] if any(_holds(c, wanted) for c in plan.checkpoints) else [f"--ckpt-model={wanted.word}"]
     if largest:
-        ways.append(f"--ckpt-certify-up-to={largest.name} for a certificate up to that model only")
+        ways.append(f"--ckpt-certify-up-to={largest.word} for a certificate up to that model only")
     return Unheld(
-        text=f"{who} for checkpoints of {wanted} or a larger model, and {has}.",
+        text=f"{who} for checkpoints of {wanted.label} or a larger model, and {has}.",
         remedy=", or ".join(ways) or "more ranks: --ckpt-hosts",
     )
+
+
+def _holds(planned: PlannedCheckpoint, wanted: Model) -> bool:
+    """Whether a checkpoint is as large as a model's; one of a user's own must be so in bytes too, not in name only."""
+    model = planned.layout.model
+    if model == wanted:
+        return True
+    is_large = model.own is None or planned.layout.cluster_bytes >= layout(wanted, mode="full").bytes
+    return model.parameters >= wanted.parameters and is_large

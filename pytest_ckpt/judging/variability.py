@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.engines import OF_LAYOUT, built_in
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
+from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.units import counted, format_percent, format_seconds
@@ -69,6 +70,9 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: f
 
 def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
     """Say which files a rank has; of many, the first two and how many there are."""
+    if measurement.model not in MODELS:
+        # Of a user's model a measurement has the name alone.
+        return []
     processes = measurement.processes if measurement.mode == "open" else None
     shards = layout(measurement.model, mode=measurement.mode, processes=processes, scale=measurement.scale)
     if rank is None or rank >= shards.processes:

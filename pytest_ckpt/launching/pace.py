@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ def allowances_of(job: Job) -> Allowances:
     found: dict[tuple[Subject, Action], Allowance] = {}
     patient = MOST_DEADLINES * job.deadline_seconds
     for task in job.tasks:
-        processes = task.processes if task.mode == "open" else None
-        shards = layout(task.model, mode=task.mode, processes=processes, scale=task.scale)
+        shards = task.layout()
         limits: dict[Action, float] = {"save": task.save_limit_seconds, "load": task.load_limit_seconds}
         for action, limit in limits.items():
             why = f"{MOST_DEADLINES} x --ckpt-deadline {format_seconds(job.deadline_seconds)}"

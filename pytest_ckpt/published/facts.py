@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ckpt.facts.measurement import OperationKind
-from pytest_ckpt.sizing.architectures import MODELS, Model
+from pytest_ckpt.facts.models import Model
+from pytest_ckpt.sizing.architectures import MODELS
 
 _GIB = 2**30
 # Names of one figure in the summaries of different versions; all of them are GiB.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pytest_ckpt.facts.models import Model
 from pytest_ckpt.published.facts import Facts, model_by_architecture, model_by_name
-from pytest_ckpt.sizing.architectures import MODELS, Model
+from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.support.units import counted, format_bytes, format_count
 

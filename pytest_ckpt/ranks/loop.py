@@ -30,7 +30,7 @@ from pytest_ckpt.ranks.scenarios.retention import SavesRetained
 from pytest_ckpt.ranks.scenarios.table import ROWS, Bench
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
 from pytest_ckpt.ranks.training import TrainingSteps
-from pytest_ckpt.sizing.models import RankLayout, layout
+from pytest_ckpt.sizing.models import RankLayout
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class MeasurementLoop:
         # Of a launch with several strategies, those with tiers alone have one.
         self._local = job.local if task.tiers else None
         self._tier: Store | None = load(self._local.opener)(self._local) if self._local else None
-        self._layout = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
+        self._layout = task.layout()
         self._shard = self._layout.rank(group.rank)
         self._do = Operations(
             group, activity, task.subject, self._shard, self._store, rule=task.file_rule, deltas=task.deltas

@@ -12,11 +12,12 @@ from pytest_ckpt.sizing.demands import FORMULAS
 from pytest_ckpt.support import units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.report.html import PageSection
     from pytest_ckpt.sizing.demands import Keeping, SizeRow
+    from pytest_ckpt.sizing.storage_tables import Served, StorageTable
 
 SCHEMA = "pytest-ckpt/size/1"
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 84.0, 900.0, 34.0, 380.0, 424
@@ -44,11 +45,17 @@ def document_of(rows: Sequence[SizeRow], keeping: Keeping, settings: Settings) -
     }
 
 
+def table_of(table: StorageTable, rows: Iterable[Served]) -> dict[str, Any]:
+    """Return a published table beside what is asked, as a further part of the document."""
+    words = {"name": table.name, "title": table.title, "source": table.source}
+    return {"table": {**words, "rows": [to_plain(row) for row in rows]}}
+
+
 def size_lines(document: Mapping[str, Any]) -> list[str]:
     """Return the figures as lines of text: tables, then the rules and the formulas."""
     lines = ["What clusters ask of storage for checkpoints. Nothing was measured."]
-    for heading, cells in _TABLES:
-        head, *rows = _table(document, cells)
+    for heading, cells, rows_of in _tables(document):
+        head, *rows = _table(rows_of, cells)
         widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
         lines += ["", f"{heading}:"]
         for row in (head, *rows):
@@ -65,8 +72,8 @@ def size_sections(document: Mapping[str, Any], curves: Sequence[SizeRow]) -> lis
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     sections = []
-    for place, (heading, cells) in enumerate(_TABLES):
-        head, *rows = _table(document, cells)
+    for place, (heading, cells, rows_of) in enumerate(_tables(document)):
+        head, *rows = _table(rows_of, cells)
         drawn = () if place else (_chart(curves),)
         title = heading[0].upper() + heading[1:]
         sections.append(PageSection(heading=title, head=tuple(head), rows=tuple(map(tuple, rows)), pictures=drawn))
@@ -75,9 +82,17 @@ def size_sections(document: Mapping[str, Any], curves: Sequence[SizeRow]) -> lis
     return [*sections, PageSection(heading="Formulas", head=("figure", "how it follows"), rows=formulas)]
 
 
-def _table(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[list[str]]:
-    """Return the head and a row for each model and cluster."""
-    return [[head for head, _ in cells], *([write(row) for _, write in cells] for row in document["rows"])]
+def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Cell], Sequence[Mapping[str, Any]]]]:
+    """Yield each table: its heading, its columns and the rows that they are of."""
+    for heading, cells in _TABLES:
+        yield heading, cells, document["rows"]
+    if table := document.get("table"):
+        yield f"beside {table['name']}: {table['title']}; {table['source']}", _BESIDE, table["rows"]
+
+
+def _table(rows: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> list[list[str]]:
+    """Return the head and a row for each of what is shown."""
+    return [[head for head, _ in cells], *([write(row) for _, write in cells] for row in rows)]
 
 
 def _of(field: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], str]:
@@ -135,6 +150,19 @@ _TABLES: tuple[tuple[str, tuple[Cell, ...]], ...] = (
             ("drive writes a day", lambda row: f"{row['drive_writes_per_day']:.3g}"),
         ),
     ),
+)
+
+
+_BESIDE: tuple[Cell, ...] = (
+    ("model", lambda row: row["model"]),
+    ("storage of", lambda row: row["what"]),
+    ("accelerators", _of("accelerators", units.format_count)),
+    ("level", lambda row: row["level"]),
+    ("writes", _of("write_bytes_per_second", units.format_rate)),
+    ("asked (sync)", _of("asked_write_bytes_per_second", units.format_rate)),
+    ("reads", _of("read_bytes_per_second", units.format_rate)),
+    ("asked", _of("asked_read_bytes_per_second", units.format_rate)),
+    ("serves up to", _of("serves_accelerators", units.format_count)),
 )
 
 

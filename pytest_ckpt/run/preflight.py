@@ -234,7 +234,7 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
     largest = max(tight, key=lambda c: c.space_bytes)
     count = checkpoints_at_once(settings)
     scale = min(_scale_that_fits(settings.scale, c.space_bytes, c.layout.bytes * count, free) for c in plan.runnable)
-    models = ",".join(c.layout.model.name for c in plan.runnable if c.space_bytes <= free)
+    models = ",".join(c.layout.model.word for c in plan.runnable if c.space_bytes <= free)
     ways = (f"choose --ckpt-model={models}" if models else "", _rehearse(scale))
     raise UsageError(
         f"Too little space on the target: {counted(count, 'checkpoint')} of {largest.subject} need "

@@ -19,9 +19,10 @@ from pytest_ckpt.sizing.serving import BYTES_A_PARAMETER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_ckpt.facts.models import Model
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.strategies import StrategySpec
-    from pytest_ckpt.sizing.models import Layout, Model
+    from pytest_ckpt.sizing.models import Layout
 
 _DAYS_A_YEAR = 365
 # Strategies whose demand follows from the cluster alone; deltas need the share of pages that change.
@@ -120,7 +121,7 @@ def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: Ke
 
 
 def _row(model: Model, settings: Settings, limits: ClusterLimits, keeping: Keeping) -> SizeRow:
-    whole = layout(model.name, mode="full", processes=model.processes, scale=1.0)
+    whole = layout(model, mode="full", processes=model.processes, scale=1.0)
     asks = demand(whole, limits)
     capacity = (keeping.newest + keeping.daily) * keeping.copies * asks.cluster_bytes
     saves = keeping.save_seconds or limits.save_limit_seconds

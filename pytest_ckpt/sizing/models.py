@@ -1,5 +1,7 @@
 """Which tensors in which files each rank of a checkpoint writes, to the element.
 
+Models that a user describes are cut by `pytest_ckpt.sizing.own_layouts`, into the same kinds of files.
+
 Files, names and tensors are those of the checkpoint workload of MLPerf Storage; file by file and rank by rank the byte
 counts are the ones of its reference engine, DLIO. Model tensors are float16, optimizer tensors float32, all
 one-dimensional: about 14 bytes a parameter.
@@ -7,55 +9,36 @@ one-dimensional: about 14 bytes a parameter.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
+from pytest_ckpt.facts.models import PARAMETERS_SHARDED, Model
 from pytest_ckpt.facts.subject import DEFAULT_ENGINE, DEFAULT_STRATEGY, Subject
-from pytest_ckpt.sizing.architectures import MODELS, PARAMETERS_SHARDED, Model
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.own_layouts import own_files
+from pytest_ckpt.sizing.tensors import Dtype, ShardFile, Tensor, scaled
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["MODELS", "SUBSET_PROCESSES", "Layout", "Mode", "Model", "RankLayout", "ShardFile", "Tensor", "layout"]
+__all__ = [
+    "MODELS",
+    "SUBSET_PROCESSES",
+    "Layout",
+    "Mode",
+    "Model",
+    "RankLayout",
+    "ShardFile",
+    "Tensor",
+    "layout",
+]
 
 Mode = Literal["full", "subset", "open"]
-Dtype = Literal["float16", "float32"]
 
 SUBSET_PROCESSES = 8
 """Ranks of the full layout that subset mode runs: those of one node."""
-
-_ITEM_BYTES: dict[Dtype, int] = {"float16": 2, "float32": 4}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tensor:
-    """One one-dimensional tensor; its name is unique within its file."""
-
-    name: str
-    dtype: Dtype
-    elements: int
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of its elements."""
-        return self.elements * _ITEM_BYTES[self.dtype]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardFile:
-    """One file of one rank; its name is unique within the checkpoint."""
-
-    name: str
-    tensors: tuple[Tensor, ...]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of its tensors, without what a container adds."""
-        return sum(tensor.bytes for tensor in self.tensors)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,8 +152,8 @@ class Layout:
         return _ranks(self)
 
 
-def layout(model_name: str, *, mode: str, processes: int | None = None, scale: float = 1.0) -> Layout:
-    """Return the layout of a model's checkpoint.
+def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: float = 1.0) -> Layout:
+    """Return the layout of a model's checkpoint; a name is that of a model of the workload.
 
     ``mode`` is ``full`` (exactly the model's processes), ``subset`` (ranks 0..7 of the full layout, for client-local
     storage) or ``open`` (a multiple of tensor x pipeline parallelism; needs ``processes``). ``scale``, above 0 and at
@@ -178,9 +161,9 @@ def layout(model_name: str, *, mode: str, processes: int | None = None, scale: f
 
     Raises UsageError for an unknown model or mode, and for processes or a scale that do not fit.
     """
-    model = MODELS.get(model_name)
+    model = MODELS.get(of) if isinstance(of, str) else of
     if model is None:
-        raise UsageError(f"no model is called '{model_name}'{nearest(model_name, MODELS)}", f"known: {_list(MODELS)}")
+        raise UsageError(f"no model is called '{of}'{nearest(str(of), MODELS)}", f"known: {_list(MODELS)}")
     if mode not in get_args(Mode):
         raise UsageError(
             f"no mode is called '{mode}'{nearest(mode, get_args(Mode))}", f"a layout is one of {_list(get_args(Mode))}"
@@ -193,9 +176,9 @@ def layout(model_name: str, *, mode: str, processes: int | None = None, scale: f
 def _fitting(model: Model, mode: str, processes: int | None) -> int:
     """Return the processes, or say which would fit."""
     step = model.model_parallel
+    subset = f"subset {SUBSET_PROCESSES}, " if model.processes >= SUBSET_PROCESSES else ""
     fits = (
-        f"full takes exactly {model.processes}, subset {SUBSET_PROCESSES}, "
-        f"open a multiple of {step} ({step}, {2 * step}, {3 * step}, ...)"
+        f"full takes exactly {model.processes}, {subset}open a multiple of {step} ({step}, {2 * step}, {3 * step}, ...)"
     )
     if mode == "open":
         if processes is None:
@@ -204,6 +187,8 @@ def _fitting(model: Model, mode: str, processes: int | None) -> int:
             raise UsageError(f"{processes} processes do not fit {model.name} in open mode", fits)
         return processes
     wanted = model.processes if mode == "full" else SUBSET_PROCESSES
+    if wanted > model.processes:
+        raise UsageError(f"{model.name} has no subset: its full layout has {model.processes} ranks", fits)
     if processes not in {None, wanted}:
         raise UsageError(f"{processes} processes do not fit {model.name} in {mode} mode", fits)
     return wanted
@@ -232,6 +217,8 @@ def _totals(of: Layout) -> _Totals:
 
 def _rank_layout(of: Layout, rank: int) -> RankLayout:
     model = of.model
+    if model.own:
+        return RankLayout(rank=rank, files=tuple(own_files(model, rank, of.cluster_processes, of.scale)), whole=of)
     data_rank, model_rank = divmod(rank, model.model_parallel)
     stage = model_rank // model.tensor_parallel
     zero_name = f"zero_pp_rank_{data_rank}_mp_rank_{model_rank}"
@@ -291,9 +278,7 @@ def _optimizer_tensors(model: Model, processes: int, scale: float) -> tuple[Tens
 
 
 def _tensors(group: str, dtype: Dtype, elements: list[int], scale: float) -> tuple[Tensor, ...]:
-    # The decimal that was written: 0.29 of 100 elements is 29, though the float nearest to 0.29 lies below it.
-    exact = Fraction(repr(scale))
     return tuple(
-        Tensor(name=f"{group}/{index}", dtype=dtype, elements=max(1, math.floor(count * exact)))
+        Tensor(name=f"{group}/{index}", dtype=dtype, elements=scaled(count, scale))
         for index, count in enumerate(elements)
     )

@@ -13,7 +13,7 @@ from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES, drain_rule, with_drains
 from pytest_ckpt.sizing.files import file_count
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
-from pytest_ckpt.sizing.models import MODELS, SUBSET_PROCESSES, Layout, layout
+from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.reliability import parse_failure_model
 from pytest_ckpt.sizing.steps import scenarios
 from pytest_ckpt.sizing.written_plan import SCHEMA, checkpoint_to_plain
@@ -21,6 +21,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
+    from pytest_ckpt.facts.models import Model
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.facts.targets import TargetFacts
@@ -152,32 +153,39 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     not known, what ``--ckpt-gates`` says. Raises UsageError when the settings fit no layout or no limit can be derived.
     """
     limits = limits_of(settings)
+    if settings.is_said("--ckpt-parallel") and not any(model.own for model in settings.models):
+        raise UsageError(
+            "--ckpt-parallel: every model of the workload is cut as the workload says.",
+            "Name a model of your own too, such as --ckpt-model=./my-model.toml, or leave it out.",
+        )
     checkpoints = tuple(
-        _plan_checkpoint(settings, name, engine, strategy, limits, target, table)
-        for name in settings.models
+        _plan_checkpoint(settings, model, engine, strategy, limits, target, table)
+        for model in settings.models
         for engine in settings.engines
         for strategy in settings.strategies
     )
-    misfits = [_misfit(settings, name) for name in settings.models]
+    misfits = [_misfit(settings, model) for model in settings.models]
     if all(misfits):
         raise UsageError(
             f"{counted(settings.processes, 'process fits', 'processes fit')} no layout of what was asked for: "
             f"{'; '.join(filter(None, misfits))}.",
             "Use --ckpt-processes=8, a count of a full layout "
-            f"({', '.join(f'{m.name}: {m.processes}' for m in MODELS.values())}), or --ckpt-mode=open with a multiple "
-            f"of tensor x pipeline parallel ({', '.join(f'{m.name}: {m.model_parallel}' for m in MODELS.values())}).",
+            f"({', '.join(f'{m.name}: {m.processes}' for m in settings.models)}), or --ckpt-mode=open with a multiple "
+            f"of tensor x pipeline parallel ({', '.join(f'{m.name}: {m.model_parallel}' for m in settings.models)}).",
         )
     return Plan(limits=limits, checkpoints=checkpoints)
 
 
-def _misfit(settings: Settings, name: str) -> str:
+def _misfit(settings: Settings, model: Model) -> str:
     """Say why the processes fit no layout of a model, on any file system; empty when they do."""
-    model, processes = MODELS[name], settings.processes
+    name, processes = model.name, settings.processes
     full = f"{name} in full has {model.processes} ranks"
     if settings.mode == "open":
         if processes % model.model_parallel:
             return f"{name} needs a multiple of {model.model_parallel} ranks"
-    elif settings.mode == "full":
+    elif settings.mode == "subset" and model.processes < SUBSET_PROCESSES:
+        return f"{full}, so that it has no subset of {SUBSET_PROCESSES}"
+    elif settings.mode == "full" or model.processes < SUBSET_PROCESSES:
         if processes < model.processes:
             return full
     elif processes < SUBSET_PROCESSES:
@@ -187,20 +195,19 @@ def _misfit(settings: Settings, name: str) -> str:
 
 def _plan_checkpoint(
     settings: Settings,
-    name: str,
+    model: Model,
     engine: EngineSpec,
     strategy: StrategySpec,
     limits: ClusterLimits,
     target: TargetFacts | None,
     table: str,
 ) -> PlannedCheckpoint:
-    model = MODELS[name]
-    mode = settings.mode
-    not_run = _misfit(settings, name)
-    rehearsal = ""
+    name, mode = model.name, settings.mode
+    not_run = _misfit(settings, model)
+    rehearsal, has_subset = "", model.processes >= SUBSET_PROCESSES
     shared = _why_shared(settings, target, table)
     if mode == "auto":
-        mode = "full" if shared or settings.processes >= model.processes else "subset"
+        mode = "full" if shared or settings.processes >= model.processes or not has_subset else "subset"
         if settings.processes < model.processes and shared and not not_run:
             not_run = (
                 f"{name} in full has {model.processes} ranks and {settings.processes} were asked for; its subset is "
@@ -209,12 +216,12 @@ def _plan_checkpoint(
             )
     elif mode == "subset" and shared:
         rehearsal = f"{name} ran as the subset for client-local storage, and {shared}"
-    if mode == "open" and not_run:
+    if not_run and (mode == "open" or not has_subset):
         mode = "full"
     if target and target.plugin:
         rehearsal = f"The target is brought by {target.plugin}: nothing is certified on it"
     processes = settings.processes if mode == "open" else None
-    shards = layout(name, mode=mode, processes=processes, scale=settings.scale)
+    shards = layout(model, mode=mode, processes=processes, scale=settings.scale)
     files = file_count(shards, engine.files)
     one = shards.bytes + files * space.FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
     rule, drains = space.delta_rule(settings, strategy), drain_rule(settings, strategy)

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pytest_ckpt.sizing.architectures import PARAMETERS_SHARDED
+from pytest_ckpt.facts.models import PARAMETERS_SHARDED
 from pytest_ckpt.sizing.models import Layout, RankLayout
+from pytest_ckpt.sizing.own_layouts import is_of_experts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,12 +66,17 @@ def storm(layout: Layout) -> Reading:
 
 
 def _of_replica(layout: Layout, rank: int) -> tuple[Piece, ...]:
-    first = layout.rank(rank % layout.model.model_parallel)
-    own = layout.rank(rank)
-    if own == first:
-        return (Piece(shard=own),)
-    # The optimizer's file is the last one of a rank.
-    return (Piece(shard=replace(first, files=first.files[:-1])), Piece(shard=own))
+    model, own = layout.model, layout.rank(rank)
+    first = layout.rank(rank % model.model_parallel)
+    # What all expert-parallel ranks of a position hold alike was written by the first of them.
+    alike = layout.rank(rank % (model.tensor_parallel * model.pipeline_parallel))
+    pieces = []
+    if alike not in (own, first):
+        pieces.append(replace(alike, files=tuple(f for f in alike.files[:-1] if not is_of_experts(f.name))))
+    if own != first:
+        # The optimizer's file is the last one of a rank.
+        pieces.append(replace(first, files=first.files[:-1]))
+    return tuple(Piece(shard=shard) for shard in (*pieces, own) if shard.files)
 
 
 def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:

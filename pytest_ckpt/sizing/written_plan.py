@@ -48,6 +48,8 @@ def checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str,
         "deltas": to_plain(planned.deltas) if planned.deltas else None,
         "drains": to_plain(planned.drains) if planned.drains else None,
     }
+    if shards.model.own:
+        plain["definition"] = to_plain(shards.model)
     if ranks:
         plain["ranks"] = [rank_to_plain(rank, planned.engine.files) for rank in shards.ranks()]
     return plain

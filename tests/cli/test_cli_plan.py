@@ -272,3 +272,8 @@ def test_a_report_in_place_of_its_folder_is_told_where_it_lies(tmp_path, capsys)
     (tmp_path / "report.json").write_text("{}")
     assert main(["judge", str(tmp_path / "report.json")]) == 4
     assert f"Name the folder that it lies in: {tmp_path}" in capsys.readouterr().err
+
+
+def test_parallelism_is_for_models_of_one_s_own(capsys):
+    assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-parallel=dp=8,zero=3"]) == 4
+    assert "every model of the workload is cut as the workload says" in capsys.readouterr().err

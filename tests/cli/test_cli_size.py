@@ -87,6 +87,63 @@ def test_a_larger_cluster_asks_for_more(rows) -> None:
     assert found[-1] == pytest.approx(100 * found[0])
 
 
+def test_a_published_table_stands_beside_what_is_asked(size) -> None:
+    words = ("--model=llama3-405b", "--table=superpod-h100")
+    table = json.loads(size("--json", *words))["table"]
+    assert "RA-11333-001" in table["source"]
+    rates = {
+        (row["accelerators"], row["level"]): (row["read_bytes_per_second"] / 1e9, row["write_bytes_per_second"] / 1e9)
+        for row in table["rows"]
+    }
+    assert rates == {
+        (8, "good"): (4, 2), (8, "better"): (8, 4), (8, "best"): (40, 20),
+        (256, "good"): (15, 7), (256, "better"): (40, 20), (256, "best"): (125, 62),
+        (1024, "good"): (60, 30), (1024, "better"): (160, 80), (1024, "best"): (500, 250),
+    }  # fmt: skip
+    best = table["rows"][-1]
+    (whole,) = json.loads(size("--json", "--model=llama3-405b", f"--cluster={best['serves_accelerators']}"))["rows"]
+    assert rates_of(whole)["sync"] <= best["write_bytes_per_second"]
+    (larger,) = json.loads(size("--json", "--model=llama3-405b", f"--cluster={best['serves_accelerators'] + 1}"))[
+        "rows"
+    ]
+    assert rates_of(larger)["sync"] > best["write_bytes_per_second"]
+    assert best["asked_write_bytes_per_second"] == pytest.approx(13.1e9, rel=0.01)
+    assert "four scalable units" in size(*words)
+
+
+def test_a_table_of_one_s_own(size, tmp_path) -> None:
+    file = tmp_path / "ours.toml"
+    file.write_text(
+        'name = "ours"\ntitle = "Ours"\nsource = "a quote"\nlevels = ["offered"]\n'
+        '[[storage]]\nwhat = "two racks"\naccelerators = 64\nread_gb_per_second = [5.5]\nwrite_gb_per_second = [3]\n'
+    )
+    (row,) = json.loads(size("--json", "--model=llama3-8b", f"--table={file}"))["table"]["rows"]
+    assert (row["what"], row["level"], row["read_bytes_per_second"]) == ("two racks", "offered", 5.5e9)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "has no name"),
+        ('name = "a"\ntitle = "b"\nsource = "c"', "levels is a list"),
+        ('name = "a"\ntitle = "b"\nsource = "c"\nlevels = ["d"]', "no [[storage]]"),
+        ('name = "a"\ntitle = "b"\nsource = "c"\nlevels = ["d"]\n[[storage]]', "says what it is"),
+        ('name = "a"\ntitle = "b"\nsource = "c"\nlevels = ["d"]\n[[storage]]\nwhat = "e"', "whole number"),
+        (
+            'name = "a"\ntitle = "b"\nsource = "c"\nlevels = ["d"]\n[[storage]]\nwhat = "e"\naccelerators = 8\n'
+            "read_gb_per_second = [0]",
+            "above 0",
+        ),
+        ("name = [", "Invalid value"),
+    ],
+)
+def test_a_table_that_is_none_is_said_to_be(text, says, tmp_path, capsys) -> None:
+    file = tmp_path / "ours.toml"
+    file.write_text(text)
+    assert main(["size", f"--table={file}"]) == 4
+    assert says in capsys.readouterr().err
+
+
 def test_the_page_has_the_tables_and_a_picture(size, tmp_path) -> None:
     page = tmp_path / "size.html"
     size("--cluster=16000", f"--html={page}")
@@ -113,6 +170,8 @@ def test_the_page_has_the_tables_and_a_picture(size, tmp_path) -> None:
         (("--save-time=0s",), "--save-time"),
         (("--ckpt-drain-every=10", "--ckpt-target-share=50%"), "however fast a drain is"),
         (("--clutser=5",), "--cluster"),
+        (("--table=superpod",), "did you mean 'superpod-h100'"),
+        (("--table=./nothing.toml",), "cannot be read"),
     ],
 )
 def test_errors_end_with_4_and_say_what_is_wrong(words, says, capsys) -> None:

@@ -59,7 +59,7 @@ VALUES = {
     "restore_budget": ("2%", "restore_budget", 0.02),
     "checkpoints_per_failure": ("10", "checkpoints_per_failure", 10),
     "failures": ("mttf:50000h", "failures", "mttf:50000h"),
-    "model": ("llama3-8b", "models", ("llama3-8b",)),
+    "model": ("llama3-8b", "models", (MODELS["llama3-8b"],)),
     "mode": ("open", "mode", "open"),
     "processes": ("16", "processes", 16),
     "hosts": ("n1:4,n2:4", "hosts", (HostSlots(name="n1", slots=4), HostSlots(name="n2", slots=4))),
@@ -133,7 +133,7 @@ def test_without_a_word_the_settings_are_those_of_an_acceptance_run():
     of = settings_of()
     assert (of.target, of.cluster, of.launcher, of.seed) == (None, None, None, None)
     assert (of.overhead, of.restore_budget, of.checkpoints_per_failure, of.failures) == (0.05, 0.01, 20, "llama3")
-    assert (of.models, of.mode, of.processes, of.hosts) == (tuple(MODELS), "auto", 8, ())
+    assert (of.models, of.mode, of.processes, of.hosts) == (tuple(MODELS.values()), "auto", 8, ())
     assert (of.engines, of.profile, of.scale, of.operations) == ((BUILT_IN[0],), "acceptance", 1.0, 10)
     assert (of.drop_caches, of.deadline_seconds, of.keep, of.report) == ("auto", 300.0, False, "ckpt-report")
     assert {o.source for o in of.origins} == {"default"}
@@ -190,7 +190,7 @@ def test_the_types_of_toml_are_taken_too(tmp_path):
     )
     of = settings_of({"config": str(file)})
     assert (of.cluster, of.overhead, of.keep) == (24_000, 0.03, True)
-    assert (of.models, len(of.hosts)) == (("llama3-8b", "llama3-70b"), 2)
+    assert (of.models, len(of.hosts)) == ((MODELS["llama3-8b"], MODELS["llama3-70b"]), 2)
     file.write_text("ckpt_keep = false\n")
     assert settings_of({"config": str(file)}).keep is False
 
@@ -253,8 +253,8 @@ def test_a_wrong_value_says_where_it_was_written(tmp_path):
         ("scale", ["1%", "0.01", "1/100"], 0.01),
         ("seed", ["255", "0xff", "0b11111111"], 255),
         ("model", ["llama3-8b,llama3-70b", "llama3-70b, llama3-8b", "llama3-8b,,llama3-70b,llama3-8b"],
-         ("llama3-8b", "llama3-70b")),
-        ("model", ["all", " all "], tuple(MODELS)),
+         (MODELS["llama3-8b"], MODELS["llama3-70b"])),
+        ("model", ["all", " all "], tuple(MODELS.values())),
         ("hosts", ["n1:8,n2", "n1:8, n2:1", "n1:8,n2:"],
          (HostSlots(name="n1", slots=8), HostSlots(name="n2", slots=1))),
         ("hosts", ["localhost"], ()),

@@ -33,7 +33,7 @@ RECORDS = {
 }
 # Which section has the fields of which object: of the schema, and of the records that are written as they are.
 OF_SCHEMA = {
-    "engine": "checkpoints",
+    "engine": "checkpoints", "definition": "checkpoints",
     "": "The document", "run": "run", "cluster": "cluster", "checkpoint": "checkpoints", "demand": "demand",
     "verdict": "requirements", "requirement": "catalogue", "gates": "gates", "measurement": "measurements",
     "operation": "operations", "cache": "cache", "integrity": "integrity", "fault": "faults",

@@ -208,3 +208,48 @@ def test_a_command_makes_it_required(kind: str, name: str) -> None:
 def test_where_nothing_is_required_of_it_nothing_is_said() -> None:
     _, settings, gates = run_of("llama3-8b", gates=built_in("posix-local"))
     assert not not_given(settings, gates)
+
+
+OWN = "vocabulary = 128256\nheads = 128\nhidden = 16384\nfeed_forward = 53248\n"
+PARALLEL = "[parallel]\ntensor = 8\npipeline = 2\ndata = 2\nzero = 1\n"
+
+
+def test_a_user_s_model_is_named_by_file_size_and_digest(tmp_path) -> None:
+    (tmp_path / "mine.toml").write_text(OWN + "layers = 2\n" + PARALLEL)
+    plan, settings, gates = run_of(str(tmp_path / "mine.toml"), ckpt_processes="32")
+    (model,) = settings.models
+    text = f"checkpoints of own model mine.toml ({model.parameters:,} parameters, digest {model.digest[:12]}) only ("
+    assert scope_of(plan, settings, gates).text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("layers", "precision", "is_held"),
+    [
+        (127, "", True),
+        (40, "", False),
+        # As many parameters, and half of the bytes.
+        (127, '[precision]\nweights = "float8"\noptimizer = ["bfloat16", "bfloat16", "bfloat16"]\n', False),
+    ],
+)
+def test_a_user_s_model_holds_the_place_of_a_smaller_one_in_bytes_too(tmp_path, layers, precision, is_held) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(OWN + f"layers = {layers}\nkey_value_heads = 8\n" + precision + PARALLEL)
+    run = run_of(str(file), ckpt_processes="32", gates=UP_TO_405B)
+    assert (unheld_model(*run) is None) is is_held
+    if not is_held:
+        found = unheld_model(*run)
+        assert found
+        assert f"--ckpt-certify-up-to={file}" in found.remedy
+        assert (
+            unheld_model(*run_of(str(file), ckpt_processes="32", gates=UP_TO_405B, ckpt_certify_up_to=str(file)))
+            is None
+        )
+
+
+def test_a_user_s_model_of_few_ranks_has_no_subset(tmp_path) -> None:
+    (tmp_path / "mine.toml").write_text(OWN + "layers = 2\n[parallel]\ndata = 4\nzero = 3\n")
+    plan, _, _ = run_of(f"{tmp_path}/mine.toml,llama3-8b", ckpt_mode="subset")
+    assert [bool(c.not_run) for c in plan.checkpoints] == [False, True]
+    assert "has no subset" in plan.checkpoints[1].not_run
+    plan, _, _ = run_of(f"{tmp_path}/mine.toml")
+    assert plan.checkpoints[0].layout.mode == "full"

@@ -115,6 +115,7 @@ def test_requirements_of_the_plugin_stand_in_the_catalogue_with_the_text_of_thei
         "suite": "performance",
         "plugin": PLUGIN,
         "next_step": "",
+        "also_known_as": [],
     }
     assert "After a failure there is only the first." in page(acme)
     assert f"asked for and judged by plugin {PLUGIN}" in page(acme)

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import shared
 from pytest_ckpt.facts.engines import FileRule
+from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.sizing.deltas import DeltaRule
+from pytest_ckpt.sizing.models import Layout, layout
 from pytest_ckpt.sizing.steps import kills_of, serves
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.sizing.models import Layout
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
@@ -63,6 +64,7 @@ class Task:
     saves to the local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a
     local tier. Where ``notice_seconds`` are given, saves at notice are timed. Where there are
     ``serving_readers``, so many ranks load one replica of the weights alone, and one rank rewrites them.
+    ``definition``: the model is a user's.
     """
 
     subject: Subject
@@ -105,6 +107,13 @@ class Task:
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
     rank_file_bytes: int = 0
+    definition: Model | None = None
+
+    def layout(self, scale: float | None = None) -> Layout:
+        """Return what is saved and loaded, or the same at another scale."""
+        processes = self.processes if self.mode == "open" else None
+        of = self.definition or self.model
+        return layout(of, mode=self.mode, processes=processes, scale=self.scale if scale is None else scale)
 
     @property
     def file_rule(self) -> FileRule:
@@ -125,6 +134,7 @@ class Task:
         """Return the measurement that a plan and the settings of its run ask for."""
         own = {
             "model": planned.layout.model.name,
+            "definition": planned.layout.model if planned.layout.model.own else None,
             "engine": planned.engine.name,
             "make": planned.engine.make,
             "is_collective": planned.engine.is_collective,

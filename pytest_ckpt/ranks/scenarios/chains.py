@@ -9,7 +9,6 @@ from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.ranks.checkpoints import size_of_file
 from pytest_ckpt.sizing.deltas import delta_name
-from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.targets.protocol import StoreOnVolume
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def measure_chains(
         do.send(PatternMeasured(subject=task.subject, name="chains", not_run=why))
         return
     start = time.perf_counter()
-    whole = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
+    whole = task.layout()
     chain = rule.own_chain
     for number in chain:
         do.save(strategy, number, role="chain", stage="chains")

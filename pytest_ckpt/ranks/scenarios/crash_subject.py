@@ -12,7 +12,6 @@ from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.scenarios.crash_ways import ByCopy, ByDrain, InBackground
 from pytest_ckpt.ranks.scenarios.crashes import CrashScenario
-from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
@@ -41,9 +40,9 @@ def measure_crashes(
     local: AreaRef | None,
 ) -> None:
     """Kill as many saves as the task says, of a checkpoint that is as its subject's, but small."""
-    whole = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
+    whole = task.layout()
     share = min(1.0, _RANK_BYTES * whole.processes / whole.bytes)
-    small = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale * share)
+    small = task.layout(task.scale * share)
     shard = small.rank(group.rank)
     store: Store = load(area.opener)(area)
     do = Operations(group, activity, task.subject, shard, store, rule=task.file_rule)

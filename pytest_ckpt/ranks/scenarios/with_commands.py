@@ -14,7 +14,6 @@ from pytest_ckpt.ranks.process.host_cache import HostCache
 from pytest_ckpt.ranks.process.job import BESIDE_COMMANDS
 from pytest_ckpt.ranks.scenarios.operations_that_may_fail import OperationsThatMayFail, Tried
 from pytest_ckpt.sizing.files import files_of
-from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class RunWithCommands(ABC):
         self._controller = controller
         self._name: OwnPattern = name
         self._store: Store = load(job.area.opener)(job.area)
-        shards = layout(task.model, mode=task.mode, processes=task.processes, scale=task.scale)
+        shards = task.layout()
         self._bytes, self._shard = shards.bytes, shards.rank(group.rank)
         self._do = Operations(group, activity, task.subject, self._shard, self._store, rule=task.file_rule)
         self._engine = engine_maker(task.make)(

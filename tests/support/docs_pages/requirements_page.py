@@ -109,11 +109,15 @@ def _described(requirement: Requirement) -> list[str]:
         for check in _checks(requirement):
             limit = "" if check.limit is None else f"{check.limit:g} {check.unit}"
             lines.append(f"| {check.subject} | {check.needs} | {limit} |")
-        return [*lines, "", f"- Source: {requirement.source}."]
+        return [*lines, "", f"- Source: {requirement.source}.", *_other_lists(requirement)]
     most = "" if requirement.most is None else "; a table of gates may set another"
     lines.append(f"- Measured: {requirement.figure}, in {' or '.join(f'`{unit}`' for unit in requirement.units)}")
     lines.append(f"- Limit: {requirement.limit.format(most=requirement.most, save=_SAVE, load=_LOAD)}{most}")
-    return [*lines, f"- Source: {requirement.source}."]
+    return [*lines, f"- Source: {requirement.source}.", *_other_lists(requirement)]
+
+
+def _other_lists(requirement: Requirement) -> list[str]:
+    return [f"- Also known as: {', '.join(names)}."] if (names := requirement.also_known_as) else []
 
 
 def _checks(requirement: Requirement) -> list[Check]:

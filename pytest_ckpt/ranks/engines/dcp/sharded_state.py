@@ -94,4 +94,4 @@ class ShardedState:
 
 
 def _dtype(tensor: Tensor) -> torch.dtype:
-    return {"float16": torch.float16, "float32": torch.float32}[tensor.dtype]
+    return {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}[tensor.dtype]

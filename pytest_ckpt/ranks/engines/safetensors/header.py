@@ -21,7 +21,7 @@ MOST_HEADER_BYTES = 100_000_000
 METADATA = {"format": "pt"}
 """What Hugging Face's writers put into every file."""
 
-_DTYPES = {"float16": "F16", "float32": "F32"}
+_DTYPES = {"float16": "F16", "float32": "F32", "uint8": "U8"}
 _METADATA_KEY = "__metadata__"
 
 

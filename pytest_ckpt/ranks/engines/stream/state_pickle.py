@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.sizing.models import Tensor
 
-_STORAGES = {"float16": "torch HalfStorage", "float32": "torch FloatStorage"}
+_STORAGES = {"float16": "torch HalfStorage", "float32": "torch FloatStorage", "uint8": "torch ByteStorage"}
 _REBUILD, _HOOKS = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"
 # CPython's pickler writes a dictionary's items in lots of so many.
 _ITEMS_AT_ONCE = 1000

@@ -24,9 +24,9 @@ from pytest_ckpt.sizing.models import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.sizing.models import Dtype
+    from pytest_ckpt.sizing.tensors import Dtype
 
-_DTYPES = {"float16": torch.float16, "float32": torch.float32}
+_DTYPES = {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}
 # Numbers of tensors at which a pickle or the order of the records' names takes another way.
 _COUNTS = (1, 2, 11, 60, 300, 1001)
 
@@ -62,9 +62,9 @@ def differences() -> str:
 
 
 def _some(count: int) -> tuple[Tensor, ...]:
-    kinds = ("float16", "float32")
+    kinds = ("float16", "float32", "uint8")
     return tuple(
-        Tensor(name=f"layer/{number}", dtype=cast("Dtype", kinds[number % 2]), elements=1 + 97 * number % 5000)
+        Tensor(name=f"layer/{number}", dtype=cast("Dtype", kinds[number % 3]), elements=1 + 97 * number % 5000)
         for number in range(count)
     )
 

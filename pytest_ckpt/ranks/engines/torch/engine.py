@@ -169,7 +169,7 @@ def _shape_problem(file: ShardFile, loaded: Any) -> str:
 
 
 def _dtype(tensor: Tensor) -> torch.dtype:
-    return {"float16": torch.float16, "float32": torch.float32}[tensor.dtype]
+    return {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}[tensor.dtype]
 
 
 def _empty(tensor: Tensor) -> torch.Tensor:

@@ -1,0 +1,100 @@
+"""How often ``pytest-ckpt project`` is right: ``python benchmarks/projection.py [--arrays N] [--raw FILE]``.
+
+Made-up arrays whose rate with 128 clients is known are measured with 1, 2, 4, 8 and 16 clients, or with 32 too, ten
+times each. Told are, by kind of array: how many are projected at all, how many of these intervals hold the truth, how
+many are narrower than a factor 1.5, and how many of the bounds hold it where nothing is projected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ckpt.analysis.saturation import project
+
+_CLIENTS, _REPEATS = 128, 10
+_COUNTS = ((1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32))
+_KINDS = ("linear", "ceiling", "contention", "coherency", "noisy", "straggler")
+_NARROW = 1.5
+# A node that is slower holds up all others that have part in an operation.
+_STRAGGLER = 0.93
+
+
+@dataclass(frozen=True)
+class Array:
+    """A made-up array: its rate without scatter by clients, and the scatter of an operation."""
+
+    rate: Callable[[int], float]
+    scatter: float
+
+
+def made_array(kind: str, counts: tuple[int, ...], chance: random.Random) -> Array:
+    """Return an array of a kind; noisy ones and those with a straggler saturate as one of the others."""
+    shape = chance.choice(("ceiling", "contention", "coherency")) if kind in {"noisy", "straggler"} else kind
+    one = chance.uniform(1, 5)
+    ceiling, share = _log_uniform(chance, 3, 60), _log_uniform(chance, 0.01, 0.5)
+    little, pairs = _log_uniform(chance, 0.003, 0.2), _log_uniform(chance, 1e-4, 2e-2)
+    slow_from = chance.choice(counts[2:]) if kind == "straggler" else math.inf
+
+    def rate(n: int) -> float:
+        factor = {
+            "linear": 1.0 * n,
+            "ceiling": min(n, ceiling),
+            "contention": n / (1 + share * (n - 1)),
+            "coherency": n / (1 + little * (n - 1) + pairs * n * (n - 1)),
+        }[shape]
+        return one * factor * (_STRAGGLER if n >= slow_from else 1)
+
+    return Array(rate=rate, scatter=0.15 if kind == "noisy" else chance.uniform(0.01, 0.06))
+
+
+def tried(kind: str, counts: tuple[int, ...], arrays: int) -> dict[str, int]:
+    """Project arrays of a kind; return the counts of what came out."""
+    chance = random.Random(f"{kind} {counts}")
+    found = dict.fromkeys(("arrays", "projected", "held", "narrow", "bounds held"), 0)
+    for _ in range(arrays):
+        array = made_array(kind, counts, chance)
+        rates = {n: [array.rate(n) * chance.lognormvariate(0, array.scatter) for _ in range(_REPEATS)] for n in counts}
+        projected, truth = project(rates, _CLIENTS), array.rate(_CLIENTS)
+        holds = projected.low <= truth <= projected.high
+        found["arrays"] += 1
+        found["bounds held"] += bool(projected.why_not) and holds
+        if not projected.why_not:
+            found["projected"] += 1
+            found["held"] += holds
+            found["narrow"] += projected.high < _NARROW * projected.low
+    return found
+
+
+def _log_uniform(chance: random.Random, low: float, high: float) -> float:
+    return math.exp(chance.uniform(math.log(low), math.log(high)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arrays", type=int, default=1000, help="made-up arrays for each set of counts")
+    parser.add_argument("--raw", metavar="FILE", help="keep every figure as JSON")
+    asked = parser.parse_args()
+    kept = {}
+    for counts in _COUNTS:
+        print(f"measured with {', '.join(map(str, counts))} clients, projected to {_CLIENTS}:")
+        of_kinds = {kind: tried(kind, counts, math.ceil(asked.arrays / len(_KINDS))) for kind in _KINDS}
+        of_kinds["all"] = {name: sum(kind[name] for kind in of_kinds.values()) for name in of_kinds["linear"]}
+        for kind, found in of_kinds.items():
+            count, bounds = found["projected"], found["arrays"] - found["projected"]
+            shares = [f"{found[name] / count:.0%}" if count else "-" for name in ("held", "narrow")]
+            held = f"{found['bounds held'] / bounds:.0%}" if bounds else "-"
+            print(f"  {kind:<10} {count:>4} of {found['arrays']} projected; 90 % interval holds the truth {shares[0]}, "
+                  f"narrower than {_NARROW} x {shares[1]}; bounds hold it {held}")  # fmt: skip
+        kept[str(counts)] = of_kinds
+    if asked.raw:
+        Path(asked.raw).write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""What more clients would get: saturation models over the rates of a few client counts. Pure; no chance in it.
+
+Each model is X(n) = a s(n), n clients, with a shape s that begins as n does:
+
+linear       n
+ceiling      min(n, c): the storage has so much to give and no more
+contention   n / (1 + f (n - 1)): the share f of the work is done one after the other (Amdahl 1967)
+coherency    n / (1 + f (n - 1) + k n (n - 1)): besides, clients wait for each other in pairs (Gunther, universal
+             scalability law, 1993), so that more clients can get less
+
+Rates scatter by factors, so fits are of logarithms. An interval holds every shape that the rates do not rule out: its
+profile likelihood is within that of 90 % (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap over
+repeats of one model would be blind to the others, which fit as well and go elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+
+FEWEST_COUNTS = 4
+"""Different counts of clients without which no model can be told from another."""
+
+SEEN_EFFICIENCY = 0.7
+"""A ceiling is seen where the largest count gets at most this share of what linear growth would give, or less."""
+
+WIDEST = 2.0
+"""An interval whose ends are further apart than this factor is no projection."""
+
+# Of a chi-squared distribution with one degree of freedom.
+_LIKELIHOOD_OF_90 = 2.706
+# Standard errors beyond which 5 % of a normal distribution lie.
+_ONE_SIDED = 1.645
+# What no repeat shows: a model is a model.
+_LEAST_SCATTER = 0.03
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Projection:
+    """Bytes a second that ``clients`` would get. ``model`` is the one with the least leave-one-out error.
+
+    Where the rates do not determine it there is no median (``why_not`` says why), and ``low`` and ``high`` are bounds.
+    Without a sign of a ceiling they are what the largest count got, and what linear growth or the bound would give.
+    """
+
+    clients: int
+    why_not: str
+    model: str
+    median: float | None
+    low: float
+    high: float
+    leave_one_out_error: float
+
+
+def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | None = None) -> Projection:
+    """Return what ``clients`` would get, by the rates of each count of clients (bytes a second, one each repeat).
+
+    ``bound`` is what the clients' network or a declared ceiling allow. Raises ValueError for fewer than four counts.
+    """
+    if len(rates) < FEWEST_COUNTS:
+        raise ValueError(f"{len(rates)} counts of clients: {FEWEST_COUNTS} are needed, such as 1, 2, 4 and 8")
+    counts = np.array(sorted(rates), dtype=float)
+    logs = [np.log(np.array(rates[int(n)], dtype=float)) for n in counts]
+    means = np.array([values.mean() for values in logs])
+    errors = _errors(logs)
+    shapes = _shapes(counts, clients)
+    fits = {name: _fit(means, errors, at) for name, (at, _) in shapes.items()}
+    outside = {name: _leave_one_out(means, errors, at) for name, (at, _) in shapes.items()}
+    model = min(outside, key=outside.__getitem__)
+    best = min(float(misfit.min()) for misfit, _ in fits.values())
+    # Where even the best fit leaves more than scatter explains, the scatter is taken to be that large.
+    excess = max(1.0, best / max(1, len(counts) - 2))
+    possible = []
+    for name, (_, then) in shapes.items():
+        misfit, level = fits[name]
+        possible.append((level + then)[misfit <= best + _LIKELIHOOD_OF_90 * excess])
+    found = np.exp(np.concatenate(possible))
+    misfit, level = fits[model]
+    middle = float(np.exp((level + shapes[model][1])[int(misfit.argmin())]))
+    linear = float(np.exp(means[0]) / counts[0])
+    is_seen = float(np.exp(means[-1])) <= SEEN_EFFICIENCY * linear * counts[-1]
+    most = np.inf if bound is None else bound
+    low, high = float(found.min()), float(found.max())
+    why_not = ""
+    if not is_seen:
+        why_not = f"no ceiling shows: {counts[-1]:.0f} clients get more than {SEEN_EFFICIENCY:.0%} of linear growth"
+        low = min(low, float(np.exp(means[-1] - _ONE_SIDED * errors[-1])))
+        high = max(high, linear * float(np.exp(_ONE_SIDED * errors[0])) * clients)
+    elif min(high, most) > WIDEST * low:
+        why_not = f"models that fit differ by more than a factor {WIDEST:g} there"
+    return Projection(
+        clients=clients,
+        why_not=why_not,
+        model=model,
+        median=None if why_not else min(middle, most),
+        low=min(low, most),
+        high=min(high, most),
+        leave_one_out_error=outside[model],
+    )
+
+
+def _errors(logs: Sequence[Numbers]) -> Numbers:
+    """Return the standard error of each mean of logarithms: scatter is that of all counts together."""
+    degrees = sum(len(values) - 1 for values in logs)
+    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in logs)
+    scatter = (squares / degrees) ** 0.5 if degrees else 0.0
+    return np.array([(scatter**2 / len(values) + _LEAST_SCATTER**2) ** 0.5 for values in logs])
+
+
+def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]:
+    """Return logarithms of each model's shapes at the counts (one row a shape), and at ``clients``."""
+    every = np.append(counts, float(clients))
+    shares = np.concatenate(([0.0], np.logspace(-5, 0, 401)))
+    waits = np.concatenate(([0.0], np.logspace(-8, 0, 401)))
+    ceilings = np.logspace(np.log10(counts[0]), np.log10(every[-1]), 2000)
+    contention = np.log(every) - np.log1p(np.outer(shares, every - 1))
+    pairs = 1 + shares[:, None, None] * (every - 1) + waits[None, :, None] * every * (every - 1)
+    models = {
+        "linear": np.log(every)[None, :],
+        "ceiling": np.log(np.minimum(every[None, :], ceilings[:, None])),
+        "contention": contention,
+        "coherency": (np.log(every) - np.log(pairs)).reshape(-1, len(every)),
+    }
+    return {name: (shape[:, :-1], shape[:, -1]) for name, shape in models.items()}
+
+
+def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Numbers]:
+    """Return, for each shape, the sum of squares in units of the errors, and the level that fits best."""
+    weights = 1 / errors**2
+    level = ((means - shapes) * weights).sum(axis=1) / weights.sum()
+    misfit = (((means - shapes - level[:, None]) ** 2) * weights).sum(axis=1)
+    return misfit, level
+
+
+def _leave_one_out(means: Numbers, errors: Numbers, shapes: Numbers) -> float:
+    """Return the root mean square of how far each mean lies from the fit of all others, as a logarithm."""
+    squares = []
+    for index in range(len(means)):
+        others = np.arange(len(means)) != index
+        misfit, level = _fit(means[others], errors[others], shapes[:, others])
+        chosen = int(misfit.argmin())
+        squares.append(float(means[index] - shapes[chosen, index] - level[chosen]) ** 2)
+    return float(np.sqrt(np.mean(squares)))

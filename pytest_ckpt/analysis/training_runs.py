@@ -1,0 +1,144 @@
+"""Many training runs over measured times: what each spends on saving, on work that is lost and on restores.
+
+Pure: the same seed gives the same numbers. A run goes from failure to failure. Between two of them it restores, then
+trains in cycles of one interval, each of which ends with a save; what no save holds when the failure comes is lost.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Seconds = NDArray[np.float64]
+
+Kind = Literal["exponential", "weibull", "bursts"]
+_BURST_SHARE_OF_MEAN = 1 / 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arrivals:
+    """How failures follow each other; the mean time between two is that of the cluster, whatever the kind.
+
+    ``exponential``: independent. ``weibull``: of shape ``shape``; below 1 failures come in clusters. ``bursts``: the
+    share ``shape`` of failures follows another one after a fiftieth of the mean time.
+    """
+
+    kind: Kind = "exponential"
+    shape: float = 1.0
+
+    def draw(self, mean_seconds: float, runs: int, chance: np.random.Generator) -> Seconds:
+        """Return the seconds until the next failure of each run."""
+        if self.kind == "weibull":
+            return chance.weibull(self.shape, runs) * (mean_seconds / math.gamma(1 + 1 / self.shape))
+        if self.kind == "bursts":
+            short = mean_seconds * _BURST_SHARE_OF_MEAN
+            long = (mean_seconds - self.shape * short) / (1 - self.shape)
+            return chance.exponential(1.0, runs) * np.where(chance.random(runs) < self.shape, short, long)
+        return chance.exponential(mean_seconds, runs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredTimes:
+    """Seconds at full size, one for each operation that was measured.
+
+    ``lost_seconds``: what each save takes from training. ``background_seconds``: from when training goes on until the
+    save is committed, with a local tier drained. ``load_seconds``: of each load. One save of ``every`` reaches the
+    target; after the share ``target_share`` of failures nothing else is left.
+    """
+
+    lost_seconds: tuple[float, ...]
+    background_seconds: tuple[float, ...]
+    load_seconds: tuple[float, ...]
+    every: int = 1
+    target_share: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulatedRuns:
+    """Runs of ``seconds``, one element each. The shares of saving, lost work, restores and goodput add up to 1.
+
+    ``failures`` are counted, and of them those that met a save in flight (``met_save``).
+    """
+
+    goodput: Seconds
+    saving: Seconds
+    lost_work: Seconds
+    restoring: Seconds
+    failures: NDArray[np.int64]
+    met_save: NDArray[np.int64]
+
+
+def simulate_runs(
+    times: MeasuredTimes,
+    *,
+    interval_seconds: float,
+    mttf_seconds: float,
+    restart_seconds: float,
+    seconds: float,
+    runs: int,
+    arrivals: Arrivals,
+    seed: int,
+) -> SimulatedRuns:
+    """Return what ``runs`` training runs of ``seconds`` each spend their time on.
+
+    Saves are ``interval_seconds`` apart, from begin to begin, and each takes less than that. Each failure draws a load
+    and adds ``restart_seconds``. The sum of the saves between two failures is drawn from its normal limit.
+    """
+    chance = np.random.default_rng(seed)
+    lost, background, loads = (np.array(t) for t in (times.lost_seconds, times.background_seconds, times.load_seconds))
+    interval, usual = interval_seconds, float(lost.mean())
+    clock, saving, lost_work, restoring, undrained = (np.zeros(runs) for _ in range(5))
+    failures, met_save = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
+    restore = np.zeros(runs)
+    while (left := seconds - clock).max() > 0:
+        gap = arrivals.draw(mttf_seconds, runs, chance)
+        fails = gap < left
+        gap = np.minimum(gap, left)
+        clock += gap
+        spent = np.minimum(gap, restore)
+        restoring += spent
+        trained = gap - spent
+        cycles = np.floor(trained / interval)
+        scatter = np.sqrt(cycles) * lost.std() * chance.standard_normal(runs)
+        of_saves = np.clip(cycles * usual + scatter, cycles * lost.min(), cycles * lost.max())
+        saving += of_saves
+        until = chance.choice(background, runs)
+        reached = np.floor((undrained + np.floor(np.maximum(trained - until, 0) / interval)) / times.every)
+        # Nothing is drained before the first drain of this stretch is over.
+        drained = np.where(trained >= until, reached * times.every, 0)
+        only_target = chance.random(runs) < times.target_share
+        kept = np.where(only_target, drained, undrained + cycles)
+        gone = np.where(fails, undrained + cycles - kept, 0)
+        phase = trained - cycles * interval
+        lost_work += np.where(fails, phase, 0) + gone * (interval - usual)
+        is_saving = phase >= interval - chance.choice(lost, runs)
+        is_written = (cycles > 0) & (phase < until) & (times.every == 1)
+        met_save += fails & (trained > 0) & (is_saving | is_written)
+        failures += fails
+        undrained = np.where(fails & only_target, 0, undrained + cycles - drained)
+        restore = chance.choice(loads, runs) + restart_seconds
+    return SimulatedRuns(
+        goodput=1 - (saving + lost_work + restoring) / seconds,
+        saving=saving / seconds,
+        lost_work=lost_work / seconds,
+        restoring=restoring / seconds,
+        failures=failures,
+        met_save=met_save,
+    )
+
+
+def quantiles(values: Seconds) -> tuple[float, float, float]:
+    """Return the median and the ends of the middle 90 %."""
+    low, middle, high = np.quantile(values, (0.05, 0.5, 0.95))
+    return float(middle), float(low), float(high)
+
+
+def share_of(part: NDArray[np.int64], whole: NDArray[np.int64]) -> float:
+    """Return how large a part is of a whole, over all runs; 0 of nothing."""
+    return float(part.sum() / whole.sum()) if whole.sum() else 0.0

@@ -1,0 +1,85 @@
+"""``pytest-ckpt project``: what more clients would get, by runs with a few counts of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import parse_size
+
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "project save and load rates to more clients, by runs with a few counts of them"
+DESCRIPTION = (
+    "Fit saturation models to the rates of runs with different counts of clients, and say what more clients would get: "
+    "a median and an interval, or bounds where the runs do not determine it. Certifies nothing."
+)
+_MOST_CLIENTS = 1_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("folders", metavar="FOLDER", nargs="+", help="folders of runs, each with its count of clients")
+    parser.add_argument("--clients", metavar="N", required=True, help="hosts, or ranks where all runs had one host")
+    parser.add_argument("--client-rate", metavar="SIZE", help="bytes a second that the network gives one client")
+    parser.add_argument("--ceiling", metavar="SIZE", help="bytes a second that the vendor declares as the most")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print the projections."""
+    from pytest_ckpt.analysis.client_counts import scalings  # noqa: PLC0415
+    from pytest_ckpt.analysis.saturation import FEWEST_COUNTS, project  # noqa: PLC0415 - numpy only here
+    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_folder  # noqa: PLC0415
+    from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
+    from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
+    from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415
+    from pytest_ckpt.report.projection import document_of, projection_lines  # noqa: PLC0415
+
+    clients = _clients(asked.clients)
+    bounds = [bound for bound in (_rate(asked, "ceiling"), _rate(asked, "client_rate")) if bound]
+    if asked.client_rate:
+        bounds[-1] *= clients
+    measurements, notices = [], []
+    for folder in dict.fromkeys(map(Path, asked.folders)):
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
+        measurements += [from_plain(Measurement, m) for m in judge_folder(folder, {})["measurements"]]
+        if not is_unfinished(folder) and (changed := changes_of_facts(folder)):
+            notices.append(f"{folder} is not as its run left it: {', '.join(changed)}.")
+    found = scalings(measurements)
+    rows = [(s, project(s.rates, clients, min(bounds, default=None))) for s in found if len(s.rates) >= FEWEST_COUNTS]
+    if not rows:
+        counts = "; ".join(f"{s.name} {s.kind}s: {', '.join(map(str, s.rates))} {s.unit}" for s in found) or "none"
+        raise UsageError(
+            f"Too few counts of clients: {counts}.",
+            f"Name runs of one model with {FEWEST_COUNTS} counts or more, such as 1, 2, 4 and 8 hosts.",
+        )
+    document = document_of(rows, notices)
+    print(json.dumps(document, indent=1) if asked.json else "\n".join(projection_lines(document)))
+    return 0
+
+
+def _clients(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 1 <= int(text) <= _MOST_CLIENTS:
+        raise UsageError(
+            f"--clients={text}: a whole number from 1 to {_MOST_CLIENTS:,} is expected.",
+            "Say --clients=128, for example.",
+        )
+    return int(text)
+
+
+def _rate(asked: argparse.Namespace, name: str) -> float | None:
+    text, flag = getattr(asked, name), f"--{name.replace('_', '-')}"
+    if text is None:
+        return None
+    try:
+        rate = parse_size(text.removesuffix("/s"))
+    except ValueError as error:
+        raise UsageError(f"{flag}={text}: {error}.", f"Say {flag}=25GB, for bytes a second.") from None
+    if rate <= 0:
+        raise UsageError(f"{flag}={text}: more than 0 is expected.", f"Say {flag}=25GB, for bytes a second.")
+    return float(rate)

@@ -1,0 +1,168 @@
+"""``pytest-ckpt simulate``: what a month of training would lose on the storage that was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.config.options import add_options, resolve, said_of
+from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.support.errors import UsageError, nearest
+from pytest_ckpt.support.units import parse_duration, parse_fraction
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from pytest_ckpt.analysis.training_runs import Arrivals
+
+HELP = "simulate months of training over measured saves and loads: goodput, lost hours, the best interval"
+DESCRIPTION = (
+    "Simulate training runs over the saves and loads that runs measured, for clusters of several sizes: goodput with "
+    "its band, hours lost to saving, to lost work and to restores. Certifies nothing."
+)
+_RULES = ("overhead", "restore_budget", "checkpoints_per_failure", "failures")
+_OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
+_DAY = 86_400.0
+_MOST_CLUSTERS, _MOST_RUNS, _MOST_DAYS, _MOST_FAILURES = 20, 10_000, 366, 20_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("folders", metavar="FOLDER", nargs="+", help="folders of runs, such as ckpt-report")
+    parser.add_argument(
+        "--cluster",
+        metavar="LIST",
+        default="1000,4000,16000,64000,100000",
+        help="numbers of accelerators (default: 1000,4000,16000,64000,100000)",
+    )
+    add_options(parser, _OPTIONS)
+    group = parser.add_argument_group("the simulation")
+    group.add_argument("--days", metavar="N", default="30", help="days of training (default: 30)")
+    group.add_argument("--runs", metavar="N", default="1000", help="training runs a cluster (default: 1000)")
+    group.add_argument("--seed", metavar="N", default="1", help="the same seed gives the same numbers (default: 1)")
+    group.add_argument(
+        "--restart-time", metavar="DURATION", default="0s", help="restart of the job itself, besides its load"
+    )
+    group.add_argument(
+        "--interval",
+        metavar="HOW",
+        default="rule",
+        help="time between saves: rule (MTTF / checkpoints per failure), best (Daly), or a duration (default: rule)",
+    )
+    group.add_argument(
+        "--arrivals",
+        metavar="KIND",
+        default="exponential",
+        help="how failures follow each other: exponential, weibull:0.7 (shape), bursts:20%% (share that follows "
+        "another at once)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--html", metavar="FILE", help="write one page with a picture")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print what the runs would lose."""
+    from pytest_ckpt.judging.simulation import SimulationRules, simulated_rows  # noqa: PLC0415 - numpy only here
+    from pytest_ckpt.report.simulation import document_of, simulation_lines, simulation_sections  # noqa: PLC0415
+    from pytest_ckpt.sizing.plan import limits_of  # noqa: PLC0415
+
+    words = list(dict.fromkeys(word.strip() for word in asked.cluster.split(",")))
+    if len(words) > _MOST_CLUSTERS:
+        raise UsageError(f"--cluster names {len(words)} clusters.", f"Name {_MOST_CLUSTERS} at most.")
+    rules = SimulationRules(
+        runs=_whole(asked, "runs", 1, _MOST_RUNS),
+        seconds=_whole(asked, "days", 1, _MOST_DAYS) * _DAY,
+        restart_seconds=_seconds(asked.restart_time, "--restart-time"),
+        arrivals=_arrivals(asked.arrivals),
+        seed=_whole(asked, "seed", 0, 2**63 - 1),
+        interval_seconds=None if asked.interval in {"rule", "best"} else _seconds(asked.interval, "--interval"),
+        takes_best=asked.interval == "best",
+    )
+    if rules.interval_seconds == 0:
+        raise UsageError("--interval=0s: more than 0 s is expected.", "Say rule, best, or a duration such as 10min.")
+    rows, notices = [], []
+    for folder in dict.fromkeys(map(Path, asked.folders)):
+        measurements, of_run, changed = _measured(folder)
+        said = said_of(asked, _OPTIONS)
+        clusters = [limits_of(resolve(said | {"ckpt_cluster": word}, of_run, ini_source="the run")) for word in words]
+        if any(rules.seconds / limits.mttf_seconds > _MOST_FAILURES for limits in clusters):
+            raise UsageError(
+                f"In {asked.days} days such a cluster fails more than {_MOST_FAILURES:,} times.",
+                "Simulate fewer --days or a smaller --cluster.",
+            )
+        found = simulated_rows(measurements, clusters, rules)
+        notices += changed
+        if not found:
+            notices.append(f"{folder}: no measurement came to its end, so nothing can be simulated.")
+        several = f"{folder.name}: " if len(asked.folders) > 1 else ""
+        rows += [(f"{several}{row.subject}", row) for row in found]
+    if not rows:
+        raise UsageError(" ".join(notices), "Name the folder of a run that saved and loaded checkpoints.")
+    document = document_of(rows, rules, notices)
+    if asked.html:
+        from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
+
+        lead = ["Simulated over measured times. It certifies nothing.", *notices]
+        write_page(Path(asked.html), "What training would lose on this storage", lead, simulation_sections(document))
+    print(json.dumps(document, indent=1) if asked.json else "\n".join(simulation_lines(document)))
+    return 0
+
+
+def _measured(folder: Path) -> tuple[list[Any], dict[str, str | None], list[str]]:
+    """Return the measurements of a run, its own rules as options, and what in its folder is not as the run left it."""
+    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_folder  # noqa: PLC0415
+    from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
+    from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
+    from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415
+
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
+    document = judge_folder(folder, {})
+    cluster = document["cluster"]
+    of_run: dict[str, str | None] = {
+        "ckpt_failures": cluster["failure_model"],
+        "ckpt_overhead": repr(cluster["overhead"]),
+        "ckpt_restore_budget": repr(cluster["restore_budget"]),
+        "ckpt_checkpoints_per_failure": str(cluster["checkpoints_per_failure"]),
+    }
+    changed = [] if is_unfinished(folder) else changes_of_facts(folder)
+    said = [f"{folder} is not as its run left it: {', '.join(changed)}."] if changed else []
+    return [from_plain(Measurement, m) for m in document["measurements"]], of_run, said
+
+
+def _whole(asked: argparse.Namespace, name: str, least: int, most: int) -> int:
+    text = getattr(asked, name)
+    if not (text.isascii() and text.isdigit()) or len(text) > 20 or not least <= int(text) <= most:
+        raise UsageError(
+            f"--{name}={text}: a whole number from {least:,} to {most:,} is expected.",
+            f"See pytest-ckpt simulate --help for --{name}.",
+        )
+    return int(text)
+
+
+def _seconds(text: str, flag: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}={text}: {error}.", f"See pytest-ckpt simulate --help for {flag}.") from None
+
+
+def _arrivals(text: str) -> Arrivals:
+    from pytest_ckpt.analysis.training_runs import Arrivals  # noqa: PLC0415 - numpy only here
+
+    kind, _, value = text.partition(":")
+    try:
+        if kind == "exponential" and not value:
+            return Arrivals()
+        if kind == "weibull" and 0.2 <= float(value) <= 5:
+            return Arrivals(kind="weibull", shape=float(value))
+        if kind == "bursts" and 0 < parse_fraction(value) <= 0.9:
+            return Arrivals(kind="bursts", shape=parse_fraction(value))
+    except ValueError:
+        pass
+    raise UsageError(
+        f"--arrivals={text}: it is none{nearest(kind, ('exponential', 'weibull', 'bursts'))}.",
+        "Known are exponential, weibull:0.7 (a shape from 0.2 to 5) and bursts:20% (a share up to 90 %).",
+    )

@@ -1,0 +1,195 @@
+"""A model and how training cuts it: one of the workload, or one that a user describes in a file.
+
+Parameters are counted tensor by tensor, from the numbers that a model's configuration has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pytest_ckpt.facts.codec import to_plain
+
+Precision = Literal["float32", "float16", "bfloat16", "float8"]
+Bias = Literal["qkv", "output", "feed_forward"]
+
+PARAMETERS_SHARDED = 3
+"""The ZeRO stage from which on the parameters, too, are cut over the data-parallel ranks."""
+
+PRECISION_BYTES: dict[Precision, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
+"""Bytes of an element."""
+
+_DIGITS = 12
+# What says where a definition comes from, and is no part of it.
+_OF_FILE = ("file", "sha256", "said")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnModel:
+    """What the file of a user says of a model, beyond what a model of the workload has.
+
+    ``file`` is its name, ``sha256`` that of its bytes, ``said`` how the user named it. Sizes are elements:
+    ``head_size`` of one attention head; ``expert_feed_forward`` of one expert, of which a token uses ``active_experts``
+    and all ``shared_experts``; the first ``dense_layers`` have none. ``key_value_rank`` above 0: multi-head latent
+    attention, with ``query_rank`` (0: queries are not compressed), ``rope_size`` and ``value_size`` of a head.
+    ``mlp_matrices`` is 3 where the feed-forward is gated, else 2. A layer has ``norms`` norms of the hidden size (none
+    anywhere with 0) and ``query_key_norm`` elements of others. ``positions`` are learned ones. The optimizer keeps one
+    state of each precision in ``optimizer`` for each parameter.
+    """
+
+    file: str
+    sha256: str
+    said: str
+    head_size: int
+    experts: int = 0
+    active_experts: int = 0
+    shared_experts: int = 0
+    expert_feed_forward: int = 0
+    dense_layers: int = 0
+    router_bias: bool = False
+    query_rank: int = 0
+    key_value_rank: int = 0
+    rope_size: int = 0
+    value_size: int = 0
+    mlp_matrices: int = 3
+    biases: tuple[Bias, ...] = ()
+    norms: int = 2
+    norm_bias: bool = False
+    query_key_norm: int = 0
+    tied_embeddings: bool = False
+    positions: int = 0
+    weights: Precision = "bfloat16"
+    optimizer: tuple[Precision, ...] = ("float32", "float32", "float32")
+    expert_parallel: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """One transformer and how training cuts it.
+
+    ``processes`` is the count of the full layout. ``zero_stage`` is DeepSpeed's: with 3, parameters and optimizer are
+    both cut over the data-parallel ranks; with 1, only the optimizer. ``own``: the model is a user's, not the
+    workload's.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    feed_forward: int
+    vocabulary: int
+    heads: int
+    key_value_heads: int
+    tensor_parallel: int
+    pipeline_parallel: int
+    zero_stage: int
+    processes: int
+    own: OwnModel | None = None
+
+    @property
+    def parameters(self) -> int:
+        """Parameters; the workload counts them as 2VH + H + L(2H + H(H + 2 dim_kv) + HH + 3FH)."""
+        if self.own:
+            return sum(sum(dense) + sum(of_experts) for dense, of_experts in map(self.tensors, range(self.layers + 3)))
+        h = self.hidden
+        layer = 2 * h + h * self.attention_width + h * h + 3 * self.feed_forward * h
+        return 2 * self.vocabulary * h + h + self.layers * layer
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token uses: all of them without experts."""
+        own = self.own
+        if not own or not own.experts:
+            return self.parameters
+        idle = own.experts - own.active_experts
+        return self.parameters - (self.layers - own.dense_layers) * idle * sum(_mlp(self, own, own.expert_feed_forward))
+
+    @property
+    def attention_width(self) -> int:
+        """Columns of the joint query, key and value matrix: H + 2 dim_kv, with dim_kv = H // heads * KV heads."""
+        return self.hidden + 2 * (self.hidden // self.heads * self.key_value_heads)
+
+    @property
+    def model_parallel(self) -> int:
+        """Ranks over which one set of weights is cut: tensor x pipeline (x expert) parallelism."""
+        return self.tensor_parallel * self.pipeline_parallel * (self.own.expert_parallel if self.own else 1)
+
+    @property
+    def data_parallel(self) -> int:
+        """Data-parallel ranks of the full layout."""
+        return self.processes // self.model_parallel
+
+    @property
+    def processes_per_copy(self) -> int:
+        """Processes that hold one copy of the weights between them; with ZeRO-3 that is all of the full layout."""
+        return self.processes if self.zero_stage == PARAMETERS_SHARDED else self.model_parallel
+
+    @property
+    def label(self) -> str:
+        """What a sentence calls it: nobody can take a user's model for one of the workload."""
+        if not self.own:
+            return self.name
+        return f"own model {self.own.file} ({self.parameters:,} parameters, digest {self.digest[:_DIGITS]})"
+
+    @property
+    def word(self) -> str:
+        """What an option names it by."""
+        return self.own.said if self.own else self.name
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal digits, of what is defined: sizes, precisions, parallelism; not of the file."""
+        plain = {name: value for name, value in to_plain(self).items() if name != "name"}
+        if plain["own"]:
+            plain["own"] = {name: value for name, value in plain["own"].items() if name not in _OF_FILE}
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+    def tensors(self, number: int) -> tuple[list[int], list[int]]:
+        """Return the elements of the tensors of a layer of a user's model, and of those of its experts.
+
+        Layer 0 is the embedding, 1 to L are the transformer's, L + 1 is the output head, L + 2 the last norm.
+        """
+        own, h = self.own, self.hidden
+        assert own
+        norm = h * (2 if own.norm_bias else 1)
+        if number == 0:
+            return [n * h for n in (self.vocabulary, own.positions) if n], []
+        if number == self.layers + 1:
+            return [] if own.tied_embeddings else [self.vocabulary * h], []
+        if number == self.layers + 2:
+            return [norm] if own.norms else [], []
+        dense = [norm] * own.norms + [n for n in (own.query_key_norm,) if n] + _attention(self, own)
+        if not own.experts or number <= own.dense_layers:
+            return dense + _mlp(self, own, self.feed_forward), []
+        dense.append(h * own.experts + (own.experts if own.router_bias else 0))
+        if own.shared_experts:
+            dense += _mlp(self, own, own.shared_experts * own.expert_feed_forward)
+        return dense, [own.experts * elements for elements in _mlp(self, own, own.expert_feed_forward)]
+
+
+def named(model: Model) -> Model:
+    """Return a user's model with its name: that of its file, and the first digits of its digest."""
+    assert model.own
+    return replace(model, name=f"{model.own.file}-{model.digest[:_DIGITS]}")
+
+
+def _attention(model: Model, own: OwnModel) -> list[int]:
+    h, heads = model.hidden, model.heads
+    if own.key_value_rank:
+        # DeepSeek-V2, arXiv 2405.04434, section 2.1: compressed queries, keys and values, and a shared rotary key.
+        query_width = heads * (own.head_size + own.rope_size)
+        rank, kv = own.query_rank, own.key_value_rank
+        queries = [h * rank, rank, rank * query_width] if rank else [h * query_width]
+        down, up = h * (kv + own.rope_size), kv * heads * (own.head_size + own.value_size)
+        return [*queries, down, kv, up, heads * own.value_size * h]
+    width = (heads + 2 * model.key_value_heads) * own.head_size
+    joint = h * width + (width if "qkv" in own.biases else 0)
+    return [joint, heads * own.head_size * h + (h if "output" in own.biases else 0)]
+
+
+def _mlp(model: Model, own: OwnModel, width: int) -> list[int]:
+    """Return what goes up (gate and up, where it is gated) and what comes down."""
+    h, into = model.hidden, own.mlp_matrices - 1
+    has_bias = "feed_forward" in own.biases
+    return [into * (h * width + (width if has_bias else 0)), width * h + (h if has_bias else 0)]

@@ -1,0 +1,50 @@
+"""Projections to more clients, for people and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt import __version__
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.support import units
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ckpt.analysis.client_counts import Scaling
+    from pytest_ckpt.analysis.saturation import Projection
+
+SCHEMA = "pytest-ckpt/projection/1"
+
+
+def document_of(rows: Sequence[tuple[Scaling, Projection]], notices: Sequence[str]) -> dict[str, Any]:
+    """Return what was measured and what is projected, in plain JSON types; rates in bytes a second."""
+    return {
+        "schema": SCHEMA,
+        "tool": f"pytest-ckpt {__version__}",
+        "notices": list(notices),
+        "rows": [{**to_plain(scaling), "projection": to_plain(projection)} for scaling, projection in rows],
+    }
+
+
+def projection_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return the figures as lines of text."""
+    lines = [*document["notices"], "Projected from measured rates. It certifies nothing."]
+    for row in document["rows"]:
+        lines += ["", f"{row['name']}, {row['kind']}s, by {row['unit']}:"]
+        for count, rates in row["rates"].items():
+            mean = units.format_rate(sum(rates) / len(rates))
+            lines.append(f"  {int(count):>9,}  {mean}, the mean of {units.counted(len(rates), row['kind'])}")
+        lines.append(_line(row["projection"]))
+    return lines
+
+
+def _line(found: Mapping[str, Any]) -> str:
+    between = f"{units.format_rate(found['low'])} to {units.format_rate(found['high'])}"
+    if found["why_not"]:
+        return f"  {found['clients']:>9,}  no projection, only bounds: {between}; {found['why_not']}"
+    error = units.format_percent(found["leave_one_out_error"], digits=2)
+    return (
+        f"  {found['clients']:>9,}  {units.format_rate(found['median'])} projected, 90 % interval {between} (model "
+        f"{found['model']}; left out, a count is missed by {error})"
+    )

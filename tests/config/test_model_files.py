@@ -1,0 +1,323 @@
+"""Models that a user describes: TOML and config.json, counted as published; what is wrong is said in a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.config.models import kept_models
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.models import Model
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.support.errors import UsageError
+from tests.support.doc_pages import DOCS
+
+SMALL = """
+layers = 4
+hidden = 256
+feed_forward = 688
+vocabulary = 1000
+heads = 4
+"""
+PARALLEL = "[parallel]\ndata = 2\nzero = 3\n"
+
+
+class Public(NamedTuple):
+    """A public model: its config.json as far as sizes go, and what its maker publishes.
+
+    ``exact`` is the sum over the tensors of its published weights, ``billions`` what its card says; ``active`` too.
+    """
+
+    config: dict[str, Any]
+    exact: int = 0
+    billions: float = 0.0
+    active: float = 0.0
+
+
+def sizes(kind: str, layers: int, hidden: int, feed_forward: int, vocabulary: int, heads: int, **more: Any) -> dict:
+    return {
+        "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": feed_forward,
+        "vocab_size": vocabulary, "num_attention_heads": heads, **more,
+    }  # fmt: skip
+
+
+DEEPSEEK_V3 = sizes(
+    "deepseek_v3", 61, 7168, 18432, 129280, 128, num_key_value_heads=128, q_lora_rank=1536, kv_lora_rank=512,
+    qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128, n_routed_experts=256, n_shared_experts=1,
+    num_experts_per_tok=8, moe_intermediate_size=2048, first_k_dense_replace=3, topk_method="noaux_tc",
+    num_nextn_predict_layers=1, torch_dtype="bfloat16", tie_word_embeddings=False,
+)  # fmt: skip
+MIXTRAL = sizes("mixtral", 32, 4096, 14336, 32000, 32, num_key_value_heads=8, num_local_experts=8,
+                num_experts_per_tok=2)  # fmt: skip
+PUBLIC = {
+    "Llama-3.1-8B": Public(sizes("llama", 32, 4096, 14336, 128256, 32, num_key_value_heads=8), 8_030_261_248, 8.03),
+    "Llama-3.1-405B": Public(
+        sizes("llama", 126, 16384, 53248, 128256, 128, num_key_value_heads=8), 405_853_388_800, 405
+    ),
+    "Mistral-7B-v0.1": Public(sizes("mistral", 32, 4096, 14336, 32000, 32, num_key_value_heads=8), 7_241_732_096, 7.24),
+    "Mixtral-8x7B": Public(MIXTRAL, 46_702_792_704, 46.7, active=12.9),
+    "DeepSeek-V3": Public(DEEPSEEK_V3, billions=671, active=37),
+    "DeepSeek-V2-Lite": Public(
+        sizes("deepseek_v2", 27, 2048, 10944, 102400, 16, num_key_value_heads=16, kv_lora_rank=512, q_lora_rank=None,
+              qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128, n_routed_experts=64, n_shared_experts=2,
+              num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1),
+        15_706_484_224, 15.7, active=2.4,
+    ),
+    "Qwen2.5-7B": Public(sizes("qwen2", 28, 3584, 18944, 152064, 28, num_key_value_heads=4), 7_615_616_512, 7.61),
+    "Qwen3-30B-A3B": Public(
+        sizes("qwen3_moe", 48, 2048, 6144, 151936, 32, num_key_value_heads=4, head_dim=128, num_experts=128,
+              num_experts_per_tok=8, moe_intermediate_size=768, decoder_sparse_step=1, mlp_only_layers=[]),
+        30_532_122_624, 30.5, active=3.3,
+    ),
+    "gemma-7b": Public(
+        sizes("gemma", 28, 3072, 24576, 256000, 16, num_key_value_heads=16, head_dim=256), 8_537_680_896, 8.54
+    ),
+    "gemma-2-9b": Public(
+        sizes("gemma2", 42, 3584, 14336, 256000, 16, num_key_value_heads=8, head_dim=256), 9_241_705_984, 9.24
+    ),
+    "Phi-3-mini": Public(sizes("phi3", 32, 3072, 8192, 32064, 32, num_key_value_heads=32), 3_821_079_552, 3.82),
+    "OLMo-7B": Public(sizes("olmo", 32, 4096, 11008, 50304, 32), 6_888_095_744, 6.89),
+    "falcon-7b": Public(
+        {"model_type": "falcon", "num_hidden_layers": 32, "hidden_size": 4544, "vocab_size": 65024,
+         "num_attention_heads": 71, "multi_query": True, "parallel_attn": True, "bias": False, "alibi": False},
+        6_921_720_704, 7,
+    ),
+    "gpt-neox-20b": Public(
+        sizes("gpt_neox", 44, 6144, 24576, 50432, 64, tie_word_embeddings=False), 20_554_567_680, 20.6
+    ),
+    "gpt2": Public(
+        {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024, "vocab_size": 50257},
+        124_439_808, 0.124,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def chosen(tmp_path, monkeypatch):
+    """Return the one model that a file in this folder describes."""
+    monkeypatch.chdir(tmp_path)
+
+    def choose(name: str, text: str, parallel: str | None = None, **more: str) -> Model:
+        Path(name).write_text(text)
+        (model,) = resolve({"ckpt_model": f"./{name}", "ckpt_parallel": parallel, **more}, {}).models
+        return model
+
+    return choose
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_models_are_counted_as_published(chosen, name: str) -> None:
+    public = PUBLIC[name]
+    model = chosen("public.json", json.dumps(public.config), "dp=8,zero=3")
+    if public.exact:
+        assert model.parameters == public.exact
+    # Falcon's 7 B is 6.92 B; every other card is within 1 %.
+    within = 0.012 if name == "falcon-7b" else 0.01
+    assert model.parameters / 1e9 == pytest.approx(public.billions, rel=within)
+    if public.active:
+        # What a token uses is rounded on the cards: 2.4 B is 2.66 B where embedding and head are counted too.
+        assert model.active_parameters / 1e9 == pytest.approx(public.active, rel=0.11 if "Lite" in name else 0.02)
+
+
+def test_the_page_has_the_counts(chosen) -> None:
+    page = (DOCS / "own_models.md").read_text()
+    for name, public in PUBLIC.items():
+        model = chosen("public.json", json.dumps(public.config), "dp=8,zero=3")
+        active = f", {model.active_parameters:,} a token" if public.active else ""
+        assert f"| {name} | {model.parameters:,}{active} | " in page
+
+
+def test_deepseek_is_counted_without_multi_token_prediction(chosen) -> None:
+    model = chosen("v3.json", json.dumps(DEEPSEEK_V3), "tp=1,pp=16,ep=64,dp=128,zero=1")
+    assert model.parameters == 671_026_419_200
+    assert (model.processes, model.model_parallel) == (2048, 1024)
+
+
+def test_the_same_model_has_the_workload_s_count(chosen) -> None:
+    theirs = PUBLIC["Llama-3.1-405B"].config
+    assert (
+        chosen("other.json", json.dumps(theirs), "tp=8,pp=32,dp=2,zero=1").parameters
+        == MODELS["llama3-405b"].parameters
+    )
+
+
+def test_a_toml_file_says_what_a_configuration_says(chosen) -> None:
+    text = """
+layers = 32
+hidden = 4096
+vocabulary = 32000
+heads = 32
+key_value_heads = 8
+
+[experts]
+count = 8
+active = 2
+feed_forward = 14336
+
+[precision]
+weights = "bfloat16"
+optimizer = ["float32", "bfloat16", "bfloat16"]
+
+[parallel]
+tensor = 2
+pipeline = 4
+expert = 8
+data = 8
+zero = 1
+"""
+    model = chosen("mine.toml", text)
+    ours = chosen("mixtral.json", json.dumps(MIXTRAL), "tp=2,pp=4,ep=8,dp=8,zero=1")
+    assert (model.parameters, model.active_parameters) == (ours.parameters, ours.active_parameters)
+    assert model.processes == ours.processes == 64
+    assert model.own
+    assert model.own.optimizer == ("float32", "bfloat16", "bfloat16")
+    assert model.name == f"mine.toml-{model.digest[:12]}"
+    assert model.label == f"own model mine.toml (46,702,792,704 parameters, digest {model.digest[:12]})"
+
+
+def test_what_is_said_beside_a_file_stands_above_it(chosen) -> None:
+    model = chosen("small.toml", SMALL + PARALLEL, "tp=2,dp=4,zero=1")
+    assert (model.tensor_parallel, model.processes, model.zero_stage) == (2, 8, 1)
+    assert model.name != chosen("small.toml", SMALL + PARALLEL).name
+
+
+def test_files_stand_beside_models_of_the_workload(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(SMALL + PARALLEL)
+    of = resolve({"ckpt_model": "./small.toml,llama3-70b,llama3-8b", "ckpt_certify_up_to": "small.toml"}, {})
+    assert [m.name for m in of.models][:2] == ["llama3-8b", "llama3-70b"]
+    assert of.certify_up_to
+    assert of.certify_up_to.digest == of.models[2].digest
+    assert [m.name for m in resolve({"ckpt_model": "all,./small.toml"}, {}).models][:4] == list(MODELS)
+
+
+def test_a_certificate_cannot_reach_a_model_that_is_not_saved(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(SMALL + PARALLEL)
+    with pytest.raises(UsageError, match="does not save it"):
+        resolve({"ckpt_model": "llama3-8b", "ckpt_certify_up_to": "./small.toml"}, {})
+
+
+def test_what_a_run_kept_needs_no_file(chosen) -> None:
+    model = chosen("small.toml", SMALL + PARALLEL)
+    kept = kept_models([{"model": "llama3-8b"}, {"model": model.name, "definition": to_plain(model)}])
+    Path("small.toml").unlink()
+    for word in ("./small.toml", model.name):
+        assert resolve({"ckpt_model": "./small.toml"}, {}, kept=kept).models == (model,), word
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"layers": 5}, "otherwise than the digest"),
+        ({"name": "llama3-405b"}, "otherwise than the digest"),
+        ({"own": None}, "otherwise than the digest"),
+        ({"layers": 10**9}, "whole number up to"),
+        ({"layers": "4"}, "is none: layers is '4'"),
+        ({"tensor_parallel": 0}, "from 1 to"),
+    ],
+)
+def test_a_kept_definition_is_that_of_its_digest(chosen, change: dict, what: str) -> None:
+    model = chosen("small.toml", SMALL + PARALLEL)
+    with pytest.raises(ValueError, match=what):
+        kept_models([{"model": model.name, "definition": to_plain(model) | change}])
+
+
+WRONG = [
+    ("llama3-405b.toml", SMALL + PARALLEL, "could be taken for llama3-405b"),
+    ("Llama3_8B_mine.toml", SMALL + PARALLEL, "could be taken for llama3-8b"),
+    ("my model.toml", SMALL + PARALLEL, "letters, digits"),
+    ("a.toml", SMALL, "--ckpt-parallel=tp=8"),
+    ("a.toml", "layers = 4\n" + PARALLEL, "hidden is missing"),
+    ("a.toml", SMALL + "layer = 3\n" + PARALLEL, "did you mean 'layers'"),
+    ("a.toml", SMALL + "positions = -1\n" + PARALLEL, "positions is -1"),
+    ("a.toml", SMALL + "tied_embeddings = 1\n" + PARALLEL, "true or false"),
+    ("a.toml", SMALL + 'biases = ["q"]\n' + PARALLEL, "is none of qkv"),
+    ("a.toml", SMALL + "key_value_heads = 5\n" + PARALLEL, "at most heads"),
+    ("a.toml", SMALL.replace("= 256", "= 255") + PARALLEL, "say head_size"),
+    ("a.toml", SMALL.replace("= 256", "= 32") + PARALLEL, "at least 64"),
+    ("a.toml", SMALL + "[parallel]\npipeline = 5\n", "fewer than the pipeline's stages"),
+    ("a.toml", SMALL + "[parallel]\nexpert = 2\ndata = 2\n", "needs experts"),
+    ("a.toml", SMALL + "[parallel]\nexpert = 2\ndata = 3\n", "does not divide"),
+    ("a.toml", SMALL + "[parallel]\nzero = 4\n", "ZeRO stage"),
+    ("a.toml", SMALL + "[parallel]\ntensor = true\n", "whole number"),
+    ("a.toml", SMALL + "[experts]\ncount = 4\n" + PARALLEL, "feed_forward of their own"),
+    ("a.toml", SMALL + "[experts]\ncount = 4\nfeed_forward = 9\n" + PARALLEL, "active experts"),
+    ("a.toml", SMALL + '[precision]\nweights = "int4"\n' + PARALLEL, "is none of float32"),
+    ("a.toml", SMALL + "[precision]\noptimizer = []\n" + PARALLEL, "1 to 8 states"),
+    ("a.toml", "layers = [", "Invalid value"),
+    ("a.json", "[1]", "no table"),
+    ("a.json", "{}", "model_type is None"),
+    ("a.json", '{"model_type": "lama"}', "did you mean 'llama'"),
+    ("a.json", '{"model_type": "deepseek_v3"}', "kv_lora_rank"),
+    ("a.json", '{"model_type": "llama", "torch_dtype": "int4"}', "torch_dtype"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "what"), WRONG)
+def test_what_is_wrong_with_a_file_is_said_in_a_sentence(chosen, name: str, text: str, what: str) -> None:
+    with pytest.raises(UsageError) as error:
+        chosen(name, text)
+    assert what in error.value.what
+    assert error.value.what.startswith(f"--ckpt-model ./{name}: ")
+
+
+@pytest.mark.parametrize("data", [None, b"\xff\xfe"], ids=["no file", "no text"])
+def test_a_file_that_cannot_be_read(tmp_path, data: bytes | None) -> None:
+    file = tmp_path / "a.toml"
+    if data:
+        file.write_bytes(data)
+    with pytest.raises(UsageError, match=r"cannot be read|not UTF-8"):
+        resolve({"ckpt_model": str(file)}, {})
+
+
+@pytest.mark.parametrize("text", ["tp", "tp=x", "tp=2,tp=2", "xx=2", "tp=0", "tp=200,pp=200", "ep=3,dp=4", "zero=9"])
+def test_parallelism_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError, match="--ckpt-parallel"):
+        resolve({"ckpt_parallel": text}, {})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**12) | st.text(max_size=5) | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(data=st.data(), name=st.sampled_from(sorted(PUBLIC)))
+@settings(deadline=None)
+def test_any_value_in_a_configuration_is_taken_or_refused(tmp_path_factory, data: st.DataObject, name: str) -> None:
+    config = dict(PUBLIC[name].config)
+    for key in data.draw(st.lists(st.sampled_from(sorted(config)), max_size=3)):
+        config[key] = data.draw(JSON)
+    file = tmp_path_factory.mktemp("models") / "public.json"
+    file.write_text(json.dumps(config))
+    try:
+        (model,) = resolve({"ckpt_model": str(file), "ckpt_parallel": "dp=8,zero=3"}, {}).models
+    except UsageError:
+        return
+    assert model.parameters > 0
+
+
+@given(data=st.data())
+@settings(deadline=None)
+def test_any_kept_definition_is_taken_or_refused(tmp_path_factory, data: st.DataObject) -> None:
+    """A report comes from another hand: whatever it holds, there is a model of that name or a sentence."""
+    file = tmp_path_factory.mktemp("models") / "a.toml"
+    file.write_text(SMALL + PARALLEL)
+    (model,) = resolve({"ckpt_model": str(file)}, {}).models
+    plain = to_plain(model)
+    for _ in range(data.draw(st.integers(1, 3))):
+        part = data.draw(st.sampled_from([plain, plain["own"]])) if isinstance(plain["own"], dict) else plain
+        part[data.draw(st.sampled_from(sorted(part)))] = data.draw(JSON)
+    try:
+        kept = kept_models([{"model": model.name, "definition": plain}])
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return
+    assert kept[model.name].digest == model.digest

@@ -1,0 +1,205 @@
+"""Models that a user describes, from the front door to the certificate: the first that is measured and certified.
+
+The certified run is the one of docs/own_models.md.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.rejudge import judge_folder
+from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.support.errors import UsageError
+from tests.support.front_door import HERE, TORCH, FrontDoor, Run, Sabotage, opened_door
+
+SMALL = """
+layers = 4
+hidden = 256
+feed_forward = 688
+vocabulary = 1000
+heads = 4
+
+[parallel]
+data = 2
+zero = 3
+"""
+EXPERTS = """
+layers = 3
+hidden = 129
+head_size = 33
+feed_forward = 300
+vocabulary = 777
+heads = 4
+
+[experts]
+count = 4
+active = 2
+feed_forward = 64
+dense_layers = 1
+
+[precision]
+weights = "float8"
+optimizer = ["float32", "bfloat16", "bfloat16"]
+
+[parallel]
+pipeline = 2
+expert = 2
+data = 2
+zero = 1
+"""
+ABOUT_100_M = """
+layers = 12
+hidden = 768
+feed_forward = 2048
+vocabulary = 16000
+heads = 12
+tied_embeddings = true
+
+[parallel]
+data = 2
+zero = 3
+"""
+FILE, GONE = "my-model.toml", "elsewhere.toml"
+BRIEF = (f"--ckpt-model=./{FILE}", "--ckpt-processes=2", "--ckpt-operations=2")
+# At full size, ten of each; behaviour is not asked: a certificate is possible where nothing else is missing.
+WHOLE = (f"--ckpt-model=./{FILE}", "--ckpt-processes=2", "--ckpt-gates=posix-local", "--ckpt-suite=performance")
+
+
+def model_in(door: FrontDoor, text: str = SMALL) -> Path:
+    file = door.home / FILE
+    file.write_text(text)
+    return file
+
+
+def broken(folder: Path) -> list[str]:
+    """Return what verification finds of a folder, with no key at hand."""
+    return [f"{found.name}: {found.details}" for found in verify_folder(folder, None) if found.outcome == "broken"]
+
+
+@pytest.fixture(scope="module")
+def brief(make_home: Callable[[str], Path]) -> Run:
+    """A short run, judged by speed alone; the file is gone when it has ended."""
+    with opened_door(make_home("own")) as door:
+        file = model_in(door)
+        run = door.run(*BRIEF, f"--ckpt-certify-up-to={FILE}")
+        file.rename(door.home / GONE)
+        return run
+
+
+def test_a_run_names_the_model_by_file_size_and_digest(brief: Run) -> None:
+    assert brief.code == 0, brief.text
+    (planned,) = brief.document["checkpoints"]
+    digest = planned["model"].removeprefix(f"{FILE}-")
+    assert len(digest) == 12
+    label = f"own model {FILE} (3,676,416 parameters, digest {digest})"
+    assert f"up to {label} only (51.5 MB)" in brief.document["scope"]["text"]
+    assert label.replace(" ", "") in "".join(brief.text.split())
+    page = (brief.report / "certificate.html").read_text()
+    assert label in page
+    assert "llama3" not in brief.document["scope"]["text"]
+
+
+def test_a_run_keeps_the_model_and_needs_its_file_no_more(brief: Run) -> None:
+    assert not (brief.home / FILE).exists()
+    (planned,) = brief.document["checkpoints"]
+    assert planned["definition"]["own"]["file"] == FILE
+    assert not broken(brief.report)
+    again = judge_folder(brief.report, {})
+    assert (again["scope"], again["grade"]) == (brief.document["scope"], brief.document["grade"])
+
+
+def test_another_definition_is_not_taken_for_the_model(brief: Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(brief.report, tmp_path / "report")
+    for name in ("report.json", "plan.json"):
+        document = json.loads((folder / name).read_text())
+        document["checkpoints"][0]["definition"]["layers"] += 1
+        (folder / name).write_text(json.dumps(document))
+    with pytest.raises(UsageError, match="otherwise than the digest in its name says"):
+        judge_folder(folder, {})
+
+
+def test_a_model_with_experts_is_saved_and_loaded(door: FrontDoor) -> None:
+    model_in(door, EXPERTS)
+    run = door.run(f"--ckpt-model=./{FILE}", "--ckpt-processes=4", "--ckpt-operations=2")
+    assert run.code == 0, run.text
+    (planned,) = run.document["checkpoints"]
+    assert (planned["processes"], planned["scale"]) == (4, 1.0)
+    (found,) = run.document["measurements"]
+    assert found["integrity"]["fault_count"] == 0
+    assert found["integrity"]["bytes_checked"] == 2 * planned["bytes"]
+    assert found["durability"]["files_synced"] == 2 * planned["files"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ["torch", "safetensors", "dcp"])
+def test_every_engine_saves_and_loads_it(door: FrontDoor, engine: str) -> None:
+    model_in(door, EXPERTS)
+    run = door.run(f"--ckpt-model=./{FILE}", "--ckpt-processes=4", "--ckpt-operations=2", f"--ckpt-engine={engine}")
+    assert run.code == 0, run.text
+    assert not broken(run.report)
+
+
+@pytest.mark.thorough
+def test_a_flipped_bit_is_not_certified(door: FrontDoor) -> None:
+    model_in(door)
+    command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(door.target), "flipped"])
+    run = door.run(*WHOLE, f"--ckpt-drop-caches={command}")
+    assert (run.code, run.document["grade"]) == (1, "not certified"), run.text
+    assert any(reason.startswith("INTEGRITY failed") for reason in run.document["grade_reasons"])
+
+
+@pytest.mark.thorough
+def test_a_slow_save_is_not_certified(door: FrontDoor) -> None:
+    model_in(door)
+    # A second for a save whose limit is half a second.
+    sabotage = Sabotage(door.home, "slow", rank=1, where=" save 7$")
+    run = door.run(*WHOLE, cluster=900_000, environment=sabotage.environment)
+    assert (run.code, run.document["grade"]) == (1, "not certified"), run.text
+    assert any(reason.startswith("SAVE failed") for reason in run.document["grade_reasons"])
+
+
+@pytest.mark.thorough
+@pytest.mark.alone
+def test_a_warm_cache_is_not_certified(door: FrontDoor) -> None:
+    model_in(door)
+    run = door.run(*WHOLE, TORCH, "--ckpt-drop-caches=never")
+    assert (run.code, run.document["grade"]) == (1, "not certified"), run.text
+    assert any(reason.startswith("COLD failed") for reason in run.document["grade_reasons"])
+
+
+@pytest.mark.thorough
+@pytest.mark.alone
+def test_about_100_m_parameters_at_full_size_are_certified(
+    make_home: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten saves and ten loads, every check of behaviour: measured, certified, signed, verified, judged again."""
+    with opened_door(make_home("certified")) as door:
+        file = model_in(door, ABOUT_100_M)
+        key, public = door.home / "key.pem", door.home / "public.pem"
+        make = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(key)]
+        show = ["openssl", "pkey", "-in", str(key), "-pubout", "-out", str(public)]
+        for command in (make, show):
+            subprocess.run(command, check=True, capture_output=True)
+        run = door.run(
+            f"--ckpt-model=./{FILE}", "--ckpt-processes=2", "--ckpt-gates=posix-local", f"--ckpt-sign={key}", cluster=16
+        )
+        assert run.code == 0, run.text
+        assert run.document["grade"] == "certified", run.text
+        assert f"own model {FILE} (97,241,856 parameters" in run.document["certified_for"]["text"]
+        (found,) = run.document["measurements"]
+        assert (found["scale"], len(found["operations"])) == (1.0, 20)
+        assert found["bytes"] == 14 * 97_241_856
+        file.unlink()
+        assert main(["verify", str(run.report), "--key", str(public)]) == 0, capsys.readouterr().out
+        assert judge_folder(run.report, {})["grade"] == "certified"
+        # The same facts do not serve a cluster whose limits they do not meet.
+        assert judge_folder(run.report, {"ckpt_cluster": "1000000000"})["grade"] == "not certified"
