@@ -123,6 +123,8 @@ def simulate_runs(
         failures += fails
         undrained = np.where(fails & only_target, 0, undrained + cycles - drained)
         restore = chance.choice(loads, runs) + restart_seconds
+    # Saves of work that is lost are counted by their mean: where all is lost, that may be more than there was.
+    lost_work = np.minimum(lost_work, seconds - saving - restoring)
     return SimulatedRuns(
         goodput=1 - (saving + lost_work + restoring) / seconds,
         saving=saving / seconds,
