@@ -114,6 +114,7 @@ class Settings:
     effort: float
     report: str
     system: str | None
+    require_system: bool
     pdf: bool
     sign: str | None
     history: str | None

@@ -9,6 +9,7 @@ from pytest_ckpt.facts.environment import PluginFacts
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
+from pytest_ckpt.facts.system import not_told
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
 from pytest_ckpt.judging.completeness import (
     asked_requirements,
@@ -92,6 +93,7 @@ def make_document(
         "training": training_rows(plan, measurements, sizes),
         "framework_overhead": framework_overheads(measurements),
         "system": system,
+        "system_lacks": not_told(system),
         "environment": environment,
         "settings": settings.origins,
         "disclosures": [

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
+from pytest_ckpt.facts.system import REPEATED
 from pytest_ckpt.report import charts, pictures, view
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.published import group_messages, share
@@ -171,6 +172,7 @@ def _environment() -> jinja2.Environment:
     }
     environment.globals |= {
         "quantity": quantity,
+        "system_columns": {table: [fact.name for fact in facts] for table, facts in REPEATED.items()},
         "table_rows": _table_rows,
         "columns_alike": _columns_alike,
         "alike_readings": _alike_readings,

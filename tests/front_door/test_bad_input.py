@@ -135,6 +135,10 @@ def test_an_option_of_a_suite_that_is_not_run_is_refused(refused, option, suite)
     refused(option, "--ckpt-suite=performance", says=says)
 
 
+def test_a_system_that_must_be_described_and_is_not_is_refused(refused):
+    refused("--ckpt-require-system", says=["--ckpt-system does not tell system.vendor", "doctor --write-system"])
+
+
 def test_a_snapshot_that_nothing_removes_is_not_taken(refused):
     refused("--ckpt-snapshot=true", says=["--ckpt-snapshot is given and --ckpt-remove-snapshot is not"])
     refused("--ckpt-remove-snapshot=true", says=["--ckpt-remove-snapshot is given and --ckpt-snapshot is not"])

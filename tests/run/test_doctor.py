@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.config.system_description import FACTS, read_system, template
 from pytest_ckpt.evidence.schemas import faults
-from pytest_ckpt.report.html import write_certificate
-from pytest_ckpt.support.errors import UsageError
-from tests.support import made_up_run
 
 pytestmark = pytest.mark.covers(commands=("doctor",))
 
@@ -105,51 +100,3 @@ def test_for_people_each_line_says_ok_or_what_to_do(capsys, tmp_path):
     at = next(n for n, line in enumerate(lines) if line.startswith("MPI launch    cannot"))
     assert "Name a launcher" in lines[at + 1]
     assert lines[-1] == "NO RUN IS POSSIBLE: fix the lines marked 'cannot'"
-
-
-def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):
-    file = tmp_path / "system.toml"
-    assert main(["doctor", f"--write-system={file}"]) == 0
-    assert f"--ckpt-system={file}" in capsys.readouterr().out
-    assert tomllib.loads(file.read_text()) == {table: {} for table in FACTS}
-    filled = "\n".join(line.removeprefix("# ") if " = " in line else line for line in file.read_text().splitlines())
-    file.write_text(filled)
-    told = read_system(file)
-    assert {table: set(facts) for table, facts in told.items()} == {t: {f.name for f in fs} for t, fs in FACTS.items()}
-    assert main(["doctor", f"--write-system={file}"]) == 4
-    assert file.read_text() == filled, "a file that was filled in is never overwritten"
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("[sytem]\nvendor = 'x'", r"'sytem' is no table \(did you mean 'system'\?\)"),
-        ("[system]\nvender = 'x'", r"\[system\] has no 'vender' \(did you mean 'vendor'\?\)"),
-        ("[topology]\nnodes = 'eight'", r"topology.nodes is 'eight', and a whole number is expected"),
-        ("[topology]\nnodes = true", "a whole number is expected"),
-        ("[system]\nvendor = 3", "a text in quotes is expected"),
-        ("system = 'x'", r"written as \[system\]"),
-        ("[system]\nvendor = ", "it is not TOML"),
-        (template(), "it tells nothing"),
-        ("", "it tells nothing"),
-        (None, "it cannot be read"),
-    ],
-)
-def test_what_is_wrong_in_the_description_is_named(tmp_path, text, why):
-    file = tmp_path / "system.toml"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(UsageError, match=why) as raised:
-        read_system(file)
-    assert raised.value.remedy
-
-
-def test_the_certificate_shows_the_system_escaped(tmp_path):
-    document = made_up_run.make_run(tmp_path / "run")
-    write_certificate(document, tmp_path / "without.html")
-    assert "System under test" not in (tmp_path / "without.html").read_text()
-    document["system"] = {"system": {"vendor": "<b>Example</b>"}, "topology": {"drive_model": "NVMe"}}
-    write_certificate(document, tmp_path / "with.html")
-    page = (tmp_path / "with.html").read_text()
-    assert "&lt;b&gt;Example&lt;/b&gt;" in page
-    assert "drive model" in page

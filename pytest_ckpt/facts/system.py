@@ -1,0 +1,129 @@
+"""What a vendor says of the system under test: every fact that is known, and those that a reader cannot do without.
+
+The list follows what SPECstorage, MLPerf Storage and SNIA ask to be disclosed beside a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Told = Mapping[str, Mapping[str, Any] | list[Mapping[str, Any]]]
+"""What was told, by table; a table that comes several times is a list of its entries."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """One line of the file. ``kind`` is the type that is expected, ``description`` the comment of the template.
+
+    Without a ``needed`` fact, a certificate says that the system is not described.
+    """
+
+    name: str
+    example: str
+    description: str
+    kind: type = str
+    needed: bool = False
+
+
+FACTS: dict[str, tuple[Fact, ...]] = {
+    "system": (
+        Fact(name="vendor", example='"Example Storage Inc."', description="who makes it", needed=True),
+        Fact(name="product", example='"Array 9000"', description="its name, as it can be ordered", needed=True),
+        Fact(name="firmware", example='"7.2.1"', description="version of the software on the storage", needed=True),
+        Fact(name="serial", example='"A9K-0042"', description="which one of them"),
+        Fact(name="notes", example='"encryption at rest is on"', description="what a reader should know besides"),
+    ),
+    "topology": (
+        Fact(name="nodes", kind=int, example="8", description="storage servers or controllers", needed=True),
+        Fact(name="drives", kind=int, example="192", description="drives in all of them", needed=True),
+        Fact(name="drive_model", example='"15.36 TB NVMe, TLC"', description="kind of drive"),
+        Fact(name="protection", example='"8+2 erasure coding"', description="how data survive a failure", needed=True),
+        Fact(name="usable_capacity", example='"2.1 PB"', description="after protection"),
+        Fact(name="filled", example='"61 %"', description="how full it was during the run"),
+    ),
+    "stable_storage": (
+        Fact(
+            name="acknowledged",
+            example='"in the mirrored NVRAM of two controllers"',
+            description="where a byte lies when its write is acknowledged",
+            needed=True,
+        ),
+        Fact(
+            name="without_power",
+            example='"for ever: a battery flushes the NVRAM to flash"',
+            description="how long it survives there without power",
+            needed=True,
+        ),
+        Fact(name="tolerates", example='"any two drives and one node"', description="failures that lose no data"),
+        Fact(name="single_points_of_failure", example='"none"', description="what stops the system by itself"),
+    ),
+    "clients": (
+        Fact(name="hosts", kind=int, example="16", description="hosts that ran ranks"),
+        Fact(name="model", example='"2 x 64 cores, 1.5 TiB"', description="what they are"),
+        Fact(name="software", example='"nfs, kernel 6.8"', description="client of the storage, with its version"),
+        Fact(name="mount_options", example='"vers=4.2,nconnect=16"', description="as they were mounted"),
+    ),
+    "network": (
+        Fact(name="fabric", example='"Ethernet, RoCE v2"', description="kind of network"),
+        Fact(name="client_links", example='"2 x 200 Gb/s"', description="of each client"),
+        Fact(name="storage_links", example='"4 x 400 Gb/s"', description="of each storage node"),
+        Fact(name="switches", example='"2 leaf, 1 spine, not oversubscribed"', description="between them"),
+    ),
+    "power": (
+        Fact(name="nameplate_watts", kind=int, example="9600", description="the sum of all nameplates of the storage"),
+        Fact(name="typical_watts", kind=int, example="6100", description="what it draws under such a load"),
+        Fact(name="rack_units", kind=int, example="16", description="height of all of it"),
+    ),
+    "availability": (
+        Fact(name="hardware", example='"2026-06"', description="since or from when it can be ordered"),
+        Fact(name="software", example='"2026-09"', description="since or from when this version can be had"),
+    ),
+    "history": (
+        Fact(name="before", example='"purged, then filled twice"', description="what was done to it before the run"),
+        Fact(name="written", example='"4.2 PB"', description="bytes that it had taken by then"),
+    ),
+    "tester": (
+        Fact(name="role", example='"vendor"', description="vendor, buyer or third party", needed=True),
+        Fact(name="name", example='"Example Labs"', description="who ran it"),
+        Fact(name="contact", example='"labs@example.com"', description="who answers questions"),
+    ),
+    "validity": (
+        Fact(
+            name="until", example='"2027-06-30, or until the firmware changes"', description="how long it may be shown"
+        ),
+        Fact(name="equivalent", example='"Array 9100, same controllers"', description="models that it speaks for, too"),
+        Fact(
+            name="quotation",
+            example='"Certified by pytest-ckpt for checkpoints up to llama3-405b."',
+            description="the sentence that may be quoted",
+        ),
+    ),
+}
+"""Tables that come once."""
+
+REPEATED: dict[str, tuple[Fact, ...]] = {
+    "materials": (
+        Fact(name="quantity", kind=int, example="8", description="how many"),
+        Fact(name="item", example='"controller"', description="what it is"),
+        Fact(name="vendor", example='"Example Storage Inc."', description="who sells it"),
+        Fact(name="model", example='"A9K-CTRL-2"', description="its part number"),
+        Fact(name="description", example='"2 x 64 cores, 512 GiB"', description="enough to buy the same"),
+    ),
+    "tuning": (
+        Fact(name="setting", example='"vm.dirty_ratio"', description="what was set, on clients or storage"),
+        Fact(name="value", example='"5"', description="to what"),
+        Fact(name="reason", example='"short stalls at fsync"', description="why"),
+    ),
+}
+"""Tables that come once for each thing, written with two brackets."""
+
+
+def not_told(told: Told | None) -> list[str]:
+    """Return the facts that a reader cannot do without and that are missing, as ``table.name``."""
+    missing = []
+    for table, facts in FACTS.items():
+        given = (told or {}).get(table) or {}
+        missing += [f"{table}.{fact.name}" for fact in facts if fact.needed and fact.name not in given]
+    return missing

@@ -1,0 +1,118 @@
+"""The system under test, as its vendor describes it: read, asked for, and shown with what is missing."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.config.system_description import check_described, read_system, template
+from pytest_ckpt.facts.system import FACTS, REPEATED, not_told
+from pytest_ckpt.report.html import write_certificate
+from pytest_ckpt.support.errors import UsageError
+from tests.support import made_up_run
+
+NEEDED = [f"{table}.{fact.name}" for table, facts in FACTS.items() for fact in facts if fact.needed]
+
+
+def filled(text):
+    """Return a template with everything filled in that it knows."""
+    return "\n".join(line[2:] if " = " in line or line.startswith("# [[") else line for line in text.splitlines())
+
+
+def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):
+    file = tmp_path / "system.toml"
+    assert main(["doctor", f"--write-system={file}"]) == 0
+    assert f"--ckpt-system={file}" in capsys.readouterr().out
+    assert tomllib.loads(file.read_text()) == {table: {} for table in FACTS}
+    file.write_text(filled(template()))
+    told = read_system(file)
+    once = {table: set(told[table]) for table in FACTS}
+    assert once == {table: {fact.name for fact in facts} for table, facts in FACTS.items()}
+    several = {table: [set(entry) for entry in told[table]] for table in REPEATED}
+    assert several == {table: [{fact.name for fact in facts}] for table, facts in REPEATED.items()}
+    assert not_told(told) == []
+    assert main(["doctor", f"--write-system={file}"]) == 4
+    assert file.read_text() == filled(template()), "a file that was filled in is never overwritten"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[sytem]\nvendor = 'x'", r"'sytem' is no table \(did you mean 'system'\?\)"),
+        ("[system]\nvender = 'x'", r"\[system\] has no 'vender' \(did you mean 'vendor'\?\)"),
+        ("[topology]\nnodes = 'eight'", r"topology.nodes is 'eight', and a whole number is expected"),
+        ("[topology]\nnodes = true", "a whole number is expected"),
+        ("[system]\nvendor = 3", "a text in quotes is expected"),
+        ("system = 'x'", r"written as \[system\]"),
+        ("[[system]]\nvendor = 'x'", r"'system' is a table, written as \[system\]"),
+        ("[materials]\nitem = 'x'", r"'materials' is tables, each written as \[\[materials\]\]"),
+        ("[[materials]]\nitem = 'x'\n[[materials]]\nquantity = 'x'", "materials.quantity is 'x', and a whole number"),
+        ("[system]\nvendor = ", "it is not TOML"),
+        (template(), "it tells nothing"),
+        ("", "it tells nothing"),
+        (None, "it cannot be read"),
+    ],
+)
+def test_what_is_wrong_in_the_description_is_named(tmp_path, text, why):
+    file = tmp_path / "system.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UsageError, match=why) as raised:
+        read_system(file)
+    assert raised.value.remedy
+
+
+@pytest.mark.parametrize("left_out", NEEDED)
+def test_a_run_that_requires_a_description_names_what_it_does_not_tell(tmp_path, left_out):
+    file = tmp_path / "system.toml"
+    table, name = left_out.split(".")
+    lines = filled(template()).splitlines()
+    at = lines.index(f"[{table}]")
+    at = next(n for n, line in enumerate(lines[at:], at) if line.startswith(f"{name} = "))
+    file.write_text("\n".join(lines[:at] + lines[at + 1 :]))
+    told = read_system(file)
+    assert not_told(told) == [left_out]
+    with pytest.raises(UsageError, match=f"--ckpt-require-system: --ckpt-system does not tell {left_out}.") as refused:
+        check_described(told)
+    assert "doctor --write-system" in refused.value.remedy
+
+
+def test_nothing_told_lacks_all_that_is_needed_and_what_is_needed_is_enough():
+    assert not_told(None) == NEEDED
+    enough = {table: {f.name: "x" for f in facts if f.needed} for table, facts in FACTS.items()}
+    check_described(enough)
+
+
+def page_of(tmp_path, system):
+    document = made_up_run.make_run(tmp_path / "run")
+    document |= {"system": system, "system_lacks": not_told(system)}
+    write_certificate(document, tmp_path / "page.html")
+    return (tmp_path / "page.html").read_text()
+
+
+def test_a_certificate_without_a_description_says_so_first(tmp_path):
+    page = page_of(tmp_path, None)
+    assert "<dt>System</dt><dd>not described" in page
+    assert "System under test" not in page
+
+
+def test_the_certificate_shows_the_system_escaped_and_what_is_missing(tmp_path):
+    page = page_of(tmp_path, {"system": {"vendor": "<b>Example</b>"}, "topology": {"drive_model": "NVMe"}})
+    assert "&lt;b&gt;Example&lt;/b&gt;" in page
+    assert "drive model" in page
+    assert "<dt>Not described</dt><dd>system.product, system.firmware," in page
+
+
+def test_the_certificate_has_the_bill_of_materials_who_tested_and_what_may_be_quoted(tmp_path):
+    file = tmp_path / "system.toml"
+    file.write_text(filled(template()))
+    page = page_of(tmp_path, read_system(file))
+    assert "Bill of materials" in page
+    assert "A9K-CTRL-2" in page
+    assert "vm.dirty_ratio" in page
+    assert "<dt>Tested by</dt><dd>vendor, Example Labs" in page
+    assert "<dt>Valid until</dt><dd>2027-06-30" in page
+    assert "<dt>To be quoted</dt><dd>Certified by pytest-ckpt" in page
+    assert "Not described" not in page
