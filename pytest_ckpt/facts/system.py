@@ -94,11 +94,6 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             name="until", example='"2027-06-30, or until the firmware changes"', description="how long it may be shown"
         ),
         Fact(name="equivalent", example='"Array 9100, same controllers"', description="models that it speaks for, too"),
-        Fact(
-            name="quotation",
-            example='"Certified by pytest-ckpt for checkpoints up to llama3-405b."',
-            description="the sentence that may be quoted",
-        ),
     ),
 }
 """Tables that come once."""

@@ -85,9 +85,9 @@ def test_nothing_told_lacks_all_that_is_needed_and_what_is_needed_is_enough():
     check_described(enough)
 
 
-def page_of(tmp_path, system):
+def page_of(tmp_path, system, grade="certified"):
     document = made_up_run.make_run(tmp_path / "run")
-    document |= {"system": system, "system_lacks": not_told(system)}
+    document |= {"system": system, "system_lacks": not_told(system), "grade": grade}
     write_certificate(document, tmp_path / "page.html")
     return (tmp_path / "page.html").read_text()
 
@@ -114,5 +114,14 @@ def test_the_certificate_has_the_bill_of_materials_who_tested_and_what_may_be_qu
     assert "vm.dirty_ratio" in page
     assert "<dt>Tested by</dt><dd>vendor, Example Labs" in page
     assert "<dt>Valid until</dt><dd>2027-06-30" in page
-    assert "<dt>To be quoted</dt><dd>Certified by pytest-ckpt" in page
+    assert "<dt>To be quoted</dt><dd>“Example Storage Inc. Array 9000, firmware 7.2.1: certified by pytest-ckpt" in page
     assert "Not described" not in page
+
+
+@pytest.mark.parametrize("grade", ["rehearsal", "not certified", "incomplete"])
+def test_what_is_not_certified_gives_nothing_to_quote(tmp_path, grade):
+    file = tmp_path / "system.toml"
+    file.write_text(filled(template()))
+    page = page_of(tmp_path, read_system(file), grade)
+    assert "To be quoted" not in page
+    assert "Valid until" not in page
