@@ -11,7 +11,6 @@ import shlex
 import shutil
 import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,21 +18,18 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.conformance.context import Book, CheckContext
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import AGENT, Client
+from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.event_line import line_of_call
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_ckpt.facts.checks import Check
 
-_SAME_CALL_SECONDS = 1.0
 # Ten thousand renames take a minute where each takes six milliseconds.
 _RACE_SECONDS, _SHORTEST_RACE_SECONDS = 600.0, 60.0
-EXIT_ANOMALY, EXIT_BROKE, EXIT_NOT_RUN = 1, 3, 8
 
 
 def main() -> int:
@@ -69,7 +65,7 @@ def main() -> int:
         try:
             seen = _refused(check, refused) if refused else make(check, context)
             # Before anything is removed: on a target that hangs, removing hangs too.
-            print(json.dumps(to_plain(seen)) if asked.json else "\n".join(_lines(check, seen)), flush=True)
+            print(json.dumps(to_plain(seen)) if asked.json else "\n".join(lines(check, seen)), flush=True)
         finally:
             if other:
                 other.close()
@@ -77,16 +73,7 @@ def main() -> int:
                 if made and not asked.keep:
                     _tell("remove", str(made))
                     shutil.rmtree(made, ignore_errors=True)
-    return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
-
-
-def run() -> int:
-    """Make the check; a check that breaks tells where and exits with a code of its own."""
-    try:
-        return main()
-    except Exception:
-        traceback.print_exc()
-        return EXIT_BROKE
+    return exit_code(seen)
 
 
 def _refused_to_make(folders: Iterable[Path]) -> OSError | None:
@@ -142,37 +129,13 @@ def make(check: Check, context: CheckContext) -> Observation:
     return book.observation(check.requirement, check.subject)
 
 
-class _Teller:
-    """Says which call comes next; the same one again, as in a race, at most once a second: it shows that they go on."""
-
-    def __init__(self) -> None:
-        self._told: tuple[str, str] | None = None
-        self._at = 0.0
-
-    def __call__(self, call: str, path: str) -> None:
-        now = time.monotonic()
-        if (call, path) != self._told or now - self._at > _SAME_CALL_SECONDS:
-            self._told, self._at = (call, path), now
-            print(line_of_call(call, path), end="", file=sys.stderr, flush=True)
-
-
-_tell = _Teller()
-
-
-def _lines(check: Check, seen: Observation) -> list[str]:
-    verdict = f"not run: {seen.not_run}" if seen.not_run else counted(seen.anomaly_count, "anomaly", "anomalies")
-    lines = [f"{check.name}: {verdict} in {counted(seen.trials, 'trial')}, {seen.seconds:.1f} s", f"  {check.how}"]
-    if seen.measured is not None:
-        lines.append(f"  measured {seen.measured:.4g} {seen.unit}")
-    lines += [f"  {name}: {value}" for name, value in seen.facts.items()]
-    for anomaly in seen.anomalies:
-        lines.append(f"  {anomaly.kind}: {anomaly.where}: seen {anomaly.seen}; expected {anomaly.expected}")
-    return lines
+_tell = Teller()
 
 
 def _parser() -> argparse.ArgumentParser:
+    names = sorted(name for name, check in BY_NAME.items() if check.room == "posix")
     parser = argparse.ArgumentParser(prog="python -m pytest_ckpt.conformance", description=__doc__, allow_abbrev=False)
-    parser.add_argument("check", choices=sorted(BY_NAME), metavar="CHECK", help=", ".join(sorted(BY_NAME)))
+    parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
     parser.add_argument("--folder", required=True, help="a folder on the target; the check works in a new one below it")
     parser.add_argument("--second-folder", help="what the second client calls that folder")
     parser.add_argument("--second-command", help="starts the second client's agent; without it, it runs on this host")
@@ -192,4 +155,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run(main))

@@ -14,6 +14,7 @@ Capability = Literal[
     "locks",  # flock works between processes of a host
     "page cache",  # a client's page cache may hold what is read; it can be dropped and counted
     "volume",  # used and free space are known, and may be filled
+    "objects",  # requests of S3: what an object store promises is asked of it
     "second mount",  # another mount of the same storage on this host is a client of its own
 ]
 MOUNTED: frozenset[Capability] = frozenset(

@@ -12,6 +12,7 @@ from pytest_ckpt.support.units import counted, format_count, format_seconds
 if TYPE_CHECKING:
     from pytest_ckpt.facts.checks import Check
     from pytest_ckpt.facts.observation import Anomaly, Observation
+    from pytest_ckpt.facts.targets import Capability
     from pytest_ckpt.facts.verdict import Severity
 
 _NEEDS = {
@@ -25,7 +26,7 @@ _NEEDS = {
 class Behaviour:
     """A row of the table: one requirement on how a target behaves; its checks are rows of facts.checks.
 
-    ``since`` as of a `Requirement`.
+    ``since`` and ``needs`` as of a `Requirement`.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Behaviour:
     severity: Severity
     source: str
     since: int = 1
+    needs: frozenset[Capability] = frozenset({"paths"})
 
 
 BEHAVIOURS = (

@@ -11,6 +11,7 @@ from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging import proof, speed, variability
 from pytest_ckpt.judging.behaviour import BEHAVIOURS
+from pytest_ckpt.judging.behaviour_of_objects import BEHAVIOURS_OF_OBJECTS
 from pytest_ckpt.judging.catalogue_of_patterns import PATTERNS
 from pytest_ckpt.judging.catalogue_of_strategies import STRATEGY_ROWS
 from pytest_ckpt.judging.gates import Known
@@ -126,9 +127,9 @@ REQUIREMENTS: Mapping[str, Requirement] = {
                 source=b.source,
                 suite="conformance",
                 since=b.since,
-                needs=frozenset(("paths",)),
+                needs=b.needs,
             )
-            for b in BEHAVIOURS
+            for b in (*BEHAVIOURS, *BEHAVIOURS_OF_OBJECTS)
         ),
     )
 }

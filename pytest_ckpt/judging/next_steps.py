@@ -5,6 +5,10 @@ from __future__ import annotations
 _CLIENTS = (
     "Look at the mount options that let a client keep names, attributes or data (NFS: actimeo, noac, lookupcache)."
 )
+_CACHES = (
+    "Look for a cache between client and store (proxy, gateway, content network), and at replicas that answer late."
+)
+_OF_STORE = "Run the command that the observation gives as `reproduce`, and show its log to who made the store."
 _REPRODUCE = "Run the command that the observation gives as `reproduce`, then look at mount options and server log."
 
 NEXT_STEPS: dict[str, str] = {
@@ -67,5 +71,16 @@ NEXT_STEPS: dict[str, str] = {
     "COMMIT-FULL": "Keep the volume from filling (quota, retention), and ask which calls need space to change a name.",
     "LIVE": "Look at the named call and path, at dmesg, the server and the network at that time.",
     "CAPABILITIES": _REPRODUCE,
+    "OBJECT-COMMIT": _CACHES,
+    "OBJECT-VISIBLE": _CACHES,
+    "OBJECT-CREATE": "Keep locks and pointers elsewhere, or ask for a version of the store that heeds If-None-Match.",
+    "OBJECT-UPDATE": "Keep locks and pointers elsewhere, or ask for a version of the store that heeds If-Match.",
+    "OBJECT-MULTIPART": _OF_STORE,
+    "OBJECT-LIMITS": "Set the part size and number of parts of your transfer manager to what this store takes.",
+    "OBJECT-DIGEST": "Ask for a version of the store that checks digests; until then compare every byte after a save.",
+    "OBJECT-RANGE": _CACHES,
+    "OBJECT-OVERWRITE": _OF_STORE,
+    "OBJECT-LIST": "Ask for a version of the store that lists rightly; until then find checkpoints by their marker.",
+    "OBJECT-LIVE": "Look at the named request, at the gateway's and the store's log, and the network at that time.",
 }
 """By requirement; what a plugin asks for has none."""

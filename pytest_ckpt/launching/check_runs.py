@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.conformance.posix.check_folder import CHECKS_FOLDER
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.event_line import Call
 from pytest_ckpt.facts.events import from_line
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from pytest_ckpt.facts.checks import Check
+    from pytest_ckpt.facts.targets import AreaRef
 
     Tell = Callable[[str, str], None]
 
@@ -74,9 +76,52 @@ def run_check(
     named = [f"--{name}={path}" for name, path in places.items() if path]
     used = [f"--{name}={Path(path) / within}" for name, path in places.items() if path]
     command = [sys.executable, "-m", "pytest_ckpt.conformance", check.name]
+    seen = _made(
+        check,
+        [*command, *used, *options, f"--witness={witness}", "--json"],
+        deadline_seconds=deadline_seconds,
+        log_folder=log_folder,
+        tell=tell,
+        run_id=run_id,
+    )
+    return dataclasses.replace(seen, reproduce=shlex.join([*command, *named, *options]))
+
+
+def run_object_check(
+    check: Check,
+    *,
+    area: AreaRef,
+    target: str,
+    share: float,
+    seed: int,
+    deadline_seconds: float,
+    log_folder: Path,
+    tell: Tell | None = None,
+) -> Observation:
+    """Make one check of an object store, below the run's ``area``; ``target`` is what the user called it."""
+    access = area.access
+    options = [f"--share={share:g}", f"--seed={seed}"]
+    options += [f"--endpoint={','.join(access.endpoints)}"] if access.endpoints else []
+    options += [f"--ca-bundle={access.ca_bundle}"] if access.ca_bundle else []
+    options += ["--embedded"] if access.embedded else []
+    command = [sys.executable, "-m", "pytest_ckpt.conformance.objects", check.name]
+    seen = _made(
+        check,
+        [*command, f"--target={area.location}/{CHECKS_FOLDER}", *options, "--json"],
+        deadline_seconds=deadline_seconds,
+        log_folder=log_folder,
+        tell=tell,
+        run_id=area.run_id,
+    )
+    return dataclasses.replace(seen, reproduce=shlex.join([*command, f"--target={target}", *options]))
+
+
+def _made(
+    check: Check, words: list[str], *, deadline_seconds: float, log_folder: Path, tell: Tell | None, run_id: str
+) -> Observation:
+    """Start a check by these words, listen to it, and return what it saw."""
     began = time.monotonic()
     with (log_folder / f"{check.name}.log").open("w") as log:
-        words = [*command, *used, *options, f"--witness={witness}", "--json"]
         log.write(shlex.join(words) + "\n")
         process = subprocess.Popen(
             tied_to_this_process(words),
@@ -111,7 +156,7 @@ def run_check(
         seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)
     else:
         seen = listener.observation() or dataclasses.replace(seen, not_run=listener.how_it_broke())
-    return dataclasses.replace(seen, reproduce=shlex.join([*command, *named, *options]))
+    return seen
 
 
 class _Listener:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import shlex
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.conformance.posix.check_folder import make_check_folder
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.launching.check_runs import run_check
+from pytest_ckpt.launching.check_runs import run_check, run_object_check
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import write_atomically
 
@@ -43,14 +44,31 @@ class Observations:
         return seen
 
     def _make(self, check: Check, file: Path) -> None:
+        seen = self._of_objects(check) if check.room == "objects" else self._of_files(check)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(to_plain(seen), indent=1) + "\n")
+
+    def _of_objects(self, check: Check) -> Observation:
+        context, settings = self._context, self._context.settings
+        return run_object_check(
+            check,
+            area=dataclasses.replace(context.own_area, access=context.access),
+            target=settings.target or "",
+            share=settings.effort,
+            seed=context.seed,
+            deadline_seconds=settings.deadline_seconds,
+            log_folder=self._logs,
+            tell=lambda _call, _path: self._observer.tick(),
+        )
+
+    def _of_files(self, check: Check) -> Observation:
         context, settings = self._context, self._context.settings
         second = context.second_client if check.needs == "second client" else None
         witness = context.folder / "witness"
-        for evidence in (witness, file.parent):
-            evidence.mkdir(parents=True, exist_ok=True)
+        witness.mkdir(parents=True, exist_ok=True)
         folder, within = make_check_folder(context.own_area)
         small, _ = make_check_folder(context.small) if context.small and check.needs == "small folder" else (None, "")
-        seen = run_check(
+        return run_check(
             check,
             folder=folder,
             second_folder=second.folder if second else None,
@@ -67,7 +85,6 @@ class Observations:
             within=within,
             run_id=context.run_id,
         )
-        write_atomically(file, json.dumps(to_plain(seen), indent=1) + "\n")
 
     @property
     def _logs(self) -> Path:

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 def main() -> int:
     """Do what is asked until there is no more."""
+    return answer_requests(_function)
+
+
+def answer_requests(find: Callable[[str], Callable[..., Any]]) -> int:
+    """Do what is asked by the functions that ``find`` returns for their names, until there is no more."""
     # The end of the connection ends it between two calls; this ends it in a call that waits, too.
     die_with_parent()
     try:
@@ -42,13 +47,15 @@ def main() -> int:
             request = asking.receive()
             # "stop" is for a loop; one that has ended by itself has answered already.
             if request["action"] != "stop":
-                asking.send({"id": request["id"], **_done(request, asking.has_more)})
+                asking.send({"id": request["id"], **_done(request, find, asking.has_more)})
     return 0
 
 
-def _done(request: dict[str, Any], stopped: Callable[[], bool]) -> dict[str, Any]:
+def _done(
+    request: dict[str, Any], find: Callable[[str], Callable[..., Any]], stopped: Callable[[], bool]
+) -> dict[str, Any]:
     try:
-        action = _function(request["action"])
+        action = find(request["action"])
         details = dict(request["details"])
         if "stopped" in inspect.signature(action).parameters:
             details["stopped"] = stopped

@@ -135,7 +135,7 @@ class Client:
     def _started(self) -> None:
         """Start the agent where none is there, and wait until it calls."""
         if self._process is None:
-            self._listener = Listener(only_this_host=self._command == AGENT)
+            self._listener = Listener(only_this_host=self._command[0] == sys.executable)
             try:
                 self._process = subprocess.Popen(
                     self._command,

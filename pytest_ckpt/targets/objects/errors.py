@@ -66,6 +66,7 @@ class StoreError(OSError):
     """
 
     code = ""
+    status = 0
     may_pass = False
 
     @property
@@ -92,6 +93,7 @@ def of_answer(status: int, data: bytes, what: str, place: str, access_key: str =
     number = _CODES.get(code) or _STATUSES.get(status, errno.EIO)
     words = ": ".join(filter(None, (code, message))) or _BARE.get(status, f"status {status}")
     made = _made(number, f"{what}: {words}", place, code)
+    made.status = status
     made.may_pass = status in _PASSING_STATUSES or code in _PASSING_CODES
     return made
 

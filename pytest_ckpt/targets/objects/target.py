@@ -136,7 +136,7 @@ class ObjectTarget:
             gate_kind="object-local" if self._access.embedded else "object",
             is_local=bool(self._access.embedded),
             capacity=None,
-            capabilities=frozenset(),
+            capabilities=frozenset({"objects"}),
             source=f"embedded: {server}" if self._access.embedded and server else server,
             options=options,
         )

@@ -51,6 +51,7 @@ class Answer:
     headers: Mapping[str, str]
     data: bytes
     read: int = 0
+    status: int = 200
 
 
 class Wire:
@@ -168,7 +169,7 @@ class Wire:
         if said.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
             # No name here for the error: with its traceback, it would keep this frame, and the callers' buffers.
             raise of_answer(said.status, data, what, place, keys.access_key)
-        return Answer(headers=answered, data=data, read=read)
+        return Answer(headers=answered, data=data, read=read, status=said.status)
 
     def _send(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_ckpt.targets.objects import parts
@@ -25,10 +25,11 @@ class Refused(Exception):  # noqa: N818 - it is an answer
 
 
 class Piece:
-    """Bytes that were received, with their CRC-32 once all are there."""
+    """Bytes that were received, with their CRC-32 once all are there, and what else was sent to guard them."""
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
         self.bytes, self.etag, self.crc32 = size, etag, 0
+        self.checksums: Mapping[str, str] = {}
         self.space, self.offset = space, space.take(size)
 
     def __del__(self) -> None:
@@ -41,13 +42,14 @@ class Object:
     """A whole object.
 
     ``crc32`` is as S3 writes it: of the bytes, or of the pieces' own and then ``-`` and their number; ``modified`` are
-    seconds since 1970.
+    seconds since 1970; ``checksums`` are others that were sent with it, by their headers.
     """
 
     pieces: tuple[Piece, ...]
     etag: str
     crc32: str
     modified: float
+    checksums: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -178,7 +180,8 @@ class Held:
     def _publish(
         self, bucket: str, key: str, pieces: tuple[Piece, ...], crc32: str, etag: str, condition: Condition
     ) -> Object:
-        made = Object(pieces=pieces, etag=etag, crc32=crc32, modified=time.time())
+        sent = pieces[0].checksums if len(pieces) == 1 and "-" not in crc32 else {}
+        made = Object(pieces=pieces, etag=etag, crc32=crc32, modified=time.time(), checksums=sent)
         with self._lock:
             objects = self._of(bucket)
             condition.check(objects.get(key))

@@ -9,11 +9,12 @@ import re
 import urllib.parse
 import xml.etree.ElementTree as ET
 import zlib
+from collections.abc import Mapping
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from pytest_ckpt.targets.objects import parts
+from pytest_ckpt.targets.objects import checksums, parts
 from pytest_ckpt.targets.objects.errors import local_name
 from pytest_ckpt.targets.objects.server.held import Condition, Held, Object, Piece, Refused, ranges
 
@@ -21,21 +22,26 @@ _READ_BYTES = 1 << 20
 _MOST_TEXT_BYTES = 4 << 20
 _MOST_KEYS = 1000
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+_CRC32 = "x-amz-checksum-crc32"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def serve(held: Held) -> ThreadingHTTPServer:
     """Return a server of what is held, on a free port of the loopback interface; ``serve_forever`` runs it."""
-    return _Server(("127.0.0.1", 0), functools.partial(_Handler, held))
+    return Server(("127.0.0.1", 0), functools.partial(Handler, held))
 
 
-class _Server(ThreadingHTTPServer):
+class Server(ThreadingHTTPServer):
+    """Listens on the loopback interface."""
+
     daemon_threads = True
     # All ranks may call at once.
     request_queue_size = 1024
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """The requests of one connection."""
+
     protocol_version = "HTTP/1.1"
     server_version = "pytest-ckpt"
     # An answer is sent in two pieces; the second must not wait for the first to be confirmed.
@@ -112,16 +118,28 @@ class _Handler(BaseHTTPRequestHandler):
             if name.lower() == "content-encoding" and "aws-chunked" in self.headers[name]:
                 raise Refused(501, "NotImplemented", "This server takes no bodies in signed chunks")
         piece, done = self._held.new_piece(self._unread), 0
+        told = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
+        # The CRC-32 is computed of every body.
+        others = {name: checksums.ALGORITHMS[name]() for name in told if name != _CRC32}
         while self._unread:
             data = self._read(_READ_BYTES)
             piece.crc32 = zlib.crc32(data, piece.crc32)
+            for running in others.values():
+                running.update(data)
             piece.space.write(piece.offset + done, data)
             done += len(data)
-        if self.headers.get("x-amz-checksum-crc32", "") not in ("", parts.encoded(piece.crc32)):
-            raise Refused(400, "BadDigest", "The CRC32 you specified did not match the calculated checksum.")
+        computed = {name: checksums.encoded(running) for name, running in others.items()}
+        self._check_digests(told, {**computed, _CRC32: parts.encoded(piece.crc32)})
+        piece.checksums = {name: value for name, value in told.items() if name not in (_CRC32, checksums.MD5)}
         return piece
 
+    def _check_digests(self, told: Mapping[str, str], computed: Mapping[str, str]) -> None:
+        for name, value in told.items():
+            if value != computed[name]:
+                raise Refused(400, "BadDigest", f"The {name} you specified did not match what was received.")
+
     def _get(self, held: Object) -> None:
+        Condition(etag=self.headers.get("If-Match", "").strip('"')).check(held)
         asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
         size = held.bytes
         first, stop = 0, size
@@ -137,6 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Last-Modified", formatdate(held.modified, usegmt=True))
         is_asked = self.headers.get("x-amz-checksum-mode") == "ENABLED" and not asked
         self._send_identity(held.etag, held.crc32 if is_asked else "")
+        for name, value in held.checksums.items() if is_asked else ():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(stop - first))
         self.end_headers()
         if self.command == "GET":
@@ -235,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_identity(self, etag: str, crc32: str) -> None:
         self.send_header("ETag", f'"{etag}"')
         if crc32:
-            self.send_header("x-amz-checksum-crc32", crc32)
+            self.send_header(_CRC32, crc32)
             self.send_header("x-amz-checksum-type", "COMPOSITE" if "-" in crc32 else "FULL_OBJECT")
 
 

@@ -1,0 +1,34 @@
+"""``python -m pytest_ckpt.conformance.objects.agent PLACE``: the second client of a check of an object store.
+
+PLACE is an `Asked` as JSON. What is asked of it is a function ``module:function`` of ``checks``, which takes its
+session, a name and the request's details.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pytest_ckpt.conformance.objects.session import Asked, Session
+from pytest_ckpt.conformance.posix.agent import answer_requests
+from pytest_ckpt.facts.codec import from_plain
+
+
+def main() -> int:
+    """Do what is asked until there is no more."""
+    session = Session(from_plain(Asked, json.loads(sys.argv[1])))
+
+    def found(action: str) -> Callable[..., Any]:
+        module, _, function = action.partition(":")
+        checks = importlib.import_module(f"{__package__}.checks.{module}")
+        return functools.partial(getattr(checks, function), session)
+
+    return answer_requests(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

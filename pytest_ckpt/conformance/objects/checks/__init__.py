@@ -1,0 +1,1 @@
+"""The checks, a module for each requirement or two; facts.checks has their table."""

@@ -1,0 +1,240 @@
+"""One client of a bucket, as the checks use it: every answer is taken as it is, refusals among them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
+from pytest_ckpt.targets.objects.keys import Place
+from pytest_ckpt.targets.objects.wire import Patience, Wire
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+AT_ONCE = 8
+"""Threads of a client that act at the same time, each by a connection of its own."""
+
+_CONNECT_SECONDS, _ATTEMPTS = 10.0, 3
+_XML = {"Content-Type": "application/xml"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What both clients of a check are told: the place of its objects, how it is reached, and the seed of content."""
+
+    bucket: str
+    prefix: str
+    access: Access
+    seed: int
+    patience_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What the store answered; ``code`` is its own word for a refusal. It is false where the store refused."""
+
+    status: int
+    where: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    data: bytes = b""
+    code: str = ""
+
+    def __bool__(self) -> bool:
+        """Return whether the store did what was asked."""
+        return self.status < 300
+
+    @property
+    def etag(self) -> str:
+        """The name of these bytes, as the store gives it."""
+        return self.headers.get("etag", "").strip('"')
+
+    @property
+    def said(self) -> str:
+        """The answer in words: "412 PreconditionFailed"."""
+        return f"{self.status} {self.code}".strip()
+
+    def needed(self, what: str) -> Reply:
+        """Return this; a check cannot go on without it, so that a refusal is raised as an OSError."""
+        if not self:
+            raise OSError(errno.EIO, f"{what} was refused with {self.said}", self.where)
+        return self
+
+
+class Session:
+    """A client: names are keys below the check's prefix. Safe from several threads; it remembers what it made."""
+
+    def __init__(self, asked: Asked, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
+        self.seed = asked.seed
+        self._place = Place(bucket=asked.bucket, prefix=asked.prefix)
+        patience = Patience(connect_seconds=_CONNECT_SECONDS, silent_seconds=asked.patience_seconds, attempts=_ATTEMPTS)
+        self._wire = Wire(asked.bucket, asked.access, patience, self._place.url)
+        self._tell = tell
+        self._threads = ThreadPoolExecutor(AT_ONCE)
+        self._made: set[str] = set()
+        self._begun: set[tuple[str, str]] = set()
+
+    @property
+    def room_for_names(self) -> int:
+        """The bytes that a name may have, so that its key has the 1,024 that S3 allows."""
+        return 1024 - len(self._place.below.encode())
+
+    def url(self, name: str) -> str:
+        """Return an object as a user writes it."""
+        return f"s3://{self._place.bucket}/{self._place.below}{name}"
+
+    def ask(
+        self,
+        what: str,
+        method: str,
+        name: str | None,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Reply:
+        """Return the answer to a request about an object, None: the bucket. Raises OSError where there is none."""
+        where = self._place.url if name is None else self.url(name)
+        key = "" if name is None else f"{self._place.below}{name}"
+        self._tell(what, where)
+        view = memoryview(body) if body else b""
+        try:
+            answer = self._wire.ask(what, method, where, key=key, query=query, headers=headers or {}, body=view)
+        except StoreError as error:
+            if not error.status:
+                raise
+            return Reply(status=error.status, where=where, code=error.code)
+        return Reply(status=answer.status, where=where, headers=answer.headers, data=answer.data)
+
+    # --- objects ------------------------------------------------------------------------------------------------------
+
+    def put(self, name: str, data: bytes, headers: Mapping[str, str] | None = None) -> Reply:
+        """Write an object."""
+        self._made.add(name)
+        return self.ask("put", "PUT", name, headers=headers, body=data)
+
+    def get(self, name: str, headers: Mapping[str, str] | None = None) -> Reply:
+        """Read an object."""
+        return self.ask("get", "GET", name, headers=headers)
+
+    def head(self, name: str) -> Reply:
+        """Ask what an object is, with its checksums."""
+        return self.ask("head", "HEAD", name, headers={"x-amz-checksum-mode": "ENABLED"})
+
+    def delete(self, name: str) -> Reply:
+        """Delete an object."""
+        return self.ask("delete", "DELETE", name)
+
+    def pages(self, prefix: str = "", delimiter: str = "", size: int = 0) -> Iterator[ET.Element]:
+        """Yield the pages of a listing, of so many keys each, 0: as many as the store likes."""
+        token = ""
+        while True:
+            query = [("list-type", "2"), ("prefix", f"{self._place.below}{prefix}")]
+            said = (("delimiter", delimiter), ("continuation-token", token), ("max-keys", str(size) if size else ""))
+            query += [(word, value) for word, value in said if value]
+            page = _parsed(self.ask("list", "GET", None, query=query).needed("a listing"))
+            yield page
+            told = fields_in(page)
+            token = told.get("NextContinuationToken", "")
+            if told.get("IsTruncated") != "true" or not token:
+                return
+
+    def listed(self, prefix: str = "", *, size: int = 0) -> list[tuple[str, int, str]]:
+        """Return name, bytes and ETag of all objects in a listing, in its order."""
+        found = [fields for page in self.pages(prefix, size=size) for fields in _groups(page, "Contents")]
+        below = len(self._place.below)
+        return [(f["Key"][below:], int(f.get("Size", -1)), f.get("ETag", "").strip('"')) for f in found]
+
+    def folders(self, prefix: str, *, size: int = 0) -> list[str]:
+        """Return what all names below a prefix have in common up to their next slash, in the listing's order."""
+        found = [fields for page in self.pages(prefix, "/", size) for fields in _groups(page, "CommonPrefixes")]
+        return [fields["Prefix"][len(self._place.below) :] for fields in found]
+
+    # --- objects of parts ---------------------------------------------------------------------------------------------
+
+    def begin(self, name: str, headers: Mapping[str, str] | None = None) -> str:
+        """Begin an upload in parts; return its name."""
+        answer = self.ask("begin upload", "POST", name, query=[("uploads", "")], headers=headers)
+        upload = fields_of(answer.needed("the begin of an upload").data).get("UploadId", "")
+        self._made.add(name)
+        self._begun.add((name, upload))
+        return upload
+
+    def part(self, name: str, upload: str, number: int, data: bytes, headers: Mapping[str, str] | None = None) -> Reply:
+        """Send a part."""
+        query = [("partNumber", str(number)), ("uploadId", upload)]
+        return self.ask("put part", "PUT", name, query=query, headers=headers, body=data)
+
+    def end(
+        self, name: str, upload: str, parts: Iterable[tuple[int, str]], headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """End an upload by naming its parts, each (number, ETag)."""
+        top = ET.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
+        for number, etag in parts:
+            part = ET.SubElement(top, "Part")
+            ET.SubElement(part, "PartNumber").text = str(number)
+            ET.SubElement(part, "ETag").text = f'"{etag}"'
+        query, body = [("uploadId", upload)], ET.tostring(top)
+        return self.ask("end upload", "POST", name, query=query, headers={**_XML, **(headers or {})}, body=body)
+
+    def abort(self, name: str, upload: str) -> Reply:
+        """Abort an upload."""
+        return self.ask("abort upload", "DELETE", name, query=[("uploadId", upload)])
+
+    def uploads(self, prefix: str = "") -> list[tuple[str, str]]:
+        """Return name and upload of all that are neither ended nor aborted."""
+        query = [("uploads", ""), ("prefix", f"{self._place.below}{prefix}")]
+        page = _parsed(self.ask("list uploads", "GET", None, query=query).needed("a listing of uploads"))
+        below = self._place.below
+        found = [(f["Key"], f["UploadId"]) for f in _groups(page, "Upload")]
+        # Some stores list those of the whole bucket.
+        return [(key[len(below) :], upload) for key, upload in found if key.startswith(f"{below}{prefix}")]
+
+    # --- several at once, and the end ---------------------------------------------------------------------------------
+
+    def at_once(self, act: Callable[[T], S], things: Iterable[T]) -> list[S]:
+        """Do something with each, several at a time; return what came of each."""
+        return list(self._threads.map(act, things))
+
+    def together(self, act: Callable[[int], S]) -> list[S]:
+        """Have all threads do something at the same moment, each told its number."""
+        line = threading.Barrier(AT_ONCE)
+
+        def one(number: int) -> S:
+            line.wait()
+            return act(number)
+
+        return self.at_once(one, range(AT_ONCE))
+
+    def remove_all(self) -> None:
+        """Remove what this client made, and what else is listed below the check's prefix, which is its own."""
+        with contextlib.suppress(OSError):
+            self._begun |= set(self.uploads())
+            self._made |= {name for name, _, _ in self.listed()}
+        # What cannot be removed is left to the end of the run, which names it.
+        with contextlib.suppress(OSError):
+            self.at_once(lambda pair: self.abort(*pair), sorted(self._begun))
+            self.at_once(self.delete, sorted(self._made))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._threads.shutdown(cancel_futures=True)
+        self._wire.close()
+
+
+def _parsed(reply: Reply) -> ET.Element:
+    try:
+        return ET.fromstring(reply.data)
+    except ET.ParseError:
+        raise OSError(errno.EIO, "the store's answer to a listing is no XML", reply.where) from None
+
+
+def _groups(page: ET.Element, name: str) -> list[dict[str, Any]]:
+    return [fields_in(child) for child in page if local_name(child) == name]
