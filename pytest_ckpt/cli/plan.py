@@ -1,4 +1,4 @@
-"""``pytest-ckpt plan``: what a run would write, read and need, and the limits it would judge by."""
+"""``pytest-ckpt plan``: what a run would write, read and need, the limits it would judge by, and what is in its way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pytest_ckpt.config.options import add_options, resolve, said_of
 if TYPE_CHECKING:
     import argparse
 
-HELP = "show what a run would write, read and need, and its limits, without touching the target"
-DESCRIPTION = "Show what a run would write, read and need, and the limits it would judge by."
+HELP = "show what a run would write, read and need, its limits, and what would keep it from starting; writes nothing"
+DESCRIPTION = (
+    "Show what a run would write, read and need, and the limits it would judge by. With --ckpt-target, list what keeps "
+    "it from a certificate; the exit code is 4 where the run would not start here."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,25 +26,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(asked: argparse.Namespace) -> int:
-    """Print the plan."""
+    """Print the plan; then raise UsageError where a run of the same command would not start on this host."""
     from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
-    from pytest_ckpt.judging.obstacles import asks_cold, not_given, obstacles  # noqa: PLC0415
+    from pytest_ckpt.judging.obstacles import asks_cold, not_given, obstacles, refusals  # noqa: PLC0415
     from pytest_ckpt.report.plan import COLD_UNTRIED, describe, describe_obstacles, describe_ranks  # noqa: PLC0415
+    from pytest_ckpt.run.foreseen import foreseen  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
+    from pytest_ckpt.support.errors import Problems  # noqa: PLC0415
 
     settings = resolve(said_of(asked), {}, engines=find_engines())
-    target, gates, catalogue = None, None, REQUIREMENTS
+    spec, target, gates, catalogue = None, None, None, REQUIREMENTS
     if settings.target:
         from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of  # noqa: PLC0415
 
-        target = make_target(spec_of(settings.target, known_targets()), settings.target).describe()
+        spec = spec_of(settings.target, known_targets())
+        target = make_target(spec, settings.target).describe()
         catalogue = offered(REQUIREMENTS, target.capabilities)
         settings, gates = settle(settings, target.gate_kind, catalogue)
     table = gates or (load_gates(settings.gates, "") if settings.gates != "auto" else None)
     plan = plan_run(settings, target, table.table if table else "")
-    found = obstacles(plan, settings, gates, catalogue) if gates else None
+    problems = foreseen(settings, plan, spec) if spec else Problems()
+    found = None
+    if gates:
+        found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue)
     notes = [f"note: {sentence}" for sentence in not_given(settings, gates, catalogue)] if gates else []
     # What only a write to the target could show.
     not_tried = (
@@ -55,4 +64,5 @@ def run(asked: argparse.Namespace) -> int:
     else:
         lines = describe(plan, settings, target) + (describe_ranks(plan) if asked.ranks else [])
         print("\n".join(lines + ([] if found is None else describe_obstacles(found, not_tried) + notes)))
+    problems.refuse()
     return 0

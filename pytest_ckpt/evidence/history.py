@@ -15,9 +15,10 @@ from pytest_ckpt.evidence.manifest import is_as_listed
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.evidence.upgrade import NOW, schema_of, upgraded, upgraded_line
 from pytest_ckpt.facts.options import with_role
+from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
-from pytest_ckpt.support.user_files import resolved_user_path, user_path
+from pytest_ckpt.support.user_files import is_there, resolved_user_path, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,8 +41,10 @@ def check_place(history: Path, target: Path, report: Path) -> None:
             raise UsageError(
                 f"{OPTION} {history} lies in {option} {other}.", "Name a folder elsewhere: /var/lib/ckpt, for example."
             )
-    there = next(p for p in (place, *place.parents) if p.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    with answering(f"{OPTION} {history}"):
+        there = next(p for p in (place, *place.parents) if is_there(p))
+        can_be_written = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    if not can_be_written:
         raise UsageError(f"{OPTION} {history} cannot be written.", "Name a folder that can be written.")
 
 

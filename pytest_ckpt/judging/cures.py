@@ -42,7 +42,8 @@ KNOWN: tuple[Known, ...] = (
         why="by default a client answers from its caches for 1 s: old bytes of a file that another host has rewritten "
         "and closed, old sizes, names that are gone",
         cure="Set the volume options performance.stat-prefetch off and performance.quick-read off, and the mount "
-        "options attribute-timeout=0,entry-timeout=0,fopen-keep-cache=false: all five together.",
+        "options attribute-timeout=0,entry-timeout=0,fopen-keep-cache=false: all five together. COMMIT.file may "
+        "then fail: without these caches a rename comes between the look-up of a name and the open more often.",
     ),
     Known(
         name="GlusterFS",
@@ -63,7 +64,8 @@ KNOWN: tuple[Known, ...] = (
         kinds=("fuse.sshfs",),
         checks=("STALE.attributes", "STALE.names", "NAMES.second-client"),
         why="by default a client keeps sizes, names and listings for 20 s",
-        cure="Mount it with dir_cache=no,attr_timeout=0,entry_timeout=0.",
+        cure="Mount it with dir_cache=no,attr_timeout=0,entry_timeout=0. COMMIT.folder may then fail: listings "
+        "are no longer kept.",
     ),
     Known(
         name="sshfs",
@@ -72,9 +74,36 @@ KNOWN: tuple[Known, ...] = (
         why="sftp has one error for all that fails: who loses the race for a name is told EPERM, not EEXIST, and who "
         "fills the volume EIO, not ENOSPC",
     ),
-    Known(name="sshfs", kinds=("fuse.sshfs",), checks=("COMMIT.file", "COMMIT.file-second-client"), why=_BY_PATH),
+    Known(
+        name="sshfs",
+        kinds=("fuse.sshfs",),
+        checks=("COMMIT.file", "COMMIT.file-second-client"),
+        why="it finds a file by its path and keeps its length for 20 s: while it is replaced, open says ENOENT "
+        "although the name was never gone, or a reader gets new bytes cut off at the old length: bytes of no version",
+    ),
+    Known(
+        name="sshfs",
+        kinds=("fuse.sshfs",),
+        checks=("COMMIT.folder", "COMMIT.folder-second-client"),
+        why="it opens a folder by one path and lists it by another: one that is being renamed is listed empty, so a "
+        "job finds a checkpoint without files",
+    ),
     Known(name="bindfs", kinds=("fuse.bindfs",), checks=("COMMIT.file",), why=_BY_PATH),
-    Known(name="gocryptfs", kinds=("fuse.gocryptfs",), checks=("COMMIT.file", "COMMIT.folder"), why=_BY_PATH),
+    Known(
+        name="gocryptfs",
+        kinds=("fuse.gocryptfs",),
+        checks=("COMMIT.file",),
+        why="while a file is replaced a reader gets ENOENT, the length of another version, or bytes of two: a reader "
+        "of the latest pointer dies, or starts from what nobody wrote",
+    ),
+    Known(
+        name="gocryptfs",
+        kinds=("fuse.gocryptfs",),
+        checks=("COMMIT.folder",),
+        why="a folder that is being renamed is listed without some of its files, or without any, so a job finds a "
+        "checkpoint with files missing",
+    ),
+    Known(name="ZFS by FUSE (zfs-fuse)", kinds=("fuse.zfs",), checks=("COMMIT.file",), why=_BY_PATH),
     Known(
         name="mergerfs",
         kinds=("fuse.mergerfs",),

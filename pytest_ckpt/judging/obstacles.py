@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_ckpt.facts.settings import ACCEPTANCE
+from pytest_ckpt.facts.verdict import Grade
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import (
@@ -17,13 +18,13 @@ from pytest_ckpt.judging.completeness import (
 )
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.scope import unheld_model
+from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.facts.verdict import Grade
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.plan import Plan
 
@@ -31,6 +32,7 @@ _ACCEPTANCE = "--ckpt-profile=acceptance"
 # A save opens, writes, syncs and renames two files a rank: where it has less than this, that is most of its time.
 _LATENCY_SECONDS = 0.25
 
+PossibleGrade = Grade | Literal["none"]
 
 CacheSight = Literal["seen", "blind", "untried"]
 """Whether cached pages of the target can be counted: a file that was written and read was seen in the cache, was not,
@@ -48,9 +50,12 @@ class Shortfall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obstacle:
-    """What keeps a run from a certificate, the best ``grade`` that it leaves, and what removes it."""
+    """What keeps a run from a certificate, the best ``grade`` that it leaves, and what removes it.
 
-    grade: Grade
+    The grade ``none``: the run would not start.
+    """
+
+    grade: PossibleGrade
     text: str
     remedy: str
 
@@ -173,9 +178,16 @@ def asks_cold(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirem
     return any(r.id == "COLD" and r.suite in chosen and gates_something(r, settings, gates) for r in asked)
 
 
-def possible_grade(found: Sequence[Obstacle]) -> Grade:
+def refusals(problems: Sequence[UsageError]) -> list[Obstacle]:
+    """Return what a run would be refused for as obstacles."""
+    return [Obstacle(grade="none", text=p.what, remedy=p.remedy.rstrip(".")) for p in problems]
+
+
+def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
     """Return the best grade that these obstacles leave."""
     grades = {obstacle.grade for obstacle in found}
+    if "none" in grades:
+        return "none"
     return "rehearsal" if "rehearsal" in grades else "incomplete" if grades else "certified"
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
+if TYPE_CHECKING:
     from pytest_ckpt.plugin.carried import Timed
 
 
@@ -21,6 +21,29 @@ def quieten_benchmark(config: pytest.Config) -> None:
     said = [*config.invocation_params.args, *config.getini("addopts")]
     if plugged is not None and not any(str(word).startswith("--benchmark") for word in said):
         plugged.quiet = True
+
+
+def hold_comparison(config: pytest.Config) -> list[str]:
+    """Let a comparison that fails be a sentence in the returned list, and not an error that ends pytest's summary.
+
+    It is raised in the middle of the summary, and its whole traceback would stand below the verdict.
+    """
+    told: list[str] = []
+    plugged = getattr(config, "_benchmarksession", None)
+    if plugged is None:
+        return told
+    from pytest_benchmark.session import PerformanceRegression  # noqa: PLC0415 - only where it is in use
+
+    compare = plugged.check_regressions
+
+    def compare_quietly() -> None:
+        try:
+            compare()
+        except (PerformanceRegression, pytest.UsageError) as error:
+            told.append(f"The comparison of pytest-benchmark failed: {error} No verdict on the storage depends on it.")
+
+    plugged.check_regressions = compare_quietly
+    return told
 
 
 def add_benchmark(config: pytest.Config, timed: Timed | None) -> None:

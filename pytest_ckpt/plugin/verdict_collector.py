@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, quieten_benchmark
+from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET
+from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, hold_comparison, quieten_benchmark
 from pytest_ckpt.plugin.carried import carried_by
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.report.text import summary_lines
@@ -31,10 +32,13 @@ class VerdictCollector:
         self._crashes: list[str] = []
         self._closed: ClosedRun | None = None
         self._is_closed = False
+        self._session: pytest.Session | None = None
+        self._comparison: list[str] = []
 
     def pytest_sessionstart(self) -> None:
         """Leave the last word to the verdict."""
         quieten_benchmark(self._config)
+        self._comparison = hold_comparison(self._config)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a verdict out of a test's report, and its seconds into pytest-benchmark."""
@@ -48,6 +52,7 @@ class VerdictCollector:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the report with what there is and set the exit code of the contract."""
+        self._session = session
         undecided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         self._is_closed = True
         if exitstatus in undecided and self._crashes:
@@ -57,10 +62,13 @@ class VerdictCollector:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Print the verdict last, also when a comparison of pytest-benchmark ends the summary with an error."""
+        """Print the verdict last, also when another plugin ends the summary with an error."""
         try:
             return (yield)
         finally:
+            for sentence in self._comparison:
+                terminalreporter.write_line(sentence, red=True)
+                self._fail()
             if self._closed is not None:
                 terminalreporter.section("storage acceptance for AI checkpoints")
                 for line, markup in summary_lines(self._closed.document):
@@ -69,6 +77,11 @@ class VerdictCollector:
                     terminalreporter.write_line(words)
             for sentence in self._crashes:
                 terminalreporter.write_line(sentence, red=True)
+
+    def _fail(self) -> None:
+        """Let the exit code say that something beside the verdicts failed, unless it says worse."""
+        if self._session and self._session.exitstatus in (EXIT_MET, EXIT_INCOMPLETE):
+            self._session.exitstatus = EXIT_FAILED
 
     def pytest_unconfigure(self) -> None:
         """Clean the target when pytest ended before its session did."""

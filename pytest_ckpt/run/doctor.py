@@ -23,6 +23,7 @@ from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.run.clock import clock
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, silent
+from pytest_ckpt.run.fitting import check_memory, check_space
 from pytest_ckpt.run.libraries import engines, library
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -60,6 +61,7 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
     """Look at the target, at what a run on it would need, and at what stands between it and a certificate."""
     spec: TargetSpec | None = None
     target: TargetFacts | None = None
+    described: TargetFacts | None = None
     plan: Plan | None = None
     access = NO_ACCESS
     seconds = min(ANSWER_SECONDS, settings.deadline_seconds)
@@ -72,10 +74,12 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
         else:
             found, target = _target(spec, settings.target, seconds, access)
             yield found
+            # Where it cannot be used, the rest is still told by what the kernel's table of mounts says of it.
+            described = target or make_target(spec, settings.target, access).describe()
     if target:
         yield from known_failures(target.kind)
-    if target and settings.cluster:
-        planned, plan = _plan(settings, target)
+    if described and settings.cluster:
+        planned, plan = _plan(settings, described)
         yield planned
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-doctor-") as scratch:
         place = make_target(spec, settings.target or "", access) if spec and target else PosixTarget(scratch)
@@ -88,8 +92,8 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
             yield _space(plan, settings, target)
         sight = yield from _caches(settings, target, scratch, seconds)
     yield clock()
-    if target and plan:
-        yield from _obstacles(settings, target, plan, sight)
+    if described and plan:
+        yield from _obstacles(settings, described, plan, sight)
 
 
 def _obstacles(settings: Settings, target: TargetFacts, plan: Plan, sight: CacheSight) -> Iterator[Finding]:
@@ -209,7 +213,7 @@ def _memory(plan: Plan | None, hosts: list[HostFacts]) -> Finding:
     description = "; ".join(f"{h.host}: {format_bytes(h.memory_available_bytes)} available" for h in hosts)
     if plan is None:
         return Finding(name="memory", can=True, needed=True, description=description + _UNPLANNED)
-    return _tried("memory", description, lambda: preflight.check_memory(plan, tuple(hosts)))
+    return _tried("memory", description, lambda: check_memory(plan, tuple(hosts)))
 
 
 def _memory_limit(plan: Plan | None) -> Finding:
@@ -239,7 +243,7 @@ def _space(plan: Plan | None, settings: Settings, target: TargetFacts) -> Findin
     return _tried(
         "space",
         f"{description}, {format_bytes(plan.space_bytes)} needed",
-        lambda: preflight.check_space(plan, settings, free),
+        lambda: check_space(plan, settings, free),
     )
 
 

@@ -28,9 +28,10 @@ from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.environment import versions
+from pytest_ckpt.run.report_place import set_aside
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
-from pytest_ckpt.support.user_files import user_path
+from pytest_ckpt.support.user_files import is_there, user_path
 from pytest_ckpt.targets.protocol import Names, Target
 from pytest_ckpt.targets.schemes import NO_ACCESS, split
 
@@ -82,8 +83,15 @@ def open_run(
         raise
     except Exception as error:
         redactor = Redactor.of(os.environ, [*(o.value for o in settings.origins), *command])
-        # A folder that is still there is that of an earlier run.
-        raise Crash(keep_traceback(error, None if folder.exists() else folder, redactor)) from error
+        raise Crash(keep_traceback(error, folder if _is_free(folder) else None, redactor)) from error
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether nothing has the name: what is still there is of an earlier run, and on a dead mount nobody can say."""
+    try:
+        return not is_there(folder)
+    except OSError:
+        return False
 
 
 def _open(
@@ -178,7 +186,7 @@ def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
 def _make_report_folder(settings: Settings, folder: Path, undo: contextlib.ExitStack) -> Path | None:
     """Make the report folder, which ``undo`` removes again; return where that of an earlier run is now."""
     try:
-        aside = preflight.set_aside(folder)
+        aside = set_aside(folder)
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
         (folder / "measurements").mkdir(parents=True)
     except OSError as error:

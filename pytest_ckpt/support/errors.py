@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import textwrap
+from collections.abc import Iterable, Iterator
 
 
 class UsageError(Exception):
@@ -15,6 +17,32 @@ class UsageError(Exception):
         super().__init__(f"{what}\n  {remedy}" if remedy else what)
         self.what = what
         self.remedy = remedy
+
+
+class Problems:
+    """Everything that must be changed before a run, so that it is told at once and not one thing at each start."""
+
+    def __init__(self) -> None:
+        self.found: list[UsageError] = []
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note a UsageError and go on behind the block."""
+        try:
+            yield
+        except UsageError as error:
+            self.found.append(error)
+
+    def refuse(self) -> None:
+        """Raise what was noted, several as one UsageError in which each has its remedy."""
+        if len(self.found) == 1:
+            raise self.found[0]
+        if self.found:
+            told = (textwrap.indent(str(error), "   ").lstrip() for error in self.found)
+            numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(told, 1))
+            raise UsageError(
+                f"{len(self.found)} things keep the run from starting:\n{numbered}", "Change each of them."
+            )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -21,6 +21,12 @@ def memory_of_host() -> dict[str, int]:
     return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
 
+def memory_available_bytes() -> int:
+    """Return what this host has, or less where a control group of this process allows less."""
+    there, allowed = memory_of_host().get("MemAvailable", 0), memory_left_bytes()
+    return there if allowed is None else min(there, allowed)
+
+
 def memory_limit_bytes(root: Path = _ROOT, of: Path = _OWN) -> int | None:
     """Return the smallest memory limit of the control groups (version 2 or 1) that this process is in, or None."""
     return min((limit for limit, _ in _limits(root, of)), default=None)

@@ -38,6 +38,18 @@ def resolved_user_path(text: str | Path, option: str) -> Path:
         ) from None
 
 
+def is_there(path: Path) -> bool:
+    """Return whether there is something at a path. Raises OSError where nobody can say, as on a dead mount.
+
+    ``Path.exists`` raises some errors and takes others for a path that is free, in each version of Python others.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def read_user_text(path: Path) -> str:
     """Return the text of a file; raises as `read_user_bytes` does, and ValueError for what is not UTF-8."""
     try:

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
+from pytest_ckpt.run import foreseen
 from pytest_ckpt.sizing.models import MODELS
+from pytest_ckpt.targets.child import NoAnswerError
 from tests.support import CHECKOUT
 
 pytestmark = pytest.mark.covers(commands=("plan",))
 
 HEAVY = ("torch", "mpi4py", "jinja2", "numpy", "psutil", "pytest")
 
+SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke")
 # Bytes and files of one checkpoint in the published table of the workload.
 FULL = {
     "llama3-8b": (8, 112_425_623_552, 16, "105 GB"),
@@ -192,16 +195,63 @@ def test_planning_touches_neither_the_target_nor_the_report_folder(plan, tmp_pat
     target.mkdir()
     before = target.stat()
     monkeypatch.chdir(tmp_path)
-    plan(f"--ckpt-target={target}", "--ckpt-report=report")
+    plan(f"--ckpt-target={target}", "--ckpt-report=report", *SMALL)
     assert not any(target.iterdir())
     assert target.stat().st_mtime_ns == before.st_mtime_ns
     assert [p.name for p in tmp_path.iterdir()] == ["target"]
 
 
-def test_a_target_that_does_not_exist_can_be_planned_for(plan_json):
-    """And one that hangs: no call is made on its path."""
-    document = plan_json("--ckpt-target=/nonexistent/array")
-    assert len(document["checkpoints"]) == len(MODELS)
+@pytest.mark.parametrize("form", ["text", "JSON"])
+def test_a_target_that_does_not_exist_can_be_planned_for_and_is_the_first_obstacle(capsys, form):
+    words = ["plan", "--cluster=64", "--ckpt-target=/nonexistent/array", *SMALL]
+    assert main([*words, "--json"] if form == "JSON" else words) == 4
+    out, error = capsys.readouterr()
+    assert "error: --ckpt-target /nonexistent/array does not exist.\n  Mount the storage" in error
+    if form == "JSON":
+        document = json.loads(out)
+        assert len(document["checkpoints"]) == 1
+        found = [(o["grade"], o["text"]) for o in document["obstacles"]]
+        assert found[0] == ("none", "--ckpt-target /nonexistent/array does not exist.")
+        assert {grade for grade, _ in found[1:]} == {"rehearsal"}
+    else:
+        assert "llama3-8b-open-2" in out
+        assert "grade possible: none, the run would not start; between this command and a certificate:\n" in out
+        assert "does not exist. Remedy: Mount the storage and name a folder on it that exists.\n" in out
+
+
+def test_a_target_that_does_not_answer_holds_a_plan_for_seconds_and_is_named(capsys, monkeypatch, tmp_path):
+    def hangs(_spec, _text, seconds):
+        raise NoAnswerError(4711, seconds)
+
+    monkeypatch.setattr(foreseen, "check_in_time", hangs)
+    assert main(["plan", "--cluster=64", f"--ckpt-target={tmp_path}", *SMALL]) == 4
+    told = capsys.readouterr().out
+    assert "did not answer for 10 s; process 4711 waits for it" in told
+    assert "Remedy: Unmount it" in told
+
+
+def test_space_and_memory_are_obstacles_beside_all_others_each_with_its_remedy(capsys, tmp_path):
+    words = ["--ckpt-model=llama3-1t", "--ckpt-mode=full", "--ckpt-processes=1024", "--ckpt-operations=2"]
+    assert main(["plan", "--cluster=64", f"--ckpt-target={tmp_path}", *words]) == 4
+    told = capsys.readouterr().out.partition("grade possible: none")[2].splitlines()
+    for says, remedy in (
+        ("Too little space on the target", "Give the target more space"),
+        ("Too little memory on this host", "Spread the ranks over more hosts"),
+        ("acceptance needs 10 of each", "--ckpt-profile=acceptance"),
+    ):
+        (line,) = [line for line in told if says in line]
+        assert f"Remedy: {remedy}" in line
+        assert line.endswith(".")
+        assert not line.endswith("..")
+
+
+@pytest.mark.parametrize("word", ["--ckpt-hosts=n1:512,n2:512", "--ckpt-launcher=srun"])
+def test_the_memory_of_other_hosts_is_not_guessed(capsys, tmp_path, word):
+    words = ["--ckpt-model=llama3-1t", "--ckpt-mode=full", "--ckpt-processes=1024", word]
+    main(["plan", "--cluster=64", f"--ckpt-target={tmp_path}", *words])
+    told = capsys.readouterr().out
+    assert "Too little space" in told
+    assert "Too little memory" not in told
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

@@ -46,6 +46,36 @@ def test_a_row_names_checks_and_ways_that_there_are(row):
     assert not row.cures or row.cures in BY_NAME
 
 
+def failed_checks(row):
+    """Return the mandatory checks of behaviour that a recorded run failed."""
+    not_met = SEEN[row.name]["not_met"].items()
+    return {n for n, v in not_met if n in CHECKS and (v["outcome"], v["severity"]) == ("failed", "required")}
+
+
+@pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
+def test_the_package_knows_every_failure_that_was_seen(row):
+    known = {check for k in KNOWN if SEEN[row.name]["kind"] in k.kinds for check in k.checks}
+    assert failed_checks(row) <= known
+
+
+@pytest.mark.parametrize("row", [row for row in FILE_SYSTEMS if row.cures], ids=lambda row: row.name)
+def test_a_cure_says_what_fails_with_it_that_was_met_without(row):
+    ill = SEEN[row.cures]
+    (cure,) = {k.cure for k in KNOWN if ill["kind"] in k.kinds and k.cure}
+    for check in failed_checks(row) & set(ill["met"]):
+        assert f"{check.removesuffix('-second-client')} may then fail" in cure
+
+
+@pytest.mark.parametrize("row", FILE_SYSTEMS, ids=lambda row: row.name)
+def test_a_cause_tells_of_what_its_reproduction_shows_most(row):
+    """Bytes of no version are no name that was missing."""
+    words = {"bytes of no version": "bytes of", "ENOENT at open": "ENOENT", "some of the files, or none": "listed"}
+    for check, way in row.shows.items():
+        shown = {word: count for word, count in SEEN[row.name]["shown"][way].items() if word in words}
+        if check in row.fails and shown:
+            assert words[max(shown, key=shown.__getitem__)] in row.fails[check]
+
+
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known.name}-{known.checks[0]}")
 def test_what_the_package_knows_of_a_file_system_was_seen(known):
     rows = [row for row in FILE_SYSTEMS if SEEN[row.name]["kind"] in known.kinds and not row.cures]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.launching.launcher import find_launcher, refuse_inside_mpi
-from pytest_ckpt.run.preflight import check_memory, check_space
+from pytest_ckpt.run.fitting import check_memory, check_space
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.mounts import mount_of

@@ -75,6 +75,9 @@ def test_a_run_is_compared_with_the_one_before(door: FrontDoor, storage: Path, w
         assert f"{kind}[{SUBJECT}] (NOW)" in run.text
 
 
+LAST = "storage acceptance for AI checkpoints"
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["plain", "workers"])
 def test_a_regression_ends_with_a_failure_and_the_report_is_there(
@@ -89,10 +92,23 @@ def test_a_regression_ends_with_a_failure_and_the_report_is_there(
         "--benchmark-compare-fail=min:1%",
         "--benchmark-compare-fail=mean:1%",
     )
-    assert run.code != 0, run.text
-    assert "Performance has regressed" in run.text
+    assert run.code == 1, run.text
+    assert "Traceback" not in run.text
+    before, _, verdict = run.text.partition(LAST)
+    assert "The comparison of pytest-benchmark failed: Performance has regressed. No verdict" in before
+    assert "benchmark" not in verdict
     assert set(run.outcomes().values()) == {"met"}
     assert run.left_on_target == []
+
+
+@pytest.mark.thorough
+def test_a_limit_for_a_comparison_that_is_none_ends_with_a_sentence(door: FrontDoor) -> None:
+    run = door.run(*TINY, TORCH, "--benchmark-compare-fail=min:1%")
+    assert run.code == 1, run.text
+    assert "Traceback" not in run.text
+    before, _, _ = run.text.partition(LAST)
+    assert "failed: --benchmark-compare-fail requires valid --benchmark-compare. No verdict" in before
+    assert set(run.outcomes().values()) == {"met"}
 
 
 @pytest.mark.thorough

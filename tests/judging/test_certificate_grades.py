@@ -13,7 +13,7 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.grading import judge_run
+from pytest_ckpt.judging.grading import ALL_MET, NOTHING_REQUIRED, judge_run
 from pytest_ckpt.judging.obstacles import obstacles, possible_grade
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_target import mounted
@@ -176,3 +176,25 @@ def test_the_order_in_which_tests_ran_decides_nothing():
     expected = judge_run(*run, decided)
     for order in itertools.islice(itertools.permutations(decided), 0, None, 501):
         assert judge_run(*run, order) == expected
+
+
+@pytest.mark.parametrize("profile", [{}, SMOKE], ids=["full", "smoke"])
+def test_a_run_of_which_nothing_is_asked_is_never_certified(profile):
+    """Every row off: no verdict fails and none is missing, and nothing was shown."""
+    plan, settings, _ = run_of(**profile)
+    nothing = dataclasses.replace(SPEED, kinds=dict.fromkeys(REQUIREMENTS, "off"))
+    judgement = judge_run(plan, settings, nothing, [])
+    assert judgement.verdicts == ()
+    assert (judgement.grade, judgement.exit_code) == ("rehearsal" if profile else "incomplete", 8)
+    assert NOTHING_REQUIRED in judgement.reasons
+    assert ALL_MET not in judgement.reasons
+
+
+def test_a_run_in_which_advisory_requirements_alone_were_met_is_never_certified():
+    plan, settings, _ = run_of()
+    advisory = dataclasses.replace(SPEED, kinds=SPEED.kinds | dict.fromkeys(REQUIRED, "off"))
+    met = [verdict(name, "met") for name in ALL if name not in REQUIRED]
+    judgement = judge_run(plan, settings, advisory, met)
+    assert [v.outcome for v in judgement.verdicts] == ["met"] * len(met)
+    assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
+    assert judgement.reasons == (NOTHING_REQUIRED,)

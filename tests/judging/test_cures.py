@@ -62,7 +62,7 @@ def test_where_no_option_helps_the_verdict_says_so():
 
 def test_doctor_tells_it_before_the_run():
     found = list(known_failures("fuse.sshfs"))
-    assert [finding.name for finding in found] == ["file system"] * 3
+    assert [finding.name for finding in found] == ["file system"] * 4
     assert not any(finding.can or finding.needed for finding in found)
     assert any("dir_cache=no" in finding.remedy for finding in found)
     assert list(known_failures("ext4")) == []

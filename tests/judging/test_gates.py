@@ -97,6 +97,29 @@ def test_what_is_relaxed_is_named(tmp_path, row, says):
     assert own(tmp_path, f"[requirements]\n{row}\n").relaxed == (says,)
 
 
+@pytest.mark.parametrize(("text", "certifies"), [
+    ("", True),
+    ('[requirements]\nREPEAT = { gate = "required" }\n', True),
+    ('[requirements]\nREPEAT = { gate = "off" }\n', True),
+    ('[requirements]\nREPEAT = { limit = 0.5 }\n', True),
+    ('[requirements]\nSAVE = { gate = "advisory" }\n', False),
+    ('[requirements]\nCOMMIT = { gate = "off" }\n', False),
+    ('[requirements]\n"COMMIT.file" = { gate = "where given" }\n', False),
+    ('[requirements]\n"STALE.names" = { limit = 5 }\n', False),
+    ('[suites]\ncontention = { gate = "off" }\n', False),
+    ('[needs]\n"power cut" = { gate = "advisory" }\n', False),
+])  # fmt: skip
+def test_a_table_that_relaxes_what_is_required_certifies_nothing_and_one_that_relaxes_advice_does(
+    tmp_path, text, certifies
+):
+    assert own(tmp_path, text).certifies is certifies
+
+
+@pytest.mark.parametrize("extends", ["speed-only", "object"])
+def test_no_table_of_ones_own_certifies_more_than_the_one_that_it_extends(tmp_path, extends):
+    assert not own(tmp_path, "", extends=extends).certifies
+
+
 def test_a_row_for_a_whole_requirement_stands_above_rows_for_its_checks_in_the_table_below(tmp_path):
     gates = own(tmp_path, '[requirements]\nCOMMIT = { gate = "advisory" }\n', extends="posix-local")
     for check in CHECKS:

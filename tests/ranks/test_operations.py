@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import errno
+import os
+import stat
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
+from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs
 from pytest_ckpt.targets.posix.store import PosixStore
 from tests.support.made_measurement import measurement, outcome
 from tests.support.own_files_engine import FILES, OwnFilesEngine
@@ -34,23 +38,6 @@ class Alone:
 
 class Shard:
     bytes, files = 0, ()
-
-
-class ForgetsItsOwnFolder(PosixStore):
-    """Never calls fsync for the checkpoint's folder."""
-
-    def begin(self, ref, phases):
-        draft = super().begin(ref, phases)
-        seal = draft.seal
-        draft.seal = lambda: (seal()[0], replace(seal()[1], folders_returned=0))
-        return draft
-
-
-class ForgetsTheCommit(PosixStore):
-    """Renames, and never calls fsync for the folder above."""
-
-    def commit(self, ref, entries, phases):
-        return replace(super().commit(ref, entries, phases), folders_returned=0)
 
 
 class LosesTheCommit(PosixStore):
@@ -91,11 +78,64 @@ def test_every_durable_call_is_counted_before_it_is_made_and_when_it_has_returne
     assert outcome("DURABLE-CALLS", measurement(durability=durability)) == "met"
 
 
+@pytest.fixture
+def of_folders(monkeypatch):
+    """Do something else in place of every fsync of a folder; return the names of the folders that it was called for."""
+    fsync, called = os.fsync, []
+
+    def replace_by(what):
+        def call(descriptor):
+            if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                return fsync(descriptor)
+            called.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+            return what(descriptor)
+
+        monkeypatch.setattr(os, "fsync", call)
+        return called
+
+    return replace_by
+
+
+def test_the_folders_that_are_counted_are_those_that_fsync_was_called_for(tmp_path, activity, of_folders):
+    called = of_folders(os.fsync)
+    do, _, strategy, _ = saved(tmp_path, activity)
+    do.save(strategy, 2)
+    assert len(called) == 4, "two a save: the checkpoint's folder, and the folder that its final name is in"
+    assert called[1] == called[3] == SUBJECT.slug
+    durability = do.durability()
+    assert (durability.directories, durability.directories_synced) == (4, 4)
+    assert outcome("DURABLE-CALLS", measurement(durability=durability)) == "met"
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["the checkpoint's", "the one above"])
+def test_an_fsync_of_a_folder_that_raises_is_no_save(tmp_path, activity, of_folders, which):
+    called = of_folders(lambda _: refuse() if len(called) > which else None)
+
+    def refuse():
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error"):
+        saved(tmp_path, activity)
+    assert len(called) == which + 1
+
+
+@pytest.mark.parametrize("left_out", ["the checkpoint's", "the one above"])
+def test_an_fsync_of_a_folder_that_is_left_out_fails(tmp_path, activity, monkeypatch, left_out):
+    sync = FolderSyncs.sync
+
+    def sometimes(self, folder):
+        if (folder.name == SUBJECT.slug) == (left_out == "the checkpoint's"):
+            sync(self, folder)
+
+    monkeypatch.setattr(FolderSyncs, "sync", sometimes)
+    durability = saved(tmp_path, activity)[0].durability()
+    assert (durability.directories, durability.directories_synced) == (2, 1)
+    assert outcome("DURABLE-CALLS", measurement(durability=durability)) == "failed"
+
+
 @pytest.mark.parametrize(
     ("kind", "engine"),
     [
-        (ForgetsItsOwnFolder, OwnFilesEngine),
-        (ForgetsTheCommit, OwnFilesEngine),
         (LosesTheCommit, OwnFilesEngine),
         (PosixStore, LeavesAFile),
     ],

@@ -93,6 +93,16 @@ def test_a_library_that_cannot_be_imported_is_named(capsys, tmp_path, monkeypatc
     assert "pip install" in found["torch"]["remedy"]
 
 
+def test_a_target_that_cannot_be_used_hides_neither_the_plan_nor_what_a_certificate_needs(capsys, tmp_path):
+    words = [f"--ckpt-target={tmp_path / 'none'}", *TWO, "--ckpt-launcher=no-such-launcher", "--json"]
+    assert main(["doctor", *words]) == 4
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    told = {f["name"] for f in findings if not f["can"]}
+    assert {"target", "MPI launch", "certificate"} <= told
+    assert any(f["name"] == "plan" and f["can"] for f in findings)
+    assert all(f["remedy"] for f in findings if not f["can"])
+
+
 def test_for_people_each_line_says_ok_or_what_to_do(capsys, tmp_path):
     assert main(["doctor", "--ckpt-processes=2", "--ckpt-launcher=no-such-launcher"]) == 4
     lines = capsys.readouterr().out.splitlines()

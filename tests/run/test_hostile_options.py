@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,16 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.run.open import open_run
 from pytest_ckpt.support.errors import UsageError
 
-PATHS = ("target", "gates", "system", "waive", "report", "history", "second_mount", "full_target", "sign", "config")
-READ = ("gates", "system", "waive", "config", "sign", "hosts")
+PATHS = (
+    "target", "gates", "system", "waive", "report", "history", "second_mount", "full_target", "sign", "config", "local",
+    "ca_bundle",
+)  # fmt: skip
+READ = ("gates", "system", "waive", "config", "sign", "hosts", "ca_bundle")
+# Without these an option is refused before its value is looked at.
+WITH = {
+    "local": {"ckpt_strategy": "tiered"},
+    "ca_bundle": {"ckpt_target": "s3://bucket/prefix", "ckpt_endpoint": "https://127.0.0.1:9"},
+}
 TOML = ("gates", "system", "waive", "config")
 
 Refused = Callable[..., str]
@@ -32,7 +41,7 @@ def refused(tmp_path: Path) -> Refused:
             "ckpt_mode": "open", "ckpt_processes": "2", "ckpt_report": str(tmp_path / "report"),
         }  # fmt: skip
         with pytest.raises(UsageError) as error:
-            open_run(resolve(said | {f"ckpt_{option}": value}, {}), ["pytest"])
+            open_run(resolve(said | WITH.get(option, {}) | {f"ckpt_{option}": value}, {}), ["pytest"])
         assert sorted(tmp_path.rglob("*")) == before
         assert error.value.remedy
         assert f"--ckpt-{option.replace('_', '-')}" in error.value.what
@@ -56,11 +65,41 @@ def test_a_nul_byte(option: str, refused: Refused) -> None:
     assert "NUL" in refused(option, "/tmp/a\0b.toml")
 
 
-@pytest.mark.parametrize("option", ["target", "report", "history", "second_mount"])
+@pytest.mark.parametrize("option", ["target", "report", "history", "second_mount", "local", "ca_bundle"])
 def test_a_link_to_itself(option: str, refused: Refused, tmp_path: Path) -> None:
     link = tmp_path / "circle"
     link.symlink_to(link)
     refused(option, str(link))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE, errno.ENOTCONN], ids=errno.errorcode.get)
+@pytest.mark.parametrize("option", ["report", "history", "local", "second_mount", "full_target"])
+@pytest.mark.parametrize("below", ["", "/new"])
+def test_a_folder_on_a_mount_that_answers_with_an_error(
+    option: str,
+    number: int,
+    below: str,
+    refused: Refused,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dead = tmp_path_factory.mktemp("dead")
+    for name in ("stat", "lstat", "statvfs", "listdir", "scandir", "mkdir", "access"):
+        monkeypatch.setattr(os, name, failing(getattr(os, name), dead, OSError(number, os.strerror(number))))
+    assert os.strerror(number) in refused(option, f"{dead}{below}")
+
+
+def failing(call: Callable[..., object], folder: Path, error: OSError) -> Callable[..., object]:
+    """Return a call of the system that fails for a folder and what is in it; access says no, as it does."""
+
+    def answer(path: object, *arguments: object, **named: object) -> object:
+        if isinstance(path, str | os.PathLike) and folder in (Path(path), *Path(path).parents):
+            if call.__name__ == "access":
+                return False
+            raise error
+        return call(path, *arguments, **named)
+
+    return answer
 
 
 @pytest.mark.parametrize("option", READ)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 
 import pytest
 
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.run import open as opening
 from pytest_ckpt.run.context import unpack
 from pytest_ckpt.run.crash import Crash
+from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.target import PosixTarget
 
 TINY = {
@@ -55,6 +58,39 @@ def test_an_error_while_a_run_is_opened_leaves_its_traceback_alone(settings, tmp
     # What a crash left is no obstacle for the next run.
     run = opening.open_run(settings, ["pytest"])
     assert names(run.context.folder) == ["measurements", "plan.json", "session.json"]
+
+
+def test_too_little_space_and_too_little_memory_are_told_at_once(settings, monkeypatch):
+    host = HostFacts(
+        host="n1", ranks=(0, 1), cpu="", cores=2, memory_bytes=1 << 20, memory_available_bytes=1 << 20, kernel="",
+        os="", python="", target_is_reached=True,
+    )  # fmt: skip
+    monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: (host,))
+    full = os.statvfs_result((4096, 4096, 10**6, 10, 10, 10**6, 10**6, 10**6, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    with pytest.raises(UsageError) as refused:
+        opening.open_run(settings, ["pytest"])
+    told = str(refused.value)
+    first, second = told.index("1. Too little space on the target"), told.index("2. Too little memory on n1")
+    assert told.index("Give the target more space") in range(first, second)
+    assert told.index("Spread the ranks over more hosts") > second
+
+
+def test_a_crash_while_nobody_can_say_whether_there_is_a_report_is_still_one_sentence(settings, tmp_path, monkeypatch):
+    stat = os.stat
+
+    def dead(path, *arguments, **named):
+        if path == tmp_path / "report":
+            raise OSError(116, "Stale file handle")
+        return stat(path, *arguments, **named)
+
+    def broken(*_):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(opening, "_open", broken)
+    monkeypatch.setattr(os, "stat", dead)
+    with pytest.raises(Crash, match=r"RuntimeError: ours; its traceback is in .*scratch"):
+        opening.open_run(settings, ["pytest"])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.support.memory_limits import memory_left_bytes, memory_of_host
+from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
@@ -34,25 +34,18 @@ def probe(group: Group, activity: Activity, area: AreaRef) -> None:
 
 def host_facts(host: str, rank: int, area: AreaRef) -> HostFacts:
     """Return what this host is, by one of its ranks; memory in bytes."""
-    memory = memory_of_host()
     return HostFacts(
         host=host,
         ranks=(rank,),
         cpu=_cpu(),
         cores=os.cpu_count() or 0,
-        memory_bytes=memory.get("MemTotal", 0),
-        memory_available_bytes=_available(memory),
+        memory_bytes=memory_of_host().get("MemTotal", 0),
+        memory_available_bytes=memory_available_bytes(),
         kernel=f"{platform.system()} {platform.release()}",
         os=_os_name(),
         python=platform.python_version(),
         target_is_reached=load(area.opener)(area).is_reachable(),
     )
-
-
-def _available(memory: dict[str, int]) -> int:
-    """Return what the machine has, or less where a control group allows less."""
-    there, allowed = memory.get("MemAvailable", 0), memory_left_bytes()
-    return there if allowed is None else min(there, allowed)
 
 
 def _cpu() -> str:

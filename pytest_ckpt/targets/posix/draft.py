@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.targets.posix.direct_io import DirectWay
+from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs
 from pytest_ckpt.targets.posix.sink import SinkAtOffsets, SinkInOrder
 from pytest_ckpt.targets.protocol import Phases, Sink
 
@@ -22,9 +23,10 @@ class PosixDraft:
         self._folder, self._way, self._phases, self._publish = folder, way, phases, publish
         self._names: list[str] = []
         self._finished: list[Entry] = []
-        self._folders_returned = 0
+        self._folders = FolderSyncs()
         with phases.phase("open", folder.name):
             make_folder(folder)
+        self._folders.owe()
 
     def create(self, name: str, size: int | None) -> Sink:
         """Begin a file."""
@@ -48,15 +50,14 @@ class PosixDraft:
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Fsync the folder."""
-        if not self._folders_returned:
+        if not self._folders.returned:
             with self._phases.phase("directory", self._folder.name):
-                sync_folder(self._folder)
-                self._folders_returned += 1
+                self._folders.sync(self._folder)
         proof = DurabilityProof(
             files_attempted=len(self._names),
             files_returned=len(self._finished),
-            folders_attempted=1,
-            folders_returned=self._folders_returned,
+            folders_attempted=self._folders.attempted,
+            folders_returned=self._folders.returned,
         )
         return tuple(self._finished), proof
 
@@ -84,15 +85,6 @@ def sync(file: Path) -> int:
     try:
         os.fsync(descriptor)
         return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Fsync a folder: the names in it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.user_files import user_path
-from pytest_ckpt.targets.posix.answers import answering
 from pytest_ckpt.targets.posix.run_folder import PREFIX, folder_of
 
 # Attribute and name caches of network file systems last up to a minute.

@@ -20,7 +20,8 @@ from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.targets.posix.ballast import PosixBallast
 from pytest_ckpt.targets.posix.clones import clone_of
 from pytest_ckpt.targets.posix.direct_io import DirectWay
-from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, sync_folder, unlink
+from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, unlink
+from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs, sync_folder
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
 from pytest_ckpt.targets.posix.page_cache import drop_all
 from pytest_ckpt.targets.posix.residency import Gauge, evict, find_gauge, resident_bytes
@@ -66,11 +67,12 @@ class PosixStore:
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
         """Rename the checkpoint's folder and make its name durable; which files are in it is not asked."""
-        final = self._final(ref)
+        final, folders = self._final(ref), FolderSyncs()
+        folders.owe()
         with phases.phase("commit", final.name):
             self._partial(ref).rename(final)
-            sync_folder(final.parent)
-        return CommitProof(method="rename", folders_attempted=1, folders_returned=1)
+            folders.sync(final.parent)
+        return CommitProof(method="rename", folders_attempted=folders.attempted, folders_returned=folders.returned)
 
     def is_committed(self, ref: CheckpointRef) -> bool:
         """Return whether the folder has its final name, and none the first."""

@@ -13,6 +13,10 @@ _BY_PATH = (
     "It finds a file by its path, which the rename has just taken away: open says ENOENT although the name was never "
     "gone. A reader of the `latest` pointer dies, or starts from nothing."
 )
+_BY_PATH_AND_LENGTH = (
+    "It finds a file by its path and keeps its length for 20 s: while it is replaced, open says ENOENT, or a reader "
+    "gets new bytes cut off at the old length: bytes of no version."
+)
 _REPLACED = {"COMMIT.file": _BY_PATH}
 _SHOWS_REPLACED = {"COMMIT.file": "replaced"}
 _FULL = "A full server says EIO, not ENOSPC, which sftp has no word for: a job takes it for a broken disk."
@@ -137,8 +141,8 @@ FILE_SYSTEMS = (
         programs=("sshfs", "sshd", "ssh-keygen"),
         start=sshfs(),
         fails={
-            "COMMIT.file": _BY_PATH,
-            "COMMIT.file-second-client": "The other client reads new bytes up to the old length, kept for 20 s.",
+            "COMMIT.file": _BY_PATH_AND_LENGTH,
+            "COMMIT.file-second-client": _BY_PATH_AND_LENGTH,
             "STALE.attributes": "A client keeps sizes and times for 20 s.",
             "STALE.names": "A client keeps names for 20 s.",
             "EXCLUSIVE.create-second-client": "The loser is told EPERM, not EEXIST: sftp has one error for both.",
@@ -199,7 +203,8 @@ FILE_SYSTEMS = (
         fails={
             "LOAD": "No whole load: see INTEGRITY.",
             "INTEGRITY": "After a folder was renamed, files that were written and synced in it are empty.",
-            "COMMIT.file": _BY_PATH,
+            "COMMIT.file": "It uploads a file some time after it was closed, by its name of that moment: what is renamed "
+            "meanwhile is empty or cut short, bytes of no version.",
             "DURABLE.rank-killed": "Files that were written, synced and renamed with their folder are cut short.",
         },
         may_fail={"UNLINK.open-reader": "A mapping of a file that was removed ends in SIGBUS."},

@@ -1,0 +1,74 @@
+"""Whether a plan fits the space of its target and the memory of its hosts, and which smaller one would."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.settings import PROFILES
+from pytest_ckpt.sizing.space import checkpoints_at_once
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import counted, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from pytest_ckpt.facts.environment import HostFacts
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.sizing.plan import Plan
+
+# Rounding must not make a proposed scale too large.
+_SLACK = 0.99
+_SMALLEST_SCALE = 1e-6
+
+
+def check_space(plan: Plan, settings: Settings, free: int) -> None:
+    """Refuse a plan whose checkpoints do not fit the free space of the target."""
+    tight = [c for c in plan.runnable if c.space_bytes > free]
+    if not tight:
+        return
+    largest = max(tight, key=lambda c: c.space_bytes)
+    count = checkpoints_at_once(settings)
+    scale = min(_scale_that_fits(settings.scale, c.space_bytes, c.layout.bytes * count, free) for c in plan.runnable)
+    models = ",".join(c.layout.model.word for c in plan.runnable if c.space_bytes <= free)
+    ways = (f"choose --ckpt-model={models}" if models else "", _rehearse(scale))
+    raise UsageError(
+        f"Too little space on the target: {counted(count, 'checkpoint')} of {largest.subject} need "
+        f"{format_bytes(largest.space_bytes)}, and {format_bytes(free)} are free.",
+        ", or ".join(filter(None, ("Give the target more space", *ways))) + ".",
+    )
+
+
+def check_memory(plan: Plan, hosts: Iterable[HostFacts]) -> None:
+    """Refuse a plan whose ranks do not fit the memory of their hosts."""
+    check_memory_of(plan, [(host.host, host.ranks, host.memory_available_bytes) for host in hosts])
+
+
+def check_memory_of(plan: Plan, hosts: Iterable[tuple[str, Collection[int], int]]) -> None:
+    """Refuse a plan whose ranks do not fit; ``hosts`` are names, their ranks and the bytes that are available there."""
+    for planned in plan.runnable:
+        ranks = planned.rank_memory_bytes
+        for host, on_it, there in hosts:
+            need = sum(ranks[r] for r in on_it if r < len(ranks))
+            if need > there:
+                state = sum(planned.state_bytes[r] for r in on_it if r < len(ranks))
+                rehearse = _rehearse(_scale_that_fits(planned.layout.scale, need, state, there))
+                ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model", rehearse)
+                raise UsageError(
+                    f"Too little memory on {host}: {counted(planned.layout.processes, 'rank')} for "
+                    f"{planned.subject} need {format_bytes(need)} there, and {format_bytes(there)} are available.",
+                    ", or ".join(filter(None, ways)) + ".",
+                )
+
+
+def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
+    """Return the largest scale at which a need fits, of which only the part ``scaled`` shrinks; 0 if there is none."""
+    return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK)
+
+
+def _rehearse(scale: float) -> str:
+    """Say how to run at a scale or below it, as a person would write it: rounded down."""
+    if scale < _SMALLEST_SCALE:
+        return ""
+    profiles = [name for name, profile in PROFILES.items() if profile.scale <= scale]
+    ways = [f"--ckpt-scale=1/{int(1 / scale) + 1}", *(f"--ckpt-profile={name}" for name in profiles)]
+    return f"rehearse with {' or '.join(ways)}"
