@@ -1,7 +1,8 @@
 """What a recorded job did to its files in one save: no names, no data. The form of a pattern file; its checks. Pure.
 
 A file is a number, a rank and a size. A step is one call, or a run of alike writes, by one lane (a thread) of a rank.
-Steps of a lane follow each other; a phase begins when all ranks have ended the one before.
+Steps of a lane follow each other; a phase begins when all ranks have ended the one before. Lanes are those of a phase,
+and no two of them in one phase work on one file.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def _check(pattern: Pattern) -> None:
 
 
 def _check_steps(pattern: Pattern) -> None:
-    is_open: set[tuple[int, int, int]] = set()
+    is_open: set[tuple[int, int]] = set()
     phase_of: dict[tuple[int, int], int] = {}
     for step in pattern.steps:
         who = (step.rank, step.lane)
@@ -176,13 +177,13 @@ def _check_steps(pattern: Pattern) -> None:
             raise ValueError("a step is on a file that is not there")
         if step.offset + step.bytes * step.count > pattern.files[step.file].bytes and pattern.files[step.file].kept:
             raise ValueError("a step goes beyond the end of its file")
-        handle = (*who, step.file)
+        handle = (step.rank, step.file)
         if step.call in OPENS:
             is_open.add(handle)
         elif step.call in ON_OPEN and handle not in is_open:
             raise ValueError(f"a {step.call} comes before its file is open")
         if step.call == "close":
-            is_open.remove(handle)
+            is_open.discard(handle)
 
 
 def check_covered(pattern: Pattern) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,20 +33,28 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
         )
     # What is read behind the last change is a load; a flush may follow it.
     last = max(n for n, a in enumerate(acts) if a.call in _CHANGES | {"fsync", "fdatasync", "fsync folder"})
-    written_by = {acts[n].file: acts[n].thread for n in reversed(changes)}
     ranks = threads.ranks({acts[n].thread for n in changes})
     save = [act for act in acts[: last + 1] if act.thread in ranks]
     files.other_reads.update(_reads(acts[last + 1 :]))
-    lanes = _lanes(save, ranks)
-    phases = _phases(save, ranks)
+    phases = _phases(save, ranks, threads.births)
+    lanes = {
+        (thread, phase): lane
+        for phase in set(phases)
+        for thread, lane in _lanes([a for a, p in zip(save, phases, strict=True) if p == phase], ranks, threads.births)
+    }
+    written_by = {
+        act.file: (act.thread, phase)
+        for act, phase in reversed(list(zip(save, phases, strict=True)))
+        if act.call in _CHANGES
+    }
     # Which rank was first differs from run to run, and is no part of the pattern.
-    ordered = sorted(written_by, key=lambda old: (ranks[written_by[old]], old))
+    ordered = sorted(written_by, key=lambda old: (ranks[written_by[old][0]], lanes[written_by[old]], old))
     numbers = {old: new for new, old in enumerate(ordered)}
     steps = [
         Step(
             phase=phase,
             rank=ranks[act.thread],
-            lane=lanes[act.thread],
+            lane=lanes[act.thread, phase],
             call=act.call,
             file=numbers.get(act.file, -1),
             offset=act.offset,
@@ -61,7 +69,7 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
         label=label,
         ranks=len(set(ranks.values())),
         files=tuple(
-            PatternFile(rank=ranks[written_by[old]], bytes=files.sizes[old], kept=files.kept[old]) for old in numbers
+            PatternFile(rank=ranks[written_by[old][0]], bytes=files.sizes[old], kept=files.kept[old]) for old in numbers
         ),
         steps=_runs(steps),
         read_bytes=max(files.other_reads, key=lambda size: files.other_reads[size], default=0),
@@ -84,38 +92,40 @@ def _reads(acts: Sequence[Act]) -> Counter[int]:
     return found
 
 
-def _lanes(acts: Sequence[Act], ranks: dict[int, int]) -> dict[int, int]:
-    """Number the lanes of each rank: threads that follow each other, or work on one file, are one lane."""
-    spans: dict[int, tuple[float, float]] = {}
+def _lanes(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, float]) -> Iterable[tuple[int, int]]:
+    """Number the lanes of each rank in a phase, in the order in which threads began.
+
+    Threads that work on one file, and one that began when the other had ended, are one lane. That two threads merely
+    did not overlap says nothing: another time they would.
+    """
+    ends: dict[int, float] = {}
     files: dict[int, set[int]] = defaultdict(set)
     for act in acts:
-        begin, end = spans.get(act.thread, (act.began, act.ended))
-        spans[act.thread] = (min(begin, act.began), max(end, act.ended))
-        if act.file >= 0:
-            files[act.thread].add(act.file)
+        ends[act.thread] = max(ends.get(act.thread, 0.0), act.ended)
+        files[act.thread] |= {act.file} - {-1}
     lanes: dict[int, int] = {}
     taken: dict[tuple[int, int], tuple[float, set[int]]] = {}
-    for thread in sorted(spans, key=lambda thread: spans[thread]):
-        rank, (begin, end) = ranks[thread], spans[thread]
-        lane = 0
+    for thread in sorted(ends, key=lambda thread: (births.get(thread, 0.0), thread)):
+        rank, lane = ranks[thread], 0
         while (rank, lane) in taken:
             busy, touched = taken[rank, lane]
-            if busy <= begin or touched & files[thread]:
+            if busy <= births.get(thread, 0.0) or touched & files[thread]:
                 break
             lane += 1
         lanes[thread] = lane
-        busy, touched = taken.get((rank, lane), (end, set()))
-        taken[rank, lane] = (max(busy, end), touched | files[thread])
-    return lanes
+        busy, touched = taken.get((rank, lane), (0.0, set()))
+        taken[rank, lane] = (max(busy, ends[thread]), touched | files[thread])
+    return lanes.items()
 
 
-def _phases(acts: Sequence[Act], ranks: dict[int, int]) -> list[int]:
-    """Return the phase of each call. A new one begins where a call needs what another rank did, or where one rank
-    goes on alone, with a new name, after all others have ended.
+def _phases(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, float]) -> list[int]:
+    """Return the phase of each call. A new one begins where a call needs what another rank did.
+
+    It also begins where one rank, or the first thread of a process, goes on alone with a new name after all others.
     """
     ends: dict[int, float] = {}
     for act in acts:
-        ends[ranks[act.thread]] = max(ends.get(ranks[act.thread], 0.0), act.ended)
+        ends[act.thread] = max(ends.get(act.thread, 0.0), act.ended)
     now: Counter[int] = Counter()
     # By file: the rank that changed it last, and in which phase.
     changed: dict[int, tuple[int, int]] = {}
@@ -124,13 +134,17 @@ def _phases(acts: Sequence[Act], ranks: dict[int, int]) -> list[int]:
     for act in acts:
         rank = ranks[act.thread]
         by, phase = changed.get(act.file, (rank, 0))
-        if by != rank and act.file >= 0:
+        if by != rank:
             now[rank] = max(now[rank], phase + 1)
-        others = [end for other, end in ends.items() if other != rank]
+        others = [
+            end
+            for thread, end in ends.items()
+            if ranks[thread] != rank or (thread != act.thread and act.thread not in births)
+        ]
         if others and act.call in _NAMES and rank not in alone and max(others) <= act.began:
             alone.add(rank)
             now[rank] = max(now.values(), default=0) + 1
-        if act.call in _CHANGES and act.file >= 0:
+        if act.call in _CHANGES:
             changed[act.file] = (rank, now[rank])
         found.append(now[rank])
     return found

@@ -12,12 +12,13 @@ BIRTHS = frozenset({"clone", "clone3", "fork", "vfork"})
 
 
 class Threads:
-    """The processes of a job, from the calls that began them."""
+    """The processes of a job, from the calls that began them. ``births`` are those of threads, but for first ones."""
 
     def __init__(self, calls: Iterable[TracedCall]) -> None:
         self._process: dict[int, int] = {}
         self._parent: dict[int, int] = {}
         self._order: list[int] = []
+        self.births: dict[int, float] = {}
         for call in calls:
             self._note(call.thread)
             if call.name in BIRTHS and call.returned:
@@ -25,6 +26,7 @@ class Threads:
                 self._note(child)
                 if "CLONE_THREAD" in call.arguments:
                     self._process[child] = call.thread
+                    self.births[child] = call.began
                 else:
                     self._parent[child] = call.thread
 

@@ -34,7 +34,7 @@ def together(*calls):
 if len(sys.argv) == 2:
     ranks = [subprocess.Popen([*sys.orig_argv, str(n)], stdin=-1, stdout=-1) for n in range(2)]
     # Each says that it is ready, and goes on when all are.
-    for word in range(2):
+    for word in range(3):
         for rank in ranks:
             rank.stdout.read(1)
         for rank in ranks:
@@ -49,11 +49,18 @@ def barrier():
     os.read(0, 1)
 
 rank = int(sys.argv[2])
+if rank:
+    # It is at its file from before the other begins until after that has ended: the same order in every run.
+    out = open(f"{folder}/alice-shard-1.bin", "wb", buffering=0)
+barrier()
+if not rank:
+    together(*(lambda n=n: write(f"alice-{n}.bin", [1000000] * 3) for n in (1, 2)))
 barrier()
 if rank:
-    write("alice-shard-1.bin", [704, 2000000, 873])
-else:
-    together(*(lambda n=n: write(f"alice-{n}.bin", [1000000] * 3) for n in (1, 2)))
+    for size in (704, 2000000, 873):
+        out.write(b"customer-data" + bytes(size - 13))
+    os.fsync(out.fileno())
+    out.close()
 barrier()
 if rank == 0:
     write("alice.index.tmp", [5000], sync=False)
