@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pytest_ckpt"
 
 # The rooms, top to bottom. A module may import from its own room and from those below.
 ROOMS = (
-    "plugin", "cli", "vendors", "run", "launching", "evidence", "published", "report", "config", "judging",
+    "plugin", "cli", "vendors", "run", "launching", "evidence", "published", "recording", "report", "config", "judging",
     "conformance", "ranks", "targets", "sizing", "analysis", "facts", "wire", "support",
     "__init__",
 )  # fmt: skip

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_ckpt import __version__
-from pytest_ckpt.cli import diff, doctor, judge, plan, project, simulate, size, trend, verify
+from pytest_ckpt.cli import diff, doctor, judge, plan, project, record, show, simulate, size, trend, verify
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ COMMANDS = {
     "trend": trend,
     "simulate": simulate,
     "project": project,
+    "record": record,
+    "show": show,
     "doctor": doctor,
 }
 

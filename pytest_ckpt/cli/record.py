@@ -1,0 +1,48 @@
+"""``pytest-ckpt record``: runs a job once, and writes what it did to its files: no names, no data."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_ckpt import __version__
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.user_files import resolved_user_path, user_path
+
+HELP = "run a training job once under strace, and write a pattern of its save, without names and data"
+DESCRIPTION = (
+    "Run a job once and write what it did to the files below a folder: calls, sizes, order, ranks. The pattern holds "
+    "no data and no names. --ckpt-engine=replay certifies storage with it."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("--under", metavar="DIR", required=True, help="the folder into which the job saves once")
+    parser.add_argument("--out", metavar="FILE", required=True, help="the pattern to write, such as job.pattern.json")
+    parser.add_argument("--label", metavar="TEXT", default="", help="what you call the job; stands in the pattern")
+    parser.add_argument("--from", dest="log", metavar="LOG", help="a log of strace -f -y -ttt instead of a command")
+    parser.add_argument("words", nargs="*", metavar="COMMAND", help="what starts the job, behind --")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Record, and say what was found."""
+    from pytest_ckpt.recording.build import pattern_of  # noqa: PLC0415
+    from pytest_ckpt.recording.trace import calls_of, trace  # noqa: PLC0415
+    from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
+
+    if bool(asked.words) == bool(asked.log):
+        raise UsageError(
+            "record takes either a command behind -- or --from a log.",
+            "For example: pytest-ckpt record --under /mnt/ckpt --out job.pattern.json -- torchrun train.py",
+        )
+    out = user_path(asked.out, "--out")
+    if not out.parent.is_dir():
+        raise UsageError(f"--out {asked.out}: its folder is not there.", "Name a file in a folder that exists.")
+    under = str(resolved_user_path(asked.under, "--under"))
+    calls = calls_of(user_path(asked.log, "--from")) if asked.log else trace(asked.words)
+    pattern = pattern_of(calls, under, asked.label, f"pytest-ckpt {__version__}")
+    text = pattern.to_text()
+    Path(out).write_text(text)
+    print("\n".join([f"{asked.out}: {len(text):,} bytes, no names, no data", *pattern_lines(pattern)]))
+    return 0

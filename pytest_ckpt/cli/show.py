@@ -1,0 +1,27 @@
+"""``pytest-ckpt show``: what a pattern does, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.config.pattern_files import load_pattern
+
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "say what a pattern file does: files of each rank, sizes, order, fsyncs, commit"
+DESCRIPTION = "Say what a recorded job does to its files, and what it leaves out."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("pattern", metavar="FILE", help="a pattern that pytest-ckpt record wrote, or a shipped one")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print it."""
+    from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
+
+    found = load_pattern(asked.pattern, "show")
+    print("\n".join([f"{found.file}, digest {found.sha256[:12]}", *pattern_lines(found.pattern)]))
+    return 0

@@ -1,0 +1,67 @@
+"""Patterns of recorded jobs: those that ship, by name, or a user's file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.pattern import Pattern, read_pattern
+from pytest_ckpt.support import resources
+from pytest_ckpt.support.errors import UsageError, nearest
+from pytest_ckpt.support.user_files import read_user_bytes, user_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OPTION = "--ckpt-pattern"
+SHIPPED = ()
+"""Names of the patterns that ship, recorded from the libraries themselves."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundPattern:
+    """A pattern with the name of its file, its text and the digest of that."""
+
+    file: str
+    sha256: str
+    text: str
+    pattern: Pattern
+
+
+def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
+    """Return a pattern by its name, or of a file. Raises UsageError."""
+    path = shipped_path(word) if word in SHIPPED else user_path(word, option)
+    if word not in SHIPPED and "/" not in word and not word.endswith(".json"):
+        raise UsageError(
+            f"{option} {word}: no pattern is called so{nearest(word, SHIPPED)}.",
+            f"Name a file that pytest-ckpt record wrote{_known()}.",
+        )
+    if not _NAME.fullmatch(path.name):
+        raise UsageError(
+            f"{option} {word}: the name of the file stands in the certificate.",
+            "Give it a name of at most 64 letters, digits, dots, hyphens and underscores.",
+        )
+    try:
+        data = read_user_bytes(path)
+        text = data.decode("utf-8")
+        found = read_pattern(text)
+    except OSError as error:
+        raise UsageError(
+            f"{option} {word}: it cannot be read: {error.strerror}.", "Name a file that pytest-ckpt record wrote."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{option} {word}: {error}.", "Name a file that pytest-ckpt record wrote, as it is.") from None
+    return FoundPattern(file=path.name, sha256=hashlib.sha256(data).hexdigest(), text=text, pattern=found)
+
+
+def shipped_path(name: str) -> Path:
+    """Return where a pattern lies that ships."""
+    return resources.folder("templates") / "job_patterns" / f"{name}.json"
+
+
+def _known() -> str:
+    return f", or one of {', '.join(SHIPPED)}" if SHIPPED else ""

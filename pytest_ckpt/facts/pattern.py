@@ -1,0 +1,206 @@
+"""What a recorded job did to its files in one save: no names, no data. The form of a pattern file; its checks. Pure.
+
+A file is a number, a rank and a size. A step is one call, or a run of alike writes, by one lane (a thread) of a rank.
+Steps of a lane follow each other; a phase begins when all ranks have ended the one before. Lanes are those of a phase,
+and no two of them in one phase work on one file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.support.strict_json import parse
+
+FORM = 1
+"""The number of the form; a reader of another one says so."""
+
+MOST_FILES, MOST_STEPS, MOST_RANKS, MOST_LANES = 4096, 20_000, 1024, 64
+MOST_BYTES = 1 << 20
+"""Of a pattern file."""
+
+MOST_FILE_BYTES = 1 << 44
+SMALL_BYTES = 1 << 20
+"""A file below this, and below an eighth of its rank's largest, keeps its size at every scale."""
+
+_SMALL_SHARE = 8
+_MOST_TIMES_WRITTEN = 4
+_MOST_TEXT = 200
+
+Call = Literal[
+    "create", "create new", "truncate and open", "open", "open to read", "write", "read", "allocate", "set size",
+    "fsync", "fdatasync", "close", "rename", "unlink", "fsync folder",
+]  # fmt: skip
+OPENS: frozenset[str] = frozenset({"create", "create new", "truncate and open", "open", "open to read"})
+ON_OPEN: frozenset[str] = frozenset({"write", "read", "allocate", "set size", "fsync", "fdatasync", "close"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatternFile:
+    """One file of rank ``rank``, which made it. ``kept``: it is there when the save ends."""
+
+    rank: int
+    bytes: int
+    kept: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """``count`` calls on file number ``file``, each of ``bytes`` behind the one before, from ``offset`` on."""
+
+    phase: int
+    rank: int
+    lane: int
+    call: Call
+    file: int = -1
+    offset: int = 0
+    bytes: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pattern:
+    """One save of a job. ``label`` is what its owner calls it; ``left_out`` counts calls that no replay makes.
+
+    ``read_bytes`` is the size of the reads by which the job loaded; 0 where no load was recorded.
+    """
+
+    form: int
+    made_by: str
+    label: str
+    ranks: int
+    files: tuple[PatternFile, ...]
+    steps: tuple[Step, ...]
+    read_bytes: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def of_rank(self, rank: int) -> int:
+        """Return the recorded rank whose calls rank ``rank`` of a replay makes; rank 0 has a part of its own."""
+        return rank if rank < self.ranks else 1 + (rank - 1) % (self.ranks - 1) if self.ranks > 1 else 0
+
+    def files_of(self, rank: int) -> list[int]:
+        """Return the numbers of the files that a recorded rank made and that stay."""
+        return [number for number, file in enumerate(self.files) if file.rank == rank and file.kept]
+
+    def is_small(self, number: int) -> bool:
+        """Whether a file keeps its size at every scale."""
+        file = self.files[number]
+        largest = max(self.files[other].bytes for other in self.files_of(file.rank))
+        return file.bytes < SMALL_BYTES and file.bytes * _SMALL_SHARE < largest
+
+    def to_text(self) -> str:
+        """Return the text of its file, a step a line."""
+        plain = to_plain(self)
+        rows = {"files": _rows(plain.pop("files")), "steps": _rows(plain.pop("steps"))}
+        head = json.dumps(plain, indent=1)[:-2]
+        return head + "".join(f',\n "{name}": [\n  {text}\n ]' for name, text in rows.items()) + "\n}\n"
+
+
+@lru_cache(maxsize=8)
+def read_pattern(text: str) -> Pattern:
+    """Return the pattern of a file's text. Raises ValueError with a sentence on what it is not."""
+    plain = parse(text.encode())
+    if not isinstance(plain, dict) or "steps" not in plain or "files" not in plain:
+        raise ValueError("it is no pattern: a table with files and steps is expected")
+    if plain.get("form") != FORM:
+        raise ValueError(f"its form is {plain.get('form')!r}, and this version reads form {FORM}")
+    try:
+        pattern = from_plain(
+            Pattern,
+            plain
+            | {
+                "files": [_row(PatternFile, row) for row in plain["files"]],
+                "steps": [_row(Step, row) for row in plain["steps"]],
+            },
+        )
+        _check(pattern)
+    except (TypeError, AttributeError, KeyError, IndexError) as error:
+        raise ValueError(f"it is no pattern: {error}") from None
+    return pattern
+
+
+def _rows(records: list[dict[str, Any]]) -> str:
+    return ",\n  ".join(json.dumps(list(record.values())) for record in records)
+
+
+def _row(kind: type[Any], row: Any) -> dict[str, Any]:
+    names = list(kind.__dataclass_fields__)
+    if not isinstance(row, list) or len(row) != len(names):
+        raise ValueError(f"a row has {len(names)} values ({', '.join(names)})")
+    return dict(zip(names, row, strict=True))
+
+
+def _check(pattern: Pattern) -> None:
+    """Raise ValueError for what a replay could not do, or what would write beyond its plan."""
+    if not 1 <= pattern.ranks <= MOST_RANKS:
+        raise ValueError(f"1 to {MOST_RANKS} ranks are expected")
+    if not 1 <= len(pattern.files) <= MOST_FILES or not 1 <= len(pattern.steps) <= MOST_STEPS:
+        raise ValueError(f"1 to {MOST_FILES:,} files and 1 to {MOST_STEPS:,} steps are expected")
+    for text in (pattern.label, pattern.made_by, *pattern.left_out):
+        if not isinstance(text, str) or len(text) > _MOST_TEXT or not text.isprintable():
+            raise ValueError(f"texts of {_MOST_TEXT} printable characters at most are expected")
+    numbers = [pattern.read_bytes, *pattern.left_out.values()]
+    for file in pattern.files:
+        numbers += (file.rank, file.bytes)
+    for step in pattern.steps:
+        numbers += (step.phase, step.rank, step.lane, step.file + 1, step.offset, step.bytes, step.count)
+    if any(type(n) is not int or not 0 <= n <= MOST_FILE_BYTES for n in numbers):
+        raise ValueError(f"whole numbers from 0 to {MOST_FILE_BYTES:,} are expected")
+    if any(file.rank >= pattern.ranks for file in pattern.files):
+        raise ValueError("a file is of a rank that is not there")
+    for rank in range(pattern.ranks):
+        if not sum(pattern.files[number].bytes for number in pattern.files_of(rank)):
+            raise ValueError(f"rank {rank} leaves no file with data")
+    _check_steps(pattern)
+    check_covered(pattern)
+
+
+def _check_steps(pattern: Pattern) -> None:
+    is_open: set[tuple[int, int]] = set()
+    phase_of: dict[tuple[int, int], int] = {}
+    for step in pattern.steps:
+        who = (step.rank, step.lane)
+        if step.call not in get_args(Call):
+            raise ValueError(f"{step.call!r} is no call of a pattern")
+        if step.rank >= pattern.ranks or step.lane >= MOST_LANES or not step.count:
+            raise ValueError("a step is of a rank or lane that is not there, or of no call")
+        if step.phase < phase_of.get(who, 0) or step.phase > MOST_LANES:
+            raise ValueError("phases of a lane go back")
+        phase_of[who] = step.phase
+        if step.call == "fsync folder":
+            continue
+        if not 0 <= step.file < len(pattern.files):
+            raise ValueError("a step is on a file that is not there")
+        if step.offset + step.bytes * step.count > pattern.files[step.file].bytes and pattern.files[step.file].kept:
+            raise ValueError("a step goes beyond the end of its file")
+        handle = (step.rank, step.file)
+        if step.call in OPENS:
+            is_open.add(handle)
+        elif step.call in ON_OPEN and handle not in is_open:
+            raise ValueError(f"a {step.call} comes before its file is open")
+        if step.call == "close":
+            is_open.discard(handle)
+
+
+def check_covered(pattern: Pattern) -> None:
+    """Raise ValueError where a file that stays was not written whole by calls, or many times over."""
+    for number, file in enumerate(pattern.files):
+        spans = sorted((s.offset, s.bytes * s.count) for s in pattern.steps if s.file == number and s.call == "write")
+        if sum(size for _, size in spans) > _MOST_TIMES_WRITTEN * max(file.bytes, SMALL_BYTES):
+            raise ValueError(f"file {number} is written more than {_MOST_TIMES_WRITTEN} times over")
+        if not file.kept or not file.bytes:
+            continue
+        reach = 0
+        for (start, size), _ in pairwise([*spans, (file.bytes, 0)]):
+            if start > reach:
+                break
+            reach = max(reach, start + size)
+        if reach < file.bytes:
+            raise ValueError(
+                f"no write covers byte {reach:,} of file {number} ({file.bytes:,} bytes): the job wrote it in a way "
+                "that calls do not show (memory mapping, io_uring), or left a hole"
+            )

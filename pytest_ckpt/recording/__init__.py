@@ -1,0 +1,1 @@
+"""From what strace says of a job to a pattern of its saves."""

@@ -1,0 +1,168 @@
+"""From the calls of a job to the pattern of its save: ranks, lanes, phases, runs of alike writes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.pattern import FORM, Pattern, PatternFile, Step, read_pattern
+from pytest_ckpt.recording.files import Act, JobFiles
+from pytest_ckpt.recording.threads import Threads
+from pytest_ckpt.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_ckpt.recording.strace_log import TracedCall
+
+_CHANGES = frozenset({"create", "create new", "truncate and open", "write", "set size", "allocate", "rename", "unlink"})
+_NAMES = frozenset({"create", "create new", "truncate and open", "rename", "unlink"})
+
+
+def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str) -> Pattern:
+    """Return the pattern of what was written below ``under``. Raises UsageError where there is none that can be had."""
+    threads = Threads(calls)
+    files = JobFiles(under=under, process=threads.process)
+    for call in calls:
+        files.take(call)
+    acts = files.acts
+    changes = [number for number, act in enumerate(acts) if act.call in _CHANGES]
+    if not changes:
+        raise UsageError(
+            "The job wrote no file below the folder of --under.", "Name the folder into which it saves its checkpoints."
+        )
+    # What is read behind the last change is a load; a flush may follow it.
+    last = max(n for n, a in enumerate(acts) if a.call in _CHANGES | {"fsync", "fdatasync", "fsync folder"})
+    ranks = threads.ranks({acts[n].thread for n in changes})
+    save = [act for act in acts[: last + 1] if act.thread in ranks]
+    files.other_reads.update(_reads(acts[last + 1 :]))
+    phases = _phases(save, ranks, threads.births)
+    lanes = {
+        (thread, phase): lane
+        for phase in set(phases)
+        for thread, lane in _lanes([a for a, p in zip(save, phases, strict=True) if p == phase], ranks, threads.births)
+    }
+    written_by = {
+        act.file: (act.thread, phase)
+        for act, phase in reversed(list(zip(save, phases, strict=True)))
+        if act.call in _CHANGES
+    }
+    # Which rank was first differs from run to run, and is no part of the pattern.
+    ordered = sorted(written_by, key=lambda old: (ranks[written_by[old][0]], lanes[written_by[old]], old))
+    numbers = {old: new for new, old in enumerate(ordered)}
+    steps = [
+        Step(
+            phase=phase,
+            rank=ranks[act.thread],
+            lane=lanes[act.thread, phase],
+            call=act.call,
+            file=numbers.get(act.file, -1),
+            offset=act.offset,
+            bytes=act.bytes,
+        )
+        for act, phase in zip(save, phases, strict=True)
+    ]
+    steps.sort(key=lambda step: (step.phase, step.rank, step.lane))
+    found = Pattern(
+        form=FORM,
+        made_by=made_by,
+        label=label,
+        ranks=len(set(ranks.values())),
+        files=tuple(
+            PatternFile(rank=ranks[written_by[old][0]], bytes=files.sizes[old], kept=files.kept[old]) for old in numbers
+        ),
+        steps=_runs(steps),
+        read_bytes=max(files.other_reads, key=lambda size: files.other_reads[size], default=0),
+        left_out=dict(files.left_out),
+    )
+    try:
+        return read_pattern(found.to_text())
+    except ValueError as error:
+        raise UsageError(
+            f"What the job did cannot be replayed: {error}.",
+            "Record one save: name with --under the folder of one checkpoint, into which the job saves once.",
+        ) from None
+
+
+def _reads(acts: Sequence[Act]) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for act in acts:
+        if act.call == "read":
+            found[act.bytes] += act.bytes
+    return found
+
+
+def _lanes(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, float]) -> Iterable[tuple[int, int]]:
+    """Number the lanes of each rank in a phase, in the order in which threads began.
+
+    Threads that work on one file, and one that began when the other had ended, are one lane. That two threads merely
+    did not overlap says nothing: another time they would.
+    """
+    ends: dict[int, float] = {}
+    files: dict[int, set[int]] = defaultdict(set)
+    for act in acts:
+        ends[act.thread] = max(ends.get(act.thread, 0.0), act.ended)
+        files[act.thread] |= {act.file} - {-1}
+    lanes: dict[int, int] = {}
+    taken: dict[tuple[int, int], tuple[float, set[int]]] = {}
+    for thread in sorted(ends, key=lambda thread: (births.get(thread, 0.0), thread)):
+        rank, lane = ranks[thread], 0
+        while (rank, lane) in taken:
+            busy, touched = taken[rank, lane]
+            if busy <= births.get(thread, 0.0) or touched & files[thread]:
+                break
+            lane += 1
+        lanes[thread] = lane
+        busy, touched = taken.get((rank, lane), (0.0, set()))
+        taken[rank, lane] = (max(busy, ends[thread]), touched | files[thread])
+    return lanes.items()
+
+
+def _phases(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, float]) -> list[int]:
+    """Return the phase of each call. A new one begins where a call needs what another rank did.
+
+    It also begins where one rank, or the first thread of a process, goes on alone with a new name after all others.
+    """
+    ends: dict[int, float] = {}
+    for act in acts:
+        ends[act.thread] = max(ends.get(act.thread, 0.0), act.ended)
+    now: Counter[int] = Counter()
+    # By file: the rank that changed it last, and in which phase.
+    changed: dict[int, tuple[int, int]] = {}
+    alone: set[int] = set()
+    found = []
+    for act in acts:
+        rank = ranks[act.thread]
+        by, phase = changed.get(act.file, (rank, 0))
+        if by != rank:
+            now[rank] = max(now[rank], phase + 1)
+        others = [
+            end
+            for thread, end in ends.items()
+            if ranks[thread] != rank or (thread != act.thread and act.thread not in births)
+        ]
+        if others and act.call in _NAMES and rank not in alone and max(others) <= act.began:
+            alone.add(rank)
+            now[rank] = max(now.values(), default=0) + 1
+        if act.call in _CHANGES:
+            changed[act.file] = (rank, now[rank])
+        found.append(now[rank])
+    return found
+
+
+def _runs(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Join alike writes or reads of a lane that follow each other."""
+    joined: list[Step] = []
+    newest: dict[tuple[int, int], int] = {}
+    for step in steps:
+        who = (step.rank, step.lane)
+        if who in newest:
+            before = joined[newest[who]]
+            follows = before.offset + before.bytes * before.count == step.offset
+            alike = (before.call, before.file, before.bytes, before.phase)
+            if step.call in {"write", "read"} and follows and alike == (step.call, step.file, step.bytes, step.phase):
+                joined[newest[who]] = replace(before, count=before.count + 1)
+                continue
+        newest[who] = len(joined)
+        joined.append(step)
+    return tuple(joined)

@@ -1,0 +1,213 @@
+"""What the calls of a job did to files below a folder, with numbers in the place of names. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.pattern import Call
+    from pytest_ckpt.recording.strace_log import TracedCall
+
+WRITES = frozenset({"write", "pwrite64", "writev", "pwritev", "pwritev2"})
+COPIES = frozenset({"sendfile", "copy_file_range", "splice"})
+READS = frozenset({"read", "pread64", "readv", "preadv", "preadv2"})
+FLUSHES = frozenset({"fsync", "fdatasync"})
+NAMES = frozenset(
+    {"rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir"}
+)
+OPENS = frozenset({"open", "openat", "creat"})
+OTHERS = frozenset({"lseek", "close", "ftruncate", "fallocate", "dup", "dup2", "dup3"})
+CALLS = WRITES | COPIES | READS | FLUSHES | NAMES | OPENS | OTHERS
+"""What a recording asks strace for, beside the calls that begin processes."""
+
+_READ_ONLY = re.compile(r"O_RDONLY")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Act:
+    """One call on file ``file`` (-1: a folder) by a thread, from ``began`` to ``ended``."""
+
+    thread: int
+    began: float
+    ended: float
+    call: Call
+    file: int
+    offset: int = 0
+    bytes: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class _Open:
+    file: int
+    at: int = 0
+    appends: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class JobFiles:
+    """Takes calls in their order; what they came to stands in its fields.
+
+    ``sizes`` and ``kept`` are by number. ``reads`` counts bytes by the size of the reads on files that were not made
+    in the recording, or were complete. ``left_out`` counts calls that a pattern does not hold.
+    """
+
+    under: str
+    process: Callable[[int], int]
+    acts: list[Act] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    kept: list[bool] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    other_reads: Counter[int] = field(default_factory=Counter)
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _open: dict[tuple[int, int], _Open] = field(default_factory=dict)
+
+    def take(self, call: TracedCall) -> None:
+        """Take in one call."""
+        if call.name in OPENS:
+            self._opened(call)
+        elif call.name in NAMES:
+            self._named(call)
+        elif call.name in CALLS:
+            self._on_descriptor(call)
+
+    def _is_below(self, path: str) -> bool:
+        return path == self.under or path.startswith(f"{self.under}/")
+
+    def _act(self, call: TracedCall, name: Call, file: int, offset: int = 0, count: int = 0) -> None:
+        self.acts.append(
+            Act(
+                thread=call.thread,
+                began=call.began,
+                ended=call.ended,
+                call=name,
+                file=file,
+                offset=offset,
+                bytes=count,
+            )
+        )
+
+    def _opened(self, call: TracedCall) -> None:
+        key, path = (self.process(call.thread), call.returned), call.path
+        self._open.pop(key, None)
+        if not self._is_below(path) or "O_DIRECTORY" in call.arguments:
+            return
+        flags = call.arguments
+        makes = call.name == "creat" or "O_CREAT" in flags
+        if path not in self._numbers:
+            if not makes:
+                return
+            self._numbers[path] = len(self.sizes)
+            self.sizes.append(0)
+            self.kept.append(True)
+        number = self._numbers[path]
+        truncates = call.name == "creat" or "O_TRUNC" in flags
+        name: Call = "open"
+        if makes:
+            name = "create new" if "O_EXCL" in flags else "create"
+        elif truncates:
+            name = "truncate and open"
+        elif _READ_ONLY.search(flags):
+            name = "open to read"
+        if truncates:
+            self.sizes[number] = 0
+        if "O_DIRECT" in flags:
+            self.left_out["opens with O_DIRECT, replayed without"] += 1
+        self._open[key] = _Open(file=number, appends="O_APPEND" in flags)
+        self._act(call, name, number)
+
+    def _on_descriptor(self, call: TracedCall) -> None:
+        number, path = call.descriptor()
+        key = (self.process(call.thread), number)
+        if call.name.startswith("dup"):
+            if key in self._open:
+                # Both names are one place in the file.
+                self._open[key[0], call.returned] = self._open[key]
+            return
+        if call.name == "fsync" and self._is_below(path) and key not in self._open and path not in self._numbers:
+            self._act(call, "fsync folder", -1)
+            return
+        known = self._open.get(key) or self._inherited(key, path)
+        if known is None:
+            if call.name in READS and self._is_below(path):
+                self.other_reads[call.returned] += call.returned
+            return
+        if call.name in WRITES | COPIES:
+            self._written(call, known)
+        elif call.name in READS:
+            offset = call.number(-1) if call.name.startswith("pread") else known.at
+            known.at += 0 if call.name.startswith("pread") else call.returned
+            if call.returned:
+                self._act(call, "read", known.file, offset, call.returned)
+        elif call.name == "lseek":
+            known.at = call.returned
+        elif call.name == "ftruncate":
+            self.sizes[known.file] = call.number(-1)
+            self._act(call, "set size", known.file, 0, call.number(-1))
+        elif call.name == "fallocate":
+            end = call.number(-1) + call.number(-2)
+            if call.number(-3) == 0:
+                self.sizes[known.file] = max(self.sizes[known.file], end)
+            self._act(call, "allocate", known.file, call.number(-2), call.number(-1))
+        elif call.name == "close":
+            self._open.pop(key, None)
+            self._act(call, "close", known.file)
+        elif call.name in FLUSHES:
+            self._act(call, "fdatasync" if call.name == "fdatasync" else "fsync", known.file)
+
+    def _inherited(self, key: tuple[int, int], path: str) -> _Open | None:
+        """Return a descriptor that a child has from its parent."""
+        if path not in self._numbers:
+            return None
+        number = self._numbers[path]
+        found = self._open[key] = _Open(file=number, at=self.sizes[number])
+        return found
+
+    def _written(self, call: TracedCall, known: _Open) -> None:
+        size = self.sizes[known.file]
+        if call.name.startswith("pwrite"):
+            offset = call.number(-2 if call.name == "pwritev2" else -1)
+        else:
+            offset = size if known.appends else known.at
+            known.at = offset + call.returned
+        if call.name in COPIES:
+            self.left_out["copies within the kernel, replayed as writes"] += 1
+        self.sizes[known.file] = max(size, offset + call.returned)
+        if call.returned:
+            self._act(call, "write", known.file, offset, call.returned)
+
+    def _named(self, call: TracedCall) -> None:
+        paths = call.paths()
+        if not any(map(self._is_below, paths)):
+            return
+        first = paths[0]
+        if call.name.startswith(("mkdir", "rmdir")) or "AT_REMOVEDIR" in call.arguments:
+            made = call.name.startswith("mkdir")
+            self.left_out["folders made" if made else "folders removed"] += 1
+        elif call.name.startswith("unlink"):
+            if (number := self._numbers.pop(first, None)) is None:
+                self.left_out["files removed that the job had before"] += 1
+            else:
+                self.kept[number] = False
+                self._act(call, "unlink", number)
+        elif call.name.startswith("link"):
+            self.left_out["hard links"] += 1
+        elif first in self._numbers:
+            if (over := self._numbers.pop(paths[1], None)) is not None:
+                # A replay has other names, and so removes what the rename replaces.
+                self.kept[over] = False
+                self._act(call, "unlink", over)
+            self._numbers[paths[1]] = self._numbers.pop(first)
+            self._act(call, "rename", self._numbers[paths[1]])
+        else:
+            self._moved(first, paths[1])
+
+    def _moved(self, old: str, new: str) -> None:
+        """Take in that a folder has another name; the commit of the target stands for it."""
+        below = [path for path in self._numbers if path.startswith(f"{old}/")]
+        for path in below:
+            self._numbers[new + path[len(old) :]] = self._numbers.pop(path)
+        self.left_out["folders renamed"] += 1

@@ -1,0 +1,109 @@
+"""What strace wrote (``-f -y -ttt``), as calls in the order in which they began. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_DONE = re.compile(r"(\d+) +(\d+\.\d+) (\w+)\((.*)\) += (-?\d+|\?|0x[0-9a-f]+)(?:<(.*)>)?(?:\(deleted\))?( .*)?")
+_UNFINISHED = re.compile(r"(\d+) +(\d+\.\d+) (\w+)\((.*?),? *<unfinished \.\.\.>")
+_RESUMED = re.compile(r"(\d+) +(\d+\.\d+) <\.\.\. (\w+) resumed>,? ?(.*)")
+_EXITED = re.compile(r"(\d+) +(\d+\.\d+) \+\+\+ (exited|killed)")
+_SIGNAL = re.compile(r"(\d+) +(\d+\.\d+) (---|\+\+\+)")
+_SECONDS = re.compile(r" <\d+\.\d+>$")
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9a-f]{2}|.)")
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "v": "\v", "f": "\f"}
+_FOLDER = re.compile(r"AT_FDCWD<(.*?)>")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TracedCall:
+    """One call of a thread: when it began and ended, its arguments as text, what it returned.
+
+    ``path`` is that of the descriptor that it returned, if any.
+    """
+
+    thread: int
+    began: float
+    ended: float
+    name: str
+    arguments: str
+    returned: int
+    path: str = ""
+
+    def paths(self) -> list[str]:
+        """Return the paths in quotes among its arguments, in full where strace knows the folder."""
+        folders = _FOLDER.findall(self.arguments)
+        found = [unescape(text) for text in re.findall(r'"((?:[^"\\]|\\.)*)"(?!\.\.\.)', self.arguments)]
+        return [text if text.startswith("/") or not folders else f"{folders[0]}/{text}" for text in found]
+
+    def descriptor(self) -> tuple[int, str]:
+        """Return its first argument as a descriptor with its path; -1 where it is none."""
+        match = re.match(r"(\d+)<((?:[^>\\]|\\.)*)>", self.arguments)
+        return (int(match[1]), unescape(match[2])) if match else (-1, "")
+
+    def number(self, place: int) -> int:
+        """Return the argument at ``place``, counted from the end with negative ones. Raises ValueError for none."""
+        words = [
+            word.strip() for word in re.sub(r'<[^>]*>|"(?:[^"\\]|\\.)*"|\[[^\]]*\]', "", self.arguments).split(",")
+        ]
+        return int(words[place], 0)
+
+
+def unescape(text: str) -> str:
+    """Return a text as it was before strace wrote its odd bytes as numbers."""
+
+    def real(match: re.Match[str]) -> str:
+        said = match[1]
+        if said[0] in "01234567":
+            return chr(int(said, 8))
+        return chr(int(said[1:], 16)) if said[0] == "x" and len(said) > 1 else _LETTERS.get(said, said)
+
+    raw = _ESCAPE.sub(real, text)
+    try:
+        return raw.encode("latin-1").decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return raw
+
+
+def read_log(lines: Iterable[str]) -> list[TracedCall]:
+    """Return the calls that succeeded. Raises ValueError for what is no whole log of strace."""
+    waiting: dict[int, tuple[float, str, str]] = {}
+    last: dict[int, float] = {}
+    ended: set[int] = set()
+    calls: list[TracedCall] = []
+    for number, raw in enumerate(lines, start=1):
+        line = _SECONDS.sub("", raw.rstrip("\n"))
+        if match := _EXITED.match(line):
+            ended.add(int(match[1]))
+            continue
+        if _SIGNAL.match(line) or not line.strip():
+            continue
+        match = _UNFINISHED.fullmatch(line) or _RESUMED.match(line) or _DONE.fullmatch(line)
+        if not match:
+            raise ValueError(f"line {number} is no line of strace -f -y -ttt: it may have been cut")
+        thread, at = int(match[1]), float(match[2])
+        if at < last.get(thread, 0.0):
+            raise ValueError(f"time goes back at line {number}")
+        last[thread], began = at, at
+        if match.re is _UNFINISHED:
+            waiting[thread] = (at, match[3], match[4])
+            continue
+        if match.re is _RESUMED:
+            if thread not in waiting:
+                raise ValueError(f"line {number} ends a call that never began: the log may have been cut")
+            began, name, first = waiting.pop(thread)
+            rest = match[4] if match[4].startswith(")") else f", {match[4]}"
+            match = _DONE.fullmatch(f"{thread} {began:.6f} {name}({first}{rest}")
+            if not match:
+                continue
+        if match[5] == "?" or int(match[5], 0) < 0:
+            continue
+        calls.append(
+            TracedCall(thread=thread, began=began, ended=at, name=match[3], arguments=match[4],
+                       returned=int(match[5], 0), path=unescape(match[6] or ""))
+        )  # fmt: skip
+    if still := set(last) - ended:
+        raise ValueError(f"{len(still)} of {len(last)} threads had not ended: the log was cut")
+    return sorted(calls, key=lambda call: call.began)

@@ -1,0 +1,60 @@
+"""Which thread belongs to which rank: the processes that write, and the children that they begot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_ckpt.recording.strace_log import TracedCall
+
+BIRTHS = frozenset({"clone", "clone3", "fork", "vfork"})
+
+
+class Threads:
+    """The processes of a job, from the calls that began them. ``births`` are those of threads, but for first ones."""
+
+    def __init__(self, calls: Iterable[TracedCall]) -> None:
+        self._process: dict[int, int] = {}
+        self._parent: dict[int, int] = {}
+        self._order: list[int] = []
+        self.births: dict[int, float] = {}
+        for call in calls:
+            self._note(call.thread)
+            if call.name in BIRTHS and call.returned:
+                child = call.returned
+                self._note(child)
+                if "CLONE_THREAD" in call.arguments:
+                    self._process[child] = call.thread
+                    self.births[child] = call.began
+                else:
+                    self._parent[child] = call.thread
+
+    def process(self, thread: int) -> int:
+        """Return the process of a thread, by its first thread."""
+        while (above := self._process.get(thread, thread)) != thread:
+            thread = above
+        return thread
+
+    def ranks(self, writers: Iterable[int]) -> dict[int, int]:
+        """Return the rank of each thread that writes; ranks are numbered in the order in which they began.
+
+        A process that a writing process began works for its rank.
+        """
+        processes = {self.process(thread) for thread in writers}
+        top = {process: self._topmost(process, processes) for process in processes}
+        numbers: Sequence[int] = sorted(set(top.values()), key=self._order.index)
+        return {thread: numbers.index(top[self.process(thread)]) for thread in set(writers)}
+
+    def _topmost(self, process: int, among: set[int]) -> int:
+        found = above = process
+        while above in self._parent:
+            above = self.process(self._parent[above])
+            if above in among:
+                found = above
+        return found
+
+    def _note(self, thread: int) -> None:
+        if thread not in self._process:
+            self._process[thread] = thread
+            self._order.append(thread)

@@ -1,0 +1,119 @@
+"""What a recorded job does to its files, in lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.support.units import counted, format_bytes
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.pattern import Pattern, Step
+
+_MOST_SHOWN = 12
+
+
+def pattern_lines(pattern: Pattern) -> list[str]:
+    """Return the lines that say what it does."""
+    kept = [file for file in pattern.files if file.kept]
+    lines = [pattern.label] if pattern.label else []
+    lines.append(
+        f"{counted(pattern.ranks, 'rank')}, {counted(len(kept), 'file')}, "
+        f"{format_bytes(sum(file.bytes for file in kept))} a save"
+    )
+    ranks = sorted(range(pattern.ranks), key=lambda rank: (_shape(pattern, rank), rank))
+    classes = [list(alike) for _, alike in groupby(ranks, key=lambda rank: _shape(pattern, rank))]
+    for alike in sorted(classes):
+        lines += _of_rank(pattern, alike)
+    return [*lines, *_commit(pattern), *_durability(pattern), *_load(pattern), *_left_out(pattern)]
+
+
+def _shape(pattern: Pattern, rank: int) -> tuple[tuple[int, int, str], ...]:
+    """Return what two ranks have in common that do the same, with other sizes perhaps."""
+    return tuple((step.phase, step.lane, step.call) for step in pattern.steps if step.rank == rank)
+
+
+def _of_rank(pattern: Pattern, alike: Sequence[int]) -> Iterator[str]:
+    rank = alike[0]
+    others = f", and ranks {', '.join(map(str, alike[1:]))} the same" if len(alike) > 1 else ""
+    steps = [step for step in pattern.steps if step.rank == rank]
+    threads = counted(len({step.lane for step in steps}), "thread")
+    yield f"rank {rank}, {threads}{others}:"
+    phases = sorted({step.phase for step in pattern.steps})
+    for phase in phases:
+        of_phase = [step for step in steps if step.phase == phase]
+        if not of_phase:
+            continue
+        if phase:
+            yield "  waits for all ranks, then"
+        files = list(dict.fromkeys(step.file for step in of_phase))
+        for file in files[:_MOST_SHOWN]:
+            yield f"  {_named(pattern, file)}: {_calls([step for step in of_phase if step.file == file])}"
+        if len(files) > _MOST_SHOWN:
+            yield f"  and {counted(len(files) - _MOST_SHOWN, 'file')} more"
+
+
+def _named(pattern: Pattern, number: int) -> str:
+    if number < 0:
+        return "folder"
+    file = pattern.files[number]
+    passing = "" if file.kept else ", removed again"
+    return f"file {number} ({format_bytes(file.bytes)}{passing})"
+
+
+def _calls(steps: Sequence[Step]) -> str:
+    words = []
+    for call, alike in groupby(steps, key=lambda step: step.call):
+        runs = list(alike)
+        count = sum(step.count for step in runs)
+        if call in {"write", "read"}:
+            sizes = [step.bytes for step in runs]
+            span = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+            words.append(f"{counted(count, call)} of {span} bytes")
+        else:
+            words.append(call if count == 1 else f"{call} × {count}")
+    return ", ".join(words)
+
+
+def _commit(pattern: Pattern) -> Iterator[str]:
+    last = max(step.phase for step in pattern.steps)
+    ranks = sorted({step.rank for step in pattern.steps if step.phase == last})
+    renames = any(step.call == "rename" and step.phase == last for step in pattern.steps)
+    if last:
+        how = "renames a file" if renames else "writes"
+        yield f"commit: rank {', '.join(map(str, ranks))} {how} when all others have ended"
+    elif pattern.left_out.get("folders renamed"):
+        yield "commit: a folder is renamed"
+    else:
+        yield (
+            "commit: none is seen; a file is there before it is whole" if not renames else "commit: each file by rename"
+        )
+
+
+def _durability(pattern: Pattern) -> Iterator[str]:
+    unsynced: set[int] = set()
+    for step in pattern.steps:
+        if step.call in {"write", "set size", "allocate"}:
+            unsynced.add(step.file)
+        elif step.call in {"fsync", "fdatasync"}:
+            # What is written behind an fsync is not in it.
+            unsynced.discard(step.file)
+    kept = [number for number, file in enumerate(pattern.files) if file.kept]
+    never = [number for number in kept if number in unsynced]
+    folders = sum(step.call == "fsync folder" for step in pattern.steps)
+    files = "every file is fsynced behind its last write"
+    if never:
+        files = f"{len(never)} of {counted(len(kept), 'file')} not fsynced behind the last write"
+    yield f"durability: {files}, {counted(folders, 'fsync')} of folders"
+
+
+def _load(pattern: Pattern) -> Iterator[str]:
+    yield (
+        f"load: reads of {pattern.read_bytes:,} bytes carry most of it" if pattern.read_bytes else "load: none recorded"
+    )
+
+
+def _left_out(pattern: Pattern) -> Iterator[str]:
+    if pattern.left_out:
+        yield "not replayed: " + ", ".join(f"{what}: {count}" for what, count in sorted(pattern.left_out.items()))

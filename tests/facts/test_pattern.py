@@ -1,0 +1,45 @@
+"""Pattern files: read back as written; a hostile one is refused before anything is planned."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_ckpt.facts.pattern import read_pattern
+from tests.support.made_job_patterns import ONE_FILE
+
+
+def changed(**fields: object) -> str:
+    return json.dumps(json.loads(ONE_FILE) | fields)
+
+
+def test_a_pattern_is_read_back_as_it_was_written() -> None:
+    pattern = read_pattern(ONE_FILE)
+    assert read_pattern(pattern.to_text()) == pattern
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[]", "it is no pattern"),
+        (changed(form=2), "this version reads form 1"),
+        (changed(ranks=10**9), "ranks are expected"),
+        (changed(ranks=2), "rank 1 leaves no file"),
+        (changed(files=[[0, 10**18, True]]), "whole numbers"),
+        (changed(files=[[0, 1, True]] * 5000), "files and"),
+        (changed(files=[["../x", 1, True]]), "whole numbers"),
+        (changed(files=[[0, 200_000, True]]), "no write covers byte 100,000"),
+        (changed(label="a\nb"), "printable"),
+        (changed(steps=[[0, 0, 0, "unlink", 3, 0, 0, 1]]), "a file that is not there"),
+        (changed(steps=[[0, 0, 0, "system", 0, 0, 0, 1]]), "is no call"),
+        (changed(steps=[[0, 0, 0, "write", 0, 0, 100_000, 1]]), "before its file is open"),
+        (changed(steps=[[0, 0, 0, "create", 0, 0, 0, 1], [0, 0, 0, "write", 0, 0, 100_000, 9]]), "beyond the end"),
+        (changed(steps=[[0, 9, 0, "create", 0, 0, 0, 1]]), "rank or lane"),
+        (changed(steps=[[0, 0, 0]]), "a row has 8 values"),
+        ("[" * 5000, "too deep"),
+    ],
+)
+def test_what_could_not_be_replayed_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        read_pattern(text)

@@ -1,0 +1,143 @@
+"""``pytest-ckpt record`` and ``show``: a job becomes a pattern that says what it did, and not whose it was."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.facts.pattern import Pattern, read_pattern
+from tests.support.traced_jobs import PLAIN, SECRET, need_strace, record
+
+pytestmark = pytest.mark.covers(commands=("record", "show"))
+IN_PLACE = """
+import os, sys
+with open(sys.argv[1] + "/a", "wb", buffering=0) as out:
+    {calls}
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The text of the pattern, and what was printed."""
+    need_strace()
+    folder = tmp_path_factory.mktemp("job")
+    done = record(folder, PLAIN)
+    assert done.returncode == 0, done.stderr
+    return (folder / "job.pattern.json").read_text(), done.stdout
+
+
+@pytest.fixture(scope="module")
+def pattern(recorded: tuple[str, str]) -> Pattern:
+    return read_pattern(recorded[0])
+
+
+def calls_of(pattern: Pattern, rank: int, lane: int, phase: int) -> list[tuple[str, int, int]]:
+    return [(s.call, s.bytes, s.count) for s in pattern.steps if (s.rank, s.lane, s.phase) == (rank, lane, phase)]
+
+
+def test_the_calls_of_each_thread_stand_in_their_order(pattern: Pattern) -> None:
+    assert pattern.ranks == 2
+    both = [("create", 0, 1), ("write", 1_000_000, 3), ("fsync", 0, 1), ("close", 0, 1)]
+    assert calls_of(pattern, 0, 0, 0) == calls_of(pattern, 0, 1, 0) == both
+    one = [("create", 0, 1), ("write", 704, 1), ("write", 2_000_000, 1), ("write", 873, 1)]
+    assert calls_of(pattern, 1, 0, 0) == [*one, ("fsync", 0, 1), ("close", 0, 1)]
+
+
+def test_what_waits_for_all_ranks_is_a_phase_of_its_own(pattern: Pattern) -> None:
+    commit = [("create", 0, 1), ("write", 5000, 1), ("close", 0, 1), ("rename", 0, 1)]
+    assert calls_of(pattern, 0, 0, 1) == commit
+    assert {step.phase for step in pattern.steps} == {0, 1}
+
+
+def test_no_name_and_no_data_is_in_the_pattern(recorded: tuple[str, str]) -> None:
+    text, said = recorded
+    planted = {SECRET, "alice", "customer-data", "job.py", socket.gethostname(), os.sep}
+    planted |= {getpass.getuser()} if getpass.getuser() != "root" else {"root"}
+    for word in planted:
+        assert word not in text, word
+    assert SECRET not in said
+
+
+def test_show_says_it_in_words(recorded: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "j.json").write_text(recorded[0])
+    assert main(["show", str(tmp_path / "j.json")]) == 0
+    said = capsys.readouterr().out
+    for line in (
+        "2 ranks, 4 files, 7.64 MiB a save",
+        "rank 0, 2 threads:",
+        "  file 0 (2.86 MiB): create, 3 writes of 1,000,000 bytes, fsync, close",
+        "  waits for all ranks, then",
+        "commit: rank 0 renames a file when all others have ended",
+        "durability: 1 of 4 files not fsynced behind the last write, 0 fsyncs of folders",
+        "load: none recorded",
+    ):
+        assert line in said.splitlines()
+
+
+def test_runs_of_one_job_give_one_pattern(recorded: tuple[str, str], tmp_path: Path) -> None:
+    assert record(tmp_path, PLAIN).returncode == 0
+    assert (tmp_path / "job.pattern.json").read_text() == recorded[0]
+
+
+@pytest.mark.parametrize(
+    ("calls", "says"),
+    [
+        ("pass", "file 0 was left empty"),
+        ("out.truncate(5000)", "no write covers byte 0 of file 0"),
+        ("out.write(bytes(10)); out.seek(20); out.write(bytes(10))", "no write covers byte 10 of file 0"),
+        ("[(out.seek(0), out.write(bytes(2000000))) for _ in range(5)]", "written more than 4 times over"),
+        ("sys.exit(3)", "The job ended with 3"),
+    ],
+)
+def test_a_job_that_is_no_save_is_refused(tmp_path: Path, calls: str, says: str) -> None:
+    need_strace()
+    done = record(tmp_path, IN_PLACE.format(calls=calls))
+    assert done.returncode == 4
+    assert (says if "empty" not in says else "leaves no file with data") in done.stderr
+    assert "Traceback" not in done.stderr.replace("It said", "")
+    assert not (tmp_path / "job.pattern.json").exists()
+
+
+def test_without_strace_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["record", f"--under={tmp_path}", f"--out={tmp_path}/p.json", "--", "true"]) == 4
+    assert "strace is not installed" in capsys.readouterr().err
+
+
+def test_a_host_that_permits_no_ptrace_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in = tmp_path / "strace"
+    stand_in.write_text("#!/bin/sh\necho 'strace: ptrace(PTRACE_TRACEME, ...): Operation not permitted' >&2\nexit 1\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert main(["record", f"--under={tmp_path}", f"--out={tmp_path}/p.json", "--", "true"]) == 4
+    assert "--cap-add=SYS_PTRACE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["--from=log", "--", "true"]])
+def test_it_takes_a_command_or_a_log(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", f"--under={tmp_path}", f"--out={tmp_path}/p.json", *words]) == 4
+    assert "either a command behind -- or --from" in capsys.readouterr().err
+
+
+def test_a_log_that_is_there_already_is_read(tmp_path: Path) -> None:
+    need_strace()
+    script, log = IN_PLACE.format(calls="out.write(bytes(5000))"), tmp_path / "log"
+    (tmp_path / "job.py").write_text(script)
+    front = ["strace", "-f", "-y", "-ttt", "-s", "0", "-o", str(log)]
+    subprocess.run([*front, sys.executable, str(tmp_path / "job.py"), str(tmp_path)], check=True)
+    words = [f"--under={tmp_path}", f"--out={tmp_path}/p.json"]
+    assert main(["record", *words, f"--from={log}"]) == 0
+    assert [f.bytes for f in read_pattern((tmp_path / "p.json").read_text()).files] == [5000]
+    log.write_text(log.read_text()[:-200])
+    assert main(["record", *words, f"--from={log}"]) == 4

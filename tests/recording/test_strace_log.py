@@ -1,0 +1,46 @@
+"""Logs of strace: calls that were interrupted are joined, and what is cut or mixed is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.recording.strace_log import read_log
+
+END = "7 9.0 +++ exited with 0 +++"
+
+
+def test_a_call_that_another_thread_interrupts_is_one() -> None:
+    (call,) = read_log(
+        [
+            '7 1.0 write(3</d/a>, ""..., 10 <unfinished ...>',
+            "7 2.0 <... write resumed>) = 10 <1.0>",
+            END,
+        ]
+    )
+    assert (call.began, call.ended, call.returned, call.descriptor()) == (1.0, 2.0, 10, (3, "/d/a"))
+
+
+def test_names_are_read_as_they_are() -> None:
+    lines = [r'7 1.0 openat(AT_FDCWD</d>, "a \"b\303\244", O_WRONLY|O_CREAT, 0666) = 3</d/a "b\303\244> <0.1>', END]
+    (call,) = read_log(lines)
+    assert call.path == '/d/a "bä'
+    assert call.paths() == ['/d/a "bä']
+
+
+def test_what_failed_is_no_call() -> None:
+    assert read_log(['7 1.0 unlink("/d/a") = -1 ENOENT (No such file or directory) <0.1>', END]) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (["7 1.0 write(3</d/a>, "], "line 1 is no line of strace"),
+        (["write(3, 4) = 5"], "line 1 is no line of strace"),
+        (['7 2.0 write(3</d/a>, "", 1) = 1', '7 1.0 write(3</d/a>, "", 1) = 1', END], "time goes back at line 2"),
+        (['7 2.0 write(3</d/a>, "", 1) = 1'], "1 of 1 threads had not ended"),
+        (["7 2.0 <... write resumed>) = 10 <1.0>", END], "ends a call that never began"),
+    ],
+)
+def test_what_is_no_whole_log_is_refused(lines: list[str], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        read_log(lines)

@@ -1,0 +1,85 @@
+"""Jobs that save a checkpoint, to be recorded, and the recording of them as a user does it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SECRET = "customer-model-of-alice"
+# Two processes are ranks; the first has two threads, and commits when the other has ended.
+PLAIN = """
+import os, subprocess, sys, threading
+folder = sys.argv[1] + "/customer-model-of-alice"
+os.makedirs(folder, exist_ok=True)
+
+def write(name, sizes, sync=True):
+    with open(f"{folder}/{name}", "wb", buffering=0) as out:
+        for size in sizes:
+            out.write(b"customer-data" + bytes(size - 13))
+        if sync:
+            os.fsync(out.fileno())
+
+def together(*calls):
+    gate = threading.Barrier(len(calls))
+    threads = [threading.Thread(target=lambda call=call: (gate.wait(), call())) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+if len(sys.argv) == 2:
+    ranks = [subprocess.Popen([*sys.orig_argv, str(n)], stdin=-1, stdout=-1) for n in range(2)]
+    # Each says that it is ready, and goes on when all are.
+    for word in range(3):
+        for rank in ranks:
+            rank.stdout.read(1)
+        for rank in ranks:
+            rank.stdin.write(b"!")
+            rank.stdin.flush()
+    for rank in ranks:
+        rank.wait()
+    sys.exit()
+
+def barrier():
+    os.write(1, b"!")
+    os.read(0, 1)
+
+rank = int(sys.argv[2])
+if rank:
+    # It is at its file from before the other begins until after that has ended: the same order in every run.
+    out = open(f"{folder}/alice-shard-1.bin", "wb", buffering=0)
+barrier()
+if not rank:
+    together(*(lambda n=n: write(f"alice-{n}.bin", [1000000] * 3) for n in (1, 2)))
+barrier()
+if rank:
+    for size in (704, 2000000, 873):
+        out.write(b"customer-data" + bytes(size - 13))
+    os.fsync(out.fileno())
+    out.close()
+barrier()
+if rank == 0:
+    write("alice.index.tmp", [5000], sync=False)
+    os.rename(f"{folder}/alice.index.tmp", f"{folder}/alice.index")
+"""
+
+
+def need_strace() -> None:
+    """Skip where strace may not trace."""
+    strace = shutil.which("strace")
+    if not strace or subprocess.run([strace, "-q", "-o", "/dev/null", "true"], check=False).returncode:
+        pytest.skip("no strace that may trace")
+
+
+def record(folder: Path, script: str, *words: str, label: str = "") -> subprocess.CompletedProcess[str]:
+    """Record a script that saves below its first argument; the pattern is ``job.pattern.json`` in ``folder``."""
+    job, under = folder / "job.py", folder / "saved"
+    job.write_text(script)
+    under.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "record", "--under", str(under), "--label", label]
+    command += ["--out", str(folder / "job.pattern.json"), "--", sys.executable, str(job), str(under), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
