@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -12,12 +13,24 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pytest_ckpt"
 
-# The rooms, top to bottom. A module may import from its own room and from those below.
-ROOMS = (
-    "plugin", "cli", "vendors", "run", "launching", "evidence", "published", "recording", "report", "config", "judging",
-    "conformance", "ranks", "targets", "sizing", "analysis", "facts", "wire", "support",
-    "__init__",
-)  # fmt: skip
+ARCHITECTURE = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
+
+
+def rooms_of(page):
+    """Return the rooms of the page's table, top to bottom."""
+    table = page.partition("\n## Rooms\n")[2].partition("\n## ")[0]
+    return tuple(re.findall(r"^\| `([a-z_]+)(?:/|\.py)` \|", table, re.MULTILINE))
+
+
+# A module may import from its own room and from those below.
+ROOMS = (*rooms_of(ARCHITECTURE), "__init__")
+LONGEST = 300
+# Uses of dict[str, Any] and Mapping[str, Any], by room; ARCHITECTURE.md says why there are any. Fewer are welcome.
+MOST_PLAIN = {
+    "analysis": 32, "cli": 2, "conformance": 24, "config": 23, "evidence": 66, "facts": 15, "judging": 7,
+    "launching": 1, "plugin": 4, "published": 13, "ranks": 4, "report": 72, "run": 11, "sizing": 4, "support": 2,
+    "targets": 7, "vendors": 1,
+}  # fmt: skip
 
 # Libraries that cost time or have effects when they are imported, and who may import them.
 OWNERS = {
@@ -94,6 +107,40 @@ def own(names):
 
 def room_of(path):
     return path.with_suffix("").parts[0]
+
+
+def test_the_page_names_the_rooms_from_pytest_down_to_what_knows_nothing():
+    assert (ROOMS[0], ROOMS[-2]) == ("plugin", "support")
+    assert rooms_of("## A\n\n\n## Rooms\n\n| room |\n|---|\n| `a/` | x |\n| `b.py` | `c/` |\n\n## B\n| `d/` |") == (
+        "a",
+        "b",
+    )
+
+
+@pytest.mark.parametrize("path", PATHS, ids=str)
+def test_a_module_is_short_or_says_why_it_is_not(path):
+    lines = len((PACKAGE / path).read_text().splitlines())
+    says_why = "Longer than other modules, for " in (ast.get_docstring(tree_of(path)) or "")
+    assert lines <= LONGEST or says_why, f"{path} has {lines} lines: cut it, or say why in its docstring"
+    assert lines > LONGEST or not says_why, f"{path} is no longer long"
+
+
+def test_no_room_has_more_plain_tables_than_it_is_allowed():
+    """A table of anything is checked by nobody before it runs: what is known is a dataclass."""
+    found = Counter(
+        room_of(path)
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and ast.unparse(node) in {"dict[str, Any]", "Mapping[str, Any]"}
+    )
+    assert found.keys() <= MOST_PLAIN.keys()
+    assert not {room: count for room, count in found.items() if count > MOST_PLAIN[room]}, "make it a dataclass"
+
+
+def test_the_page_says_which_rooms_hold_most_plain_tables():
+    told = ARCHITECTURE.partition("`dict[str, Any]`")[2].partition("\n\n")[0]
+    for room in [room for room, most in MOST_PLAIN.items() if most > 10]:
+        assert f"`{room}/`" in told, room
 
 
 def test_every_module_is_in_exactly_one_room():

@@ -63,6 +63,5 @@ def _lines(checks: tuple[Examination, ...], *, is_broken: bool, unfinished: bool
         # What was signed lists the pages too, whether or not they can be written again.
         lines.append("UNCHANGED since it was signed")
     else:
-        were = "was" if len(unchecked) == 1 else "were"
-        lines.append(f"UNCHANGED, as far as a folder can show whose {' and '.join(unchecked)} {were} not checked")
+        lines.append(f"UNCHANGED; {' and '.join(unchecked)} not checked")
     return [printable(line).replace("\n", " ") for line in lines]

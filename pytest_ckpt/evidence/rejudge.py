@@ -201,7 +201,7 @@ def _origin(setting: Mapping[str, Any]) -> Origin:
 
 def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
     """Return the recorded verdict of a plugin, with a word on it; by other limits it would be another one."""
-    needed = f"Not judged again here: plugin {plugin} is needed."
+    needed = f"Not re-judged: plugin {plugin} is needed."
     if has_same_limits:
         return dataclasses.replace(verdict, because=f"{needed} In the run: {verdict.because}")
     was = f"By the limits of the run it was {verdict.outcome}: {verdict.because}"

@@ -224,7 +224,7 @@ def _check_plugins(report: Mapping[str, Any]) -> tuple[Examination, ...]:
     """Say what plugins decided and wrote, which cannot be made again without them; nothing where there was none."""
     plugins = {r.id: r.plugin for r in recorded(report.get("catalogue") or ())}
     details = [
-        f"{v['id']} {v['subject']}: {v['outcome']}: not judged again here: plugin {plugins[v['id']]} is needed"
+        f"{v['id']} {v['subject']}: {v['outcome']}: not re-judged: plugin {plugins[v['id']]} is needed"
         for v in report["requirements"]
         if v["id"] in plugins
     ]
@@ -252,11 +252,11 @@ def _check_pages(folder: Path, checked: _Report) -> Examination:
             )
         other = [n for n in _PAGES if not _is_same(folder / n, Path(home, n))]
     if other:
-        description = "what people read is not what report.json says"
+        description = "pages differ from report.json"
         return Examination(
             name="pages", outcome="broken", description=description, details=tuple(f"changed: {name}" for name in other)
         )
-    return Examination(name="pages", outcome="holds", description=f"{' and '.join(_PAGES)} say what report.json says")
+    return Examination(name="pages", outcome="holds", description=f"{' and '.join(_PAGES)} agree with report.json")
 
 
 def _check_pdf(file: Path, checked: _Report) -> Examination:
@@ -274,7 +274,7 @@ def _check_pdf(file: Path, checked: _Report) -> Examination:
         )
         return Examination(name="pdf", outcome="not checked", description=description)
     if is_same:
-        return Examination(name="pdf", outcome="holds", description=f"{PDF} says what report.json says")
+        return Examination(name="pdf", outcome="holds", description=f"{PDF} agrees with report.json")
     description = f"{PDF} has other bytes when it is printed here, as with other fonts or another WeasyPrint: {alone}"
     return Examination(name="pdf", outcome="not checked", description=description)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Capability = Literal[
@@ -170,3 +171,25 @@ def removal_of(scheme: str, location: str) -> str:
     """Return the command by which a user removes what a location holds; empty where none is known."""
     spec = TARGETS.get(scheme)
     return f"{spec.removal} {shlex.quote(location)}" if spec and spec.removal else ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Names:
+    """What a run may have made in its area, of all ranks.
+
+    ``files`` goes from subjects to the names of the files in their checkpoints, ``beside`` to those of the files that
+    stand beside their checkpoints. In ``folders`` the run made everything.
+    """
+
+    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    folders: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leftover:
+    """Something of an earlier run: what it is, which run left it, and the command that removes it (empty: none)."""
+
+    what: str
+    why: str
+    command: str = ""

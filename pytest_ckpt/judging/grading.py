@@ -166,7 +166,7 @@ def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgem
     if not kept:
         return judgement
     reasons = tuple(r for r in judgement.reasons if judgement.grade != "certified" or r != ALL_MET)
-    reasons += tuple(f"{id_} was not judged again here: plugin {unjudged[id_]} is needed." for id_ in sorted(kept))
+    reasons += tuple(f"{id_} was not re-judged: plugin {unjudged[id_]} is needed." for id_ in sorted(kept))
     return dataclasses.replace(
         judgement,
         grade="incomplete" if judgement.grade == "certified" else judgement.grade,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.targets import Access, AreaRef, TargetFacts, TargetSpec
+from pytest_ckpt.facts.targets import Access, AreaRef, Names, TargetFacts, TargetSpec
 from pytest_ckpt.launching.other_hosts import end_on_other_hosts, ended_badly
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.support.redaction import Redactor
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.launching.launcher import Launcher
     from pytest_ckpt.launching.second_client import SecondClient
     from pytest_ckpt.sizing.plan import Plan
-    from pytest_ckpt.targets.protocol import Names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

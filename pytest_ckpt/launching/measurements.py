@@ -16,7 +16,7 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, Patterns
 from pytest_ckpt.facts.subject import OwnPattern, Subject
-from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.facts.targets import AreaRef, Names
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
@@ -30,7 +30,6 @@ from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.sizing.serving import weights_of
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
-from pytest_ckpt.targets.protocol import Names
 
 HOOKS_LOG = "hooks.log"
 """In the folder of a launch: what the author of a plugin needs to know of a hook that failed."""

@@ -35,7 +35,7 @@ _BEFORE, _AFTER, _SECTIONS = "pytest_ckpt_before_measure", "pytest_ckpt_after_me
 # Called in workers of xdist too; what only the controller asks, a plugin may have there alone.
 _EVERYWHERE = (_BEFORE, _AFTER, "pytest_ckpt_requirements", "pytest_ckpt_suites")
 _NO_COMMANDS = ("auto", "never")
-_MEND = "Mend the plugin, or run without it."
+_MEND = "Fix the plugin, or run without it."
 
 
 class Plugins(LaunchHooks):

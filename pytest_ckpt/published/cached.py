@@ -14,6 +14,9 @@ from pytest_ckpt.support.units import format_seconds
 TWO_SPEEDS = 1.5
 """Ratio between two groups of loads from which on they count as two speeds: our own bound."""
 
+# One slow load is an outlier; loads that follow it are not fast because of it.
+_FEWEST_SLOW = 2
+
 ONE_FAST = 3.0
 """The ratio for a load that is alone."""
 
@@ -26,7 +29,8 @@ def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]
         return (later,)
     if two := _two_speeds(loads):
         return (two,)
-    middle = statistics.median(seconds for _, seconds in loads)
+    # Of two loads the faster one: beside a slow one it is not suspect.
+    middle = statistics.median_low(seconds for _, seconds in loads)
     alone = [number for number, value in loads if value * ONE_FAST <= middle]
     if alone:
         return (f"{_named(alone)} took a third or less of the median load, {format_seconds(middle)}.",)
@@ -34,21 +38,22 @@ def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]
 
 
 def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
-    """Say from which load on all were faster than all before; empty when there is no such step."""
+    """Say from which load on all were faster than all before; empty when there is no such step.
+
+    Two loads at least must stand before it: one slow load says nothing of the others, even where it is the first.
+    """
     best, at = 0.0, 0
-    for split in range(1, len(loads)):
+    for split in range(_FEWEST_SLOW, len(loads)):
         ratio = min(s for _, s in loads[:split]) / max(s for _, s in loads[split:])
         if ratio > best:
             best, at = ratio, split
     if best < TWO_SPEEDS:
         return ""
     before, after = loads[:at], loads[at:]
-    # One slow load before the others is what a cold cache looks like, and what an outlier looks like.
-    unless = f", unless load {before[0][0]} alone was slow" if len(before) == 1 and len(after) > 1 else ""
     return (
         f"{_named([n for n, _ in after])} took at most {format_seconds(max(s for _, s in after))}, "
         f"{_named([n for n, _ in before], first_word=False)} at least {format_seconds(min(s for _, s in before))}: "
-        f"{best:.2f} x faster at the same size{unless}."
+        f"{best:.2f} x faster at the same size."
     )
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _TABLES = ("settings", "cluster", "system", "environment", "versions")
 _METHOD = (
     "Ratio of the medians, after over before; above 1 is slower. In brackets its 95 % confidence interval (percentile "
-    "bootstrap, 4,000 resamples, fixed seed). A change is told where the interval leaves out 1. It is about these two "
-    "runs: that the next two would show it too is not said."
+    "bootstrap, 4,000 resamples, fixed seed). A change is reported when the interval excludes 1. It compares these two "
+    "runs; it does not predict the next two."
 )
 
 

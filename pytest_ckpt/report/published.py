@@ -38,7 +38,7 @@ def result_lines(document: Mapping[str, Any]) -> list[str]:
                 figure["basis"],
             )
         )
-    lines.append("published and slowest rank are means over the operations; judged is the slowest of them")
+    lines.append("published and slowest rank are means over the operations; judged is the slowest operation")
     return [_plain(line) for line in [*lines, "", *message_lines(published["messages"])]]
 
 

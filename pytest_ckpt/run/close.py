@@ -16,6 +16,7 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.targets import Names
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.grading import judge_run
 from pytest_ckpt.launching.measurements import made_names, read_measurement
@@ -24,7 +25,6 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.target import PosixTarget
-from pytest_ckpt.targets.protocol import Names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config.system_description import check_described, read_system
 from pytest_ckpt.facts.environment import Environment, PluginFacts
-from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef, TargetSpec
+from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef, Names, TargetSpec
 from pytest_ckpt.judging.catalogue import extended
 from pytest_ckpt.judging.obstacles import CacheSight, asks_cold
 from pytest_ckpt.judging.requirement import Requirement
@@ -32,7 +32,7 @@ from pytest_ckpt.run.report_place import set_aside
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.user_files import is_there, user_path
-from pytest_ckpt.targets.protocol import Names, Target
+from pytest_ckpt.targets.protocol import Target
 from pytest_ckpt.targets.schemes import NO_ACCESS, split
 
 if TYPE_CHECKING:

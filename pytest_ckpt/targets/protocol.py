@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
-from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, TargetFacts
+from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, TargetFacts
 from pytest_ckpt.sizing.near_full import Volume
 
 Buffer = Any
@@ -37,28 +37,6 @@ class Phases(Protocol):
 
     def moved(self, count: int) -> None:
         """Say that ``count`` more bytes went through: a sign of life for the watchdog."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Names:
-    """What a run may have made in its area, of all ranks.
-
-    ``files`` goes from subjects to the names of the files in their checkpoints, ``beside`` to those of the files that
-    stand beside their checkpoints. In ``folders`` the run made everything.
-    """
-
-    files: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    folders: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Leftover:
-    """Something of an earlier run: what it is, which run left it, and the command that removes it (empty: none)."""
-
-    what: str
-    why: str
-    command: str = ""
 
 
 class Target(Protocol):

@@ -48,7 +48,7 @@ def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, Tar
         except Exception as error:
             raise UsageError(
                 f"The target '{point.name}' of {who} cannot be loaded: {type(error).__name__}: {error}.",
-                "Mend or uninstall the package.",
+                "Fix or uninstall the package.",
             ) from error
         add_target(known, found, who)
     for scheme, row in (rows or {}).items():

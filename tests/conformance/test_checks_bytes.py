@@ -66,6 +66,10 @@ def test_two_clients_of_one_disk_pass(check, make_home):
 
 
 # What a process is told by a library that misbehaves: each names the check, what it is told, and what must be found.
+_EXTRAS = (
+    "import os; from pytest_ckpt.conformance.posix.checks import capabilities as extras; real = extras._fallocate\n"
+)
+
 LIES = {
     "no O_DIRECT": (
         "DIRECT.aligned",
@@ -220,6 +224,48 @@ LIES = {
         "def lie(descriptor, mode): raise OSError(errno.ENOSYS, 'Function not implemented')\n"
         "fcntl.flock = lie",
         "flock refused",
+    ),
+    "a shared lock that shuts out others that share": (
+        "CAPABILITIES.flock",
+        "import fcntl\n"
+        "real = fcntl.flock\n"
+        "def lie(descriptor, mode):\n"
+        "    real(descriptor, mode if mode & fcntl.LOCK_UN else mode & ~fcntl.LOCK_SH | fcntl.LOCK_EX)\n"
+        "fcntl.flock = lie",
+        "shared lock refused",
+    ),
+    "a clone with other bytes": (
+        "CAPABILITIES.extras",
+        "import fcntl, os\nfcntl.ioctl = lambda copy, request, file: os.pwrite(copy, b'other bytes', 0)",
+        "reflink (FICLONE) wrong",
+    ),
+    "space that is reserved over what was written": (
+        "CAPABILITIES.extras",
+        f"{_EXTRAS}"
+        "def lie(descriptor, mode, offset, length):\n"
+        "    real(descriptor, mode, offset, length)\n"
+        "    if not mode: os.pwrite(descriptor, bytes(512), 4096)\n"
+        "extras._fallocate = lie",
+        "fallocate wrong",
+    ),
+    "space that is reserved and not added": (
+        "CAPABILITIES.extras",
+        f"{_EXTRAS}extras._fallocate = lambda *of: None",
+        "fallocate wrong",
+    ),
+    "a hole that is not punched": (
+        "CAPABILITIES.extras",
+        f"{_EXTRAS}extras._fallocate = lambda descriptor, mode, *of: None if mode else real(descriptor, mode, *of)",
+        "punching holes wrong",
+    ),
+    "a hole that is punched too far": (
+        "CAPABILITIES.extras",
+        f"{_EXTRAS}"
+        "def lie(descriptor, mode, offset, length):\n"
+        "    if mode: os.pwrite(descriptor, bytes(length + 512), offset)\n"
+        "    else: real(descriptor, mode, offset, length)\n"
+        "extras._fallocate = lie",
+        "punching holes wrong",
     ),
     "no hard links": (
         "CAPABILITIES.links",

@@ -7,6 +7,7 @@ import pytest
 from pytest_ckpt.facts.checks import BY_NAME as CHECKS
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cures import KNOWN
+from tests.support import CHECKOUT
 from tests.support.docs_pages import file_systems_page
 from tests.support.file_systems.reproduce import WAYS
 from tests.support.file_systems.results import is_shown, recorded
@@ -44,6 +45,11 @@ def test_a_row_names_checks_and_ways_that_there_are(row):
     assert named <= {*CHECKS, *REQUIREMENTS}
     assert set(row.shows.values()) | set(row.cured_ways) <= set(WAYS)
     assert not row.cures or row.cures in BY_NAME
+
+
+def test_what_is_installed_every_night_mounts_every_row():
+    installed = {word for name in ("run", "nightly") for word in (CHECKOUT / ".ci" / name).read_text().split()}
+    assert not {package for row in FILE_SYSTEMS for package in row.packages} - installed
 
 
 def failed_checks(row):

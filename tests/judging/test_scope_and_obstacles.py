@@ -14,7 +14,7 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import Judgement, judge_run
-from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade
+from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade, shortfalls
 from pytest_ckpt.judging.scope import scope_of, unheld_model
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from tests.support.made_target import mounted
@@ -134,6 +134,17 @@ def test_all_obstacles_are_told_at_once_each_with_what_removes_it() -> None:
     for word in ("0.001 of the full size", "3 saves and loads", "llama3-405b", "Conformance suite not selected",
                  "Contention suite not selected", "--ckpt-profile=acceptance", "--ckpt-suite=auto"):  # fmt: skip
         assert word in told
+
+
+@pytest.mark.parametrize(("scale", "by_latency"), [("0.001", "27.8 ms"), ("0.0089", "248 ms"), ("0.0091", "")])
+def test_limits_that_are_shorter_than_a_rename_and_an_fsync_take_are_said_to_judge_latency(
+    scale: str, by_latency: str
+) -> None:
+    plan, settings, gates = run_of("llama3-8b", ckpt_scale=scale)
+    (short,) = [s for s in shortfalls(plan, settings, gates) if "of the full size" in s.now]
+    told = f" A save within {by_latency} is judged by latency." if by_latency else ""
+    assert short.now == f"Checkpoints at {scale} of the full size.{told}"
+    assert short.reason.endswith(f"limits were judged by bandwidth.{told}")
 
 
 def test_what_a_run_was_not_given_is_told_with_its_option() -> None:

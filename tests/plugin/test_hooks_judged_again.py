@@ -29,7 +29,7 @@ from tests.support.front_door import REQUIRED, Run
 from tests.support.made_target import mounted
 
 PLUGIN = "the suite of ACME/conftest.py"
-NEEDED = f"Not judged again here: plugin {PLUGIN} is needed."
+NEEDED = f"Not re-judged: plugin {PLUGIN} is needed."
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_with_the_limits_of_the_run_its_verdict_is_kept_and_said_to_be(acme: Run
 def test_what_was_not_judged_again_does_not_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["judge", str(folder)]) == 8
     said = capsys.readouterr().out
-    assert f"ACME-DROPPED was not judged again here: plugin {PLUGIN} is" in said
+    assert f"ACME-DROPPED was not re-judged: plugin {PLUGIN} is" in said
     assert "REHEARSAL for a cluster of 1 accelerator: not everything required was run" in said
     assert "passed" not in said
 
@@ -138,7 +138,7 @@ def test_a_folder_that_nobody_touched_is_unchanged_and_says_what_was_not_checked
     }
     assert found["verdicts"][1] == "7 verdicts follow from the measurements"
     details = found["plugins"][2]
-    assert f"ACME-DROPPED llama3-8b-open-2/stream: met: not judged again here: plugin {PLUGIN} is needed" in details
+    assert f"ACME-DROPPED llama3-8b-open-2/stream: met: not re-judged: plugin {PLUGIN} is needed" in details
     assert f"section 'Ordering this array' was written by plugin {PLUGIN}" in details
     assert main(["verify", str(folder)]) == 0
 
@@ -230,7 +230,7 @@ def test_a_plugin_can_make_a_run_fail_and_its_kept_verdict_certifies_nothing(
     kept = without_plugins(judgement, plugins)
     assert (kept.grade, kept.exit_code) == (again, code_again)
     if (grade, again) == ("certified", "incomplete"):
-        assert kept.reasons == ("ACME was not judged again here: plugin acme is needed.",)
+        assert kept.reasons == ("ACME was not re-judged: plugin acme is needed.",)
         assert judgement.reasons == (ALL_MET,)
 
 

@@ -48,7 +48,7 @@ def hook(name, body):
     return f"def pytest_ckpt_{name}():\n    {body}\n"
 
 
-REMEDY = "Mend the plugin, or run without it."
+REMEDY = "Fix the plugin, or run without it."
 WRONG = [
     # what the plugin does; what is said
     (hook("drop_caches", "return 5"), ["drop_caches of plugin vendor/conftest.py: 5 is no command", REMEDY]),

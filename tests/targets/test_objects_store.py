@@ -21,14 +21,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from pytest_ckpt.facts.targets import Access, AreaRef, CheckpointRef
+from pytest_ckpt.facts.targets import Access, AreaRef, CheckpointRef, Names
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.errors import without_identities
 from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, read_place, sort_out
 from pytest_ckpt.targets.objects.store import ObjectStore, open_store
 from pytest_ckpt.targets.objects.target import ObjectTarget, target
-from pytest_ckpt.targets.protocol import Names
 from tests.support.targets.object_server import (
     ACCOUNT,
     BUCKET,

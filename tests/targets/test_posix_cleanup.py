@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.targets import Names
 from pytest_ckpt.launching.measurements import made_names
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -23,7 +24,6 @@ from pytest_ckpt.targets.owner import OWNER, process_began
 from pytest_ckpt.targets.posix import cleanup
 from pytest_ckpt.targets.posix import target as posix
 from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, remove
-from pytest_ckpt.targets.protocol import Names
 from tests.support.selection import examples
 
 NAMES = ("m/checkpoint-0001/a.pt", "m/checkpoint-0001/b.pt", "m/checkpoint-0002.partial/a.pt")

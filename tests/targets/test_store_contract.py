@@ -16,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
-from pytest_ckpt.facts.targets import AreaRef, CheckpointRef, TargetSpec
+from pytest_ckpt.facts.targets import AreaRef, CheckpointRef, Names, TargetSpec
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.references import load
-from pytest_ckpt.targets.protocol import Names, Store, Target
+from pytest_ckpt.targets.protocol import Store, Target
 from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of
 from tests.support import CHECKOUT
 from tests.support.targets.memory import memory_server

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import difference, random_bytes
+from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 Doing = Callable[[str, object], None]
 
 _PIECE_BYTES = 1 << 20
-_NO_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class Calls:
@@ -180,7 +180,7 @@ def read_past_caches(path: Path) -> bytes:
     try:
         return _read_direct(path)
     except OSError as error:
-        if error.errno not in _NO_DIRECT:
+        if error.errno not in NOT_OFFERED:
             raise
     with path.open("rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

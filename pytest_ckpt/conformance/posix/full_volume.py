@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import Calls, write_all, write_durably
 from pytest_ckpt.support.units import format_bytes, format_seconds
+from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 from pytest_ckpt.targets.posix.target import MOST_TO_FILL_BYTES
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ PIECE_BYTES = 1 << 20
 # More free space than this is not filled: it would take too long, and is hardly meant to be.
 MOST_FREE = MOST_TO_FILL_BYTES
 _LEAST_FREE = 24 << 20
-_NO_FALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 # What the last handle of a process that is gone keeps.
 _STILL_OPEN_SECONDS, _POLL_SECONDS = 5.0, 0.1
 _RETRY_SECONDS = 0.25
@@ -85,7 +85,7 @@ def _take_space(path: Path, free: int, calls: Calls) -> None:
         while piece >= PIECE_BYTES and length <= free * 1.25:
             calls("fallocate", path)
             number = _fallocate(descriptor, length, piece)
-            if number in _NO_FALLOCATE:
+            if number in NOT_OFFERED:
                 break
             if number and number not in FULL:
                 raise OSError(number, os.strerror(number), str(path))

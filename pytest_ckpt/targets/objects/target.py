@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.targets import Access, AreaRef, TargetFacts
+from pytest_ckpt.facts.targets import Access, AreaRef, Leftover, Names, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.objects.client import Bucket
@@ -22,7 +22,6 @@ from pytest_ckpt.targets.objects.keys import RUN, TRIAL, Place, place_of, read_p
 from pytest_ckpt.targets.objects.permissions import try_all
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
-from pytest_ckpt.targets.protocol import Leftover, Names
 
 OPENER = "pytest_ckpt.targets.objects.store:open_store"
 CLEAN = "pytest_ckpt.targets.objects.cleanup:clean_as_asked"

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.facts.targets import Names
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.posix.names import is_of_a_checkpoint
 from pytest_ckpt.targets.posix.run_folder import remove
-from pytest_ckpt.targets.protocol import Names
 
 REMOVE = "pytest_ckpt.targets.posix.cleanup:remove_as_asked"
 

@@ -12,8 +12,13 @@ from pytest_ckpt.targets.protocol import Buffer, Phases
 
 BLOCK_BYTES = 4096
 
-# What file systems answer to a direct open, or to a direct request that is not aligned as they want it.
-NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP)
+NOT_OFFERED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What is answered to a direct open, a direct request or a reservation of space that a file system does not offer.
+
+EINVAL by the kernel for what has no direct I/O, or not at this alignment; EOPNOTSUPP (on Linux the number of ENOTSUP)
+by network and stacked file systems; ENOSYS by servers in user space that do not know the request. An error that means
+something else is not hidden: what is then done without direct I/O meets it again.
+"""
 
 
 @dataclass(slots=True)
@@ -41,7 +46,7 @@ class DirectFile:
                 self.descriptor = os.open(path, flags | os.O_DIRECT, 0o600)
                 return
             except OSError as error:
-                if error.errno not in NOT_DIRECT:
+                if error.errno not in NOT_OFFERED:
                     raise
                 way.refused = f"the target refuses O_DIRECT: {error.strerror}"
                 self.direct = False
@@ -66,7 +71,7 @@ class DirectFile:
             try:
                 step = call(self.descriptor, view[done:], offset + done)
             except OSError as error:
-                if error.errno not in NOT_DIRECT or not was_direct:
+                if error.errno not in NOT_OFFERED or not was_direct:
                     raise
                 self._leave_direct(f"the target refuses a direct request: {error.strerror}")
                 continue

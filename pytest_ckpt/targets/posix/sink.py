@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pytest_ckpt.facts.proofs import Entry
-from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_DIRECT, DirectFile, DirectWay
+from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, DirectFile, DirectWay
 from pytest_ckpt.targets.protocol import Buffer, Phases
 
 # Large enough to cost nothing, small enough that a slow target is seen to make progress.
@@ -127,5 +127,5 @@ def _allocate(descriptor: int, size: int) -> None:
     """Take the file's space at once, so that requests side by side need not wait for each other to extend it."""
     if _libc.fallocate(descriptor, 0, 0, size) != 0:
         number = ctypes.get_errno()
-        if number not in (*NOT_DIRECT, errno.ENOSYS):
+        if number not in NOT_OFFERED:
             raise OSError(number, os.strerror(number))

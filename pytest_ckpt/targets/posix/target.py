@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, TargetFacts, removal_of
+from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, Leftover, Names, TargetFacts, removal_of
 from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_bytes
@@ -14,7 +14,6 @@ from pytest_ckpt.support.user_files import user_path
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
 from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of
-from pytest_ckpt.targets.protocol import Leftover, Names
 
 _REMOVE_SECONDS = 120.0
 MOST_TO_FILL_BYTES = 64 << 30

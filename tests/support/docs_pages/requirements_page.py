@@ -30,7 +30,7 @@ SUITES = {
         "that it saves, in place of SAVE. [strategies.md](strategies.md) says how each is measured.",
     ),
     "contention": (
-        "Loads and saves that are not alone",
+        "Contention and resharded loads",
         "Part of a run where the gates require one of them or `--ckpt-suite` names `contention`. "
         "[patterns.md](patterns.md) says how each is measured.",
     ),

@@ -203,8 +203,8 @@ FILE_SYSTEMS = (
         fails={
             "LOAD": "No whole load: see INTEGRITY.",
             "INTEGRITY": "After a folder was renamed, files that were written and synced in it are empty.",
-            "COMMIT.file": "It uploads a file some time after it was closed, by its name of that moment: what is renamed "
-            "meanwhile is empty or cut short, bytes of no version.",
+            "COMMIT.file": "It uploads a file some time after it was closed, by its name of that moment: what is "
+            "renamed meanwhile is empty or cut short, bytes of no version.",
             "DURABLE.rank-killed": "Files that were written, synced and renamed with their folder are cut short.",
         },
         may_fail={"UNLINK.open-reader": "A mapping of a file that was removed ends in SIGBUS."},

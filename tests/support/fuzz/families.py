@@ -62,7 +62,8 @@ def said(words: Sequence[str], outcome: Outcome, codes: Sequence[int]) -> list[s
     faults = [f"{command!r}: {fault}" for fault in outcome.faults]
     if outcome.code not in codes and not outcome.faults:
         faults.append(f"{command!r} ended with {outcome.code}: {outcome.err[-600:]}")
-    elif outcome.code == _USAGE and (outcome.out or "error: " not in outcome.err.lower()):
+    # A plan is printed also where the run would not start.
+    elif outcome.code == _USAGE and ((outcome.out and words[0] != "plan") or "error: " not in outcome.err.lower()):
         faults.append(f"{command!r} ended with {_USAGE} and said {outcome.out[:200]!r}, {outcome.err[:200]!r}")
     elif "--json" in words and outcome.out:
         try:

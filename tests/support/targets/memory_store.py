@@ -14,11 +14,11 @@ from multiprocessing.connection import Client, Connection
 from typing import Any, Literal
 
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
-from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, TargetFacts, TargetSpec
+from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, TargetFacts, TargetSpec
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.owner import process_began
-from pytest_ckpt.targets.protocol import Buffer, Leftover, Names, Phases
+from pytest_ckpt.targets.protocol import Buffer, Phases
 from pytest_ckpt.targets.source_file import SourceFile
 from pytest_ckpt.targets.without_cache import DraftWithoutPaths, StoreWithoutCache
 from tests.support.targets.memory_server import PART_BYTES, address

@@ -238,21 +238,28 @@ def _attributes(path: Path) -> str:
 
 
 def _reserve(path: Path) -> str:
+    before = path.read_bytes()
     with path.open("r+b") as file:
         _fallocate(file.fileno(), 0, 0, 2 * _MIB)
         size = os.fstat(file.fileno()).st_size
     if size != 2 * _MIB:
         raise _WrongAnswerError(f"the file had {size:,} bytes after its space was reserved", f"{2 * _MIB:,} bytes")
+    if path.read_bytes() != before + bytes(_MIB):
+        raise _WrongAnswerError("other bytes after space was reserved", "the bytes that were written, and zeros behind")
     return "yes"
 
 
 def _punch(path: Path) -> str:
+    before = path.read_bytes()
     with path.open("r+b") as file:
         os.fsync(file.fileno())
         _fallocate(file.fileno(), _FALLOC_PUNCH_HOLE | _FALLOC_KEEP_SIZE, 0, _MIB // 2)
         os.fsync(file.fileno())
-    if any(path.read_bytes()[: _MIB // 2]):
+    after = path.read_bytes()
+    if any(after[: _MIB // 2]):
         raise _WrongAnswerError("bytes remained where a hole was punched", "zeros")
+    if after[_MIB // 2 :] != before[_MIB // 2 :]:
+        raise _WrongAnswerError("other bytes behind a hole that was punched", "the bytes that were written")
     return "yes"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap
 import os
 import random
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import compare, random_bytes
 from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +22,6 @@ _SMALL, _LARGE = 512, 4096
 _BULK_BYTES = 1 << 20
 _BLOCKS = 1500
 _ROUNDS = 60
-# What a call answers that is not offered, or not at this alignment.
-_REFUSALS = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
 def aligned(context: CheckContext, book: Book) -> None:
@@ -37,7 +35,7 @@ def aligned(context: CheckContext, book: Book) -> None:
         try:
             _write_and_read(context, book, path, size, context.count(blocks, minimum=8))
         except OSError as refusal:
-            if refusal.errno not in _REFUSALS:
+            if refusal.errno not in NOT_OFFERED:
                 raise
             book.facts[f"O_DIRECT in blocks of {size} B"] = f"refused: {refusal.strerror} (errno {refusal.errno})"
             if size >= _LARGE:
@@ -68,7 +66,7 @@ def coherent(context: CheckContext, book: Book) -> None:
             with _opened(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT) as direct:
                 _write(direct, content[:bulk], 0)
         except OSError as refusal:
-            if refusal.errno in _REFUSALS:
+            if refusal.errno in NOT_OFFERED:
                 raise NotRun(f"O_DIRECT is refused: {refusal.strerror} (errno {refusal.errno})") from None
             raise
         with path.open("ab") as file:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shlex
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,14 +17,12 @@ from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import (
     Calls,
     Checkpoint,
-    Wrong,
-    missing,
     names_in,
     saved_right,
     sync_folder,
     write_durably,
-    wrong_bytes,
 )
+from pytest_ckpt.conformance.posix.signs_of_a_cut import FILE_BYTES, Canary, Reported, Witness
 from pytest_ckpt.support.units import counted, format_seconds
 from pytest_ckpt.targets.owner import OWNER
 
@@ -35,7 +30,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Book, CheckContext
 
 _SAVES_OF_A_CUT = 3
-_FILE_BYTES = 100_000
 _TELL_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 # An array may check its disks before it answers again.
@@ -56,7 +50,7 @@ def power_cut(context: CheckContext, book: Book) -> None:
         os.chdir("/")
     calls = Calls(context.tell)
     witness = Witness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
-    reported = _Reported()
+    reported = Reported()
     root = _sync_up_to_the_mount(context.folder, calls)
     # What goes wrong without a power cut is not to be blamed on one. Only this one checkpoint is read before a cut:
     # reading past the caches writes back what an fsync has left out.
@@ -72,7 +66,7 @@ def power_cut(context: CheckContext, book: Book) -> None:
         sync_folder(context.folder, calls)
         _save_and_overwrite(folder, context.seed, cut, witness, calls)
         reported.prepare(folder, calls)
-        canary = _Canary(folder, context.seed, calls)
+        canary = Canary(folder, context.seed, calls)
         if not (_cut(context, book, cut) and _is_back(context, book, cut, root)):
             return
         book.trials += 1
@@ -94,96 +88,6 @@ def power_cut(context: CheckContext, book: Book) -> None:
     book.facts |= reported.facts()
 
 
-class Witness:
-    """A file elsewhere that holds every acknowledged file: its path, how its bytes are made, their digest."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.count = 0
-
-    def acknowledge(self, files: dict[Path, tuple[int, tuple[object, ...]]]) -> None:
-        """Note {path: (bytes, what its content is made from)}; when this returns it is durable."""
-        with self._path.open("a") as out:
-            for path, (length, words) in files.items():
-                digest = blake2b(random_bytes(length, *words)).hexdigest()
-                line = {"path": str(path), "bytes": length, "words": list(map(str, words)), "blake2b": digest}
-                out.write(json.dumps(line) + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        self.count += len(files)
-
-    def wrongs(self, calls: Calls) -> list[Wrong]:
-        """Return what is wrong with what was acknowledged; of a folder that is gone, only the folder."""
-        found: list[Wrong] = []
-        gone: set[Path] = set()
-        for line in self._path.read_text().splitlines():
-            noted = json.loads(line)
-            path, data = Path(noted["path"]), random_bytes(noted["bytes"], *noted["words"])
-            assert blake2b(data).hexdigest() == noted["blake2b"]
-            if path.parent in gone:
-                continue
-            wrong = wrong_bytes(path, data, calls)
-            if wrong and wrong.is_name and not path.parent.is_dir():
-                gone.add(path.parent)
-                wrong = missing(path.parent)
-            if wrong:
-                found.append(wrong)
-        return found
-
-
-@dataclass(slots=True)
-class _Reported:
-    """Names that no fsync of a folder has made durable: many file systems keep them, none has to."""
-
-    trials: int = 0
-    created: int = 0
-    renamed: int = 0
-
-    def prepare(self, folder: Path, calls: Calls) -> None:
-        """Make them: a file that was fsynced itself, and a rename."""
-        write_durably(folder / "renamed-not-yet", b"renamed", calls)
-        sync_folder(folder, calls)
-        write_durably(folder / "created", b"created", calls)
-        (folder / "renamed-not-yet").rename(folder / "renamed")
-
-    def look(self, folder: Path, calls: Calls) -> None:
-        """Count what is there after the cut."""
-        self.trials += 1
-        calls("list", folder)
-        names = names_in(folder) if folder.is_dir() else []
-        self.created += "created" in names
-        self.renamed += "renamed" in names
-
-    def facts(self) -> dict[str, str]:
-        """Return what the report says of it."""
-        return {
-            "name of an fsynced file without fsync of its folder": f"survived {self.created} of {self.trials} cuts",
-            "rename without fsync of the folder": f"survived {self.renamed} of {self.trials} cuts",
-        }
-
-
-class _Canary:
-    """Bytes and names that were never made durable. A power cut takes some of them, or it was none."""
-
-    def __init__(self, folder: Path, seed: int, calls: Calls) -> None:
-        self._folder = folder / "canary"
-        self._old = random_bytes(_FILE_BYTES, seed, "canary", "old")
-        self._new = random_bytes(_FILE_BYTES, seed, "canary", "new")
-        self._folder.mkdir()
-        write_durably(self._folder / "overwritten", self._old, calls)
-        sync_folder(self._folder, calls)
-        sync_folder(folder, calls)
-        # From here on nothing is made durable any more.
-        write_durably(self._folder / "overwritten", self._new, calls, flags=0, sync=False)
-        write_durably(self._folder / "created", self._new, calls, sync=False)
-        (self._folder / "folder").mkdir()
-
-    def vanished(self, calls: Calls) -> bool:
-        """Return whether any of it is gone."""
-        files = [self._folder / "overwritten", self._folder / "created"]
-        return any(wrong_bytes(file, self._new, calls) for file in files) or not (self._folder / "folder").is_dir()
-
-
 def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: Witness, calls: Calls) -> None:
     """Save checkpoints as ranks do; beside them, rewrite a durable file in place, and replace one by rename."""
     for number in range(_SAVES_OF_A_CUT):
@@ -192,16 +96,16 @@ def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: Witness, cal
         contents = {folder / checkpoint.name / name: made for name, made in checkpoint.made_from().items()}
         witness.acknowledge({path: (checkpoint.file_bytes, words) for path, words in contents.items()})
     for name in ("in-place", "replaced"):
-        write_durably(folder / name, random_bytes(_FILE_BYTES, seed, folder.name, name, "old"), calls)
+        write_durably(folder / name, random_bytes(FILE_BYTES, seed, folder.name, name, "old"), calls)
     sync_folder(folder, calls)
     words = (seed, folder.name, "in-place", "new")
-    write_durably(folder / "in-place", random_bytes(_FILE_BYTES, *words), calls, flags=0)
-    witness.acknowledge({folder / "in-place": (_FILE_BYTES, words)})
+    write_durably(folder / "in-place", random_bytes(FILE_BYTES, *words), calls, flags=0)
+    witness.acknowledge({folder / "in-place": (FILE_BYTES, words)})
     words = (seed, folder.name, "replaced", "new")
-    write_durably(folder / "replacement", random_bytes(_FILE_BYTES, *words), calls)
+    write_durably(folder / "replacement", random_bytes(FILE_BYTES, *words), calls)
     (folder / "replacement").replace(folder / "replaced")
     sync_folder(folder, calls)
-    witness.acknowledge({folder / "replaced": (_FILE_BYTES, words)})
+    witness.acknowledge({folder / "replaced": (FILE_BYTES, words)})
 
 
 def _look_for(witness: Witness, book: Book, cut: int, cuts: int, calls: Calls) -> int:

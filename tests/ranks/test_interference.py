@@ -1,0 +1,25 @@
+"""What is told of reads beside saves where hosts differ."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
+
+DIRECT, BUFFERED = "around the page cache", "through the page cache"
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        # One rank a host reads; the others have nothing to tell.
+        ([DIRECT, "", DIRECT, ""], DIRECT),
+        ([DIRECT, "", BUFFERED, ""], f"{DIRECT} on 1 host, {BUFFERED} on 1 host"),
+        ([BUFFERED, "", DIRECT, "", BUFFERED, ""], f"{BUFFERED} on 2 hosts, {DIRECT} on 1 host"),
+    ],
+)
+def test_the_way_of_reads_is_that_of_every_host_and_not_of_rank_0_s_alone(told: list[str], says: str) -> None:
+    scenario = SimpleNamespace(_group=SimpleNamespace(gather=lambda _own: told))
+    assert InterferenceScenario._ways(scenario, told[0]) == says
