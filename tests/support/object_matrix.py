@@ -54,7 +54,7 @@ MATRIX = (
     _row("stale list", "new object not seen", "VISIBLE.list", "MULTIPART.hidden", "LIST.pages", "LIST.names"),
     _row("listed after delete", "deleted object still seen", "VISIBLE.list"),
     _row("truncated object", "not whole", "COMMIT.marker", "MULTIPART.parts", "LIMITS.parts", "RANGE.bytes",
-         "RANGE.overwritten", "OVERWRITE.writers", "LIVE.requests"),
+         "RANGE.overwritten", "OVERWRITE.writers"),
     _row("two creators", "several winners", "CREATE.put", "CREATE.multipart"),
     _row("If-None-Match ignored", "condition ignored", "CREATE.put", "CREATE.multipart"),
     _row("If-None-Match of uploads ignored", "condition ignored", "CREATE.multipart"),

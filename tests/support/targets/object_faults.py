@@ -19,7 +19,7 @@ from pytest_ckpt.targets.objects.server.http import Handler, Server
 from tests.support.targets.object_server import BUCKET
 
 FAULTS: dict[str, type[Store]] = {}
-"""By name."""
+"""By name; those of object_faults_data are there once it is imported."""
 
 Pieces = tuple[Piece, ...]
 
