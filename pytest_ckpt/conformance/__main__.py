@@ -19,7 +19,7 @@ from pytest_ckpt.conformance.context import Book, CheckContext
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import AGENT, Client
 from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
-from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.facts.checks import BY_NAME, in_room
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Observation
 
@@ -133,7 +133,7 @@ _tell = Teller()
 
 
 def _parser() -> argparse.ArgumentParser:
-    names = sorted(name for name, check in BY_NAME.items() if check.room == "posix")
+    names = sorted(check.name for check in in_room("posix"))
     parser = argparse.ArgumentParser(prog="python -m pytest_ckpt.conformance", description=__doc__, allow_abbrev=False)
     parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
     parser.add_argument("--folder", required=True, help="a folder on the target; the check works in a new one below it")

@@ -587,4 +587,10 @@ CHECKS: tuple[Check, ...] = (
     ),
 )
 
+
+def in_room(room: Room) -> tuple[Check, ...]:
+    """Return the checks of one kind of target."""
+    return tuple(check for check in CHECKS if check.room == room)
+
+
 BY_NAME = {check.name: check for check in CHECKS}

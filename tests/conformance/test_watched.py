@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ckpt.conformance.__main__ import _Teller, make
+from pytest_ckpt.conformance.__main__ import make
 from pytest_ckpt.conformance.context import Book, CheckContext
 from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.conformance.telling import Teller
 from pytest_ckpt.conformance.watched import Watched
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.event_line import line_of_call
@@ -57,8 +58,8 @@ def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
 
 def test_the_same_call_is_said_once_a_second_at_most(capsys, monkeypatch):
     now = iter([0.0, 0.2, 0.4, 1.3, 1.4])
-    monkeypatch.setattr("pytest_ckpt.conformance.__main__.time.monotonic", lambda: next(now))
-    tell = _Teller()
+    monkeypatch.setattr("pytest_ckpt.conformance.telling.time.monotonic", lambda: next(now))
+    tell = Teller()
     for path in ("/a", "/a", "/b", "/b", "/b"):
         tell("rename", path)
     assert capsys.readouterr().err == line_of_call("rename", "/a") + line_of_call("rename", "/b")

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ckpt.facts.checks import in_room
 from pytest_ckpt.judging.behaviour import BEHAVIOURS
+from pytest_ckpt.judging.behaviour_of_objects import BEHAVIOURS_OF_OBJECTS
 from tests.support import CHECKOUT
 from tests.support.front_door import TINY, FrontDoor, Run, opened_door
 from tests.support.machine import eventually
+from tests.support.targets.object_faults import faulty_store
 from tests.support.targets.object_server import (
     ACCOUNT,
     CREDENTIALS,
@@ -35,9 +38,11 @@ THOROUGH = pytest.mark.thorough
 IN_PARTS = (*(word for word in TINY if not word.startswith("--ckpt-scale")), "--ckpt-scale=1/5000")
 
 
-def started(door: FrontDoor, *options: str, environment: dict[str, str] | None = None, of=TINY):
+def started(
+    door: FrontDoor, *options: str, environment: dict[str, str] | None = None, of=TINY, suite: str = "performance"
+):
     # The word for the gates is said, so that the front door says none.
-    return door.start(*of, "--ckpt-suite=performance", *options, target=TARGET,
+    return door.start(*of, f"--ckpt-suite={suite}", *options, target=TARGET,
                       environment=CREDENTIALS | (environment or {}))  # fmt: skip
 
 
@@ -56,7 +61,7 @@ def texts_of(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module", params=[pytest.param("torch", marks=THOROUGH), "stream"])
 def run(request: pytest.FixtureRequest, make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home(f"objects-{request.param}")) as door:
-        return started(door, EMBEDDED, f"--ckpt-engine={request.param}").finish()
+        return started(door, EMBEDDED, f"--ckpt-engine={request.param}", suite="performance,conformance").finish()
 
 
 def test_it_is_saved_loaded_compared_and_passes(run: Run) -> None:
@@ -96,16 +101,39 @@ def test_a_server_that_others_wrote_is_saved_to_and_loaded_from_and_nothing_is_l
 def test_it_certifies_nothing_and_says_why(run: Run) -> None:
     assert run.document["gates"]["name"] == "object-local"
     assert run.document["grade"] == "rehearsal"
-    assert any("how an object store behaves" in reason for reason in run.document["grade_reasons"])
+    assert any("objects above 5 GiB" in reason for reason in run.document["grade_reasons"])
     assert "ckpt obstacle: The gates 'object-local' cannot certify yet" in run.text
 
 
 def test_what_posix_alone_has_is_no_part_of_the_run(run: Run) -> None:
-    suites = {r["suite"] for r in run.document["catalogue"]}
-    assert "conformance" not in suites
-    assert not run.document["observations"]
     assert not {v["id"] for v in run.document["requirements"]} & {b.id for b in BEHAVIOURS}
     assert "NEARFULL" not in {v["id"] for v in run.document["requirements"]}
+
+
+def test_how_the_store_behaves_is_judged_by_every_check(run: Run) -> None:
+    checks = {(check.requirement, check.subject) for check in in_room("objects")}
+    verdicts = [v for v in run.document["requirements"] if v["id"] in {b.id for b in BEHAVIOURS_OF_OBJECTS}]
+    assert {(v["id"], v["subject"]) for v in verdicts} == checks
+    assert {(v["outcome"], v["severity"]) for v in verdicts} == {("met", "required")}
+    observations = run.document["observations"]
+    assert {(o["requirement"], o["subject"]) for o in observations} == checks
+    assert all("pytest_ckpt.conformance.objects" in o["reproduce"] for o in observations)
+    page = (run.report / "certificate.html").read_text()
+    assert "exactly one succeeds; the others are told so" in page
+
+
+@THOROUGH
+def test_a_store_that_ignores_a_condition_fails_with_what_to_do(make_home: Callable[[str], Path]) -> None:
+    with faulty_store("If-None-Match ignored") as endpoint, opened_door(make_home("objects-ignored")) as door:
+        run = started(door, f"--ckpt-endpoint={endpoint}", suite="performance,conformance").finish()
+        assert what_lies_in(endpoint) == ([], [])
+    assert run.code == 1, run.text
+    failed = {(v["id"], v["subject"]) for v in run.document["requirements"] if v["outcome"] == "failed"}
+    assert {f for f in failed if f[0].startswith("OBJECT-")} == {
+        ("OBJECT-CREATE", "put"),
+        ("OBJECT-CREATE", "multipart"),
+    }
+    assert "or ask for a version of the store that heeds" in " ".join(run.text.split())
 
 
 def test_certificate_json_and_junit_say_which_server_it_was(run: Run) -> None:

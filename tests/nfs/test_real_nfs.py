@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pytest_ckpt.facts.checks import BY_NAME, CHECKS
+from pytest_ckpt.facts.checks import BY_NAME, in_room
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.observation import Observation
 from tests.support import nfs_machine
@@ -15,8 +15,8 @@ from tests.support.machine import need, patience
 
 pytestmark = pytest.mark.thorough
 
-HERE = tuple(check.name for check in CHECKS if check.needs in ("", "small folder"))
-ON_TWO = tuple(check.name for check in CHECKS if check.needs == "second client")
+HERE = tuple(check.name for check in in_room("posix") if check.needs in ("", "small folder"))
+ON_TWO = tuple(check.name for check in in_room("posix") if check.needs == "second client")
 
 # One machine each, beside each other: which configurations with which checks. NFS 3 is left to docs/nfs.md: what it
 # shows of two changes within one tick of the server's clock is true, but is luck.

@@ -18,7 +18,7 @@ import traceback
 from typing import Any
 
 from pytest_ckpt.conformance import __main__ as command
-from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.facts.checks import BY_NAME, in_room
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.failure import BlockedCall
 
@@ -28,7 +28,7 @@ ALONE = ("power cut", "small folder")
 
 def main() -> None:
     asked = json.load(sys.stdin)
-    for check in BY_NAME.values():
+    for check in in_room("posix"):
         importlib.import_module(f"pytest_ckpt.conformance.posix.checks.{check.code.split(':')[0]}")
     alone = [name for name in asked["checks"] if BY_NAME[name].needs in ALONE]
     rest = [name for name in asked["checks"] if name not in alone]

@@ -11,14 +11,14 @@ import fnmatch
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.checks import in_room
 from tests.support.targets.misbehaving import FAULTS
 
-ALL = frozenset(c.name for c in CHECKS)
+ALL = frozenset(c.name for c in in_room("posix"))
 # What reads no byte back, or none that a fault of content could meet.
 WITHOUT_CONTENT = frozenset(
     c.name
-    for c in CHECKS
+    for c in in_room("posix")
     if c.requirement in ("EXCLUSIVE", "MKDIR", "NAMES", "LIVE")
     or c.name in ("COMMIT.folder", "COMMIT.folder-second-client", "STALE.negative-names")
 )

@@ -115,6 +115,16 @@ def test_what_is_no_object_is_refused(client):
     client.abort_multipart_upload(Bucket=BUCKET, **words)
 
 
+def test_a_read_of_another_version_is_refused_and_other_digests_are_checked_and_kept(client):
+    put = client.put_object(Bucket=BUCKET, Key="kept", Body=b"123456789", ChecksumCRC32C="4waSgw==")
+    head = client.head_object(Bucket=BUCKET, Key="kept", ChecksumMode="ENABLED")
+    assert head["ChecksumCRC32C"] == "4waSgw=="
+    assert code(client.put_object, Key="kept", Body=b"other", ChecksumCRC32C="4waSgw==") == ("BadDigest", 400)
+    assert code(client.put_object, Key="kept", Body=b"other", ContentMD5="A" * 22 + "==") == ("BadDigest", 400)
+    client.put_object(Bucket=BUCKET, Key="kept", Body=b"other")
+    assert code(client.get_object, Key="kept", IfMatch=put["ETag"]) == ("PreconditionFailed", 412)
+
+
 def test_of_many_who_make_a_key_one_does(client):
     def make(number):
         try:

@@ -28,12 +28,15 @@ from pytest_ckpt.targets.objects.errors import without_identities
 from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, read_place, sort_out
 from pytest_ckpt.targets.objects.store import ObjectStore, open_store
 from pytest_ckpt.targets.objects.target import ObjectTarget, target
+from tests.support.targets import object_faults_data  # noqa: F401 - its faults are in the table, too
+from tests.support.targets.object_faults import faulty_store
 from tests.support.targets.object_server import (
     ACCOUNT,
     BUCKET,
     CREDENTIALS,
     Fault,
     Misbehaving,
+    bucket_of,
     misbehaving_server,
     object_server,
     what_lies_in,
@@ -372,6 +375,14 @@ def test_a_connection_that_is_cut_is_made_again(server, request_):
     names = Names(files={"m": frozenset(("a.pt", "b.pt", "c.pt"))})
     # An upload whose beginning nobody heard of is aborted with the others.
     assert storage.clean(area, names, 60.0) == []
+
+
+def test_an_answer_that_a_cut_connection_makes_shorter_is_no_answer():
+    """A read of at most so many bytes does not say that the connection ended before the announced ones."""
+    with faulty_store("reset connections") as endpoint, contextlib.closing(bucket_of(endpoint)) as bucket:
+        bucket.put("large", bytes(PART))
+        with pytest.raises(OSError, match="the connection was cut"):
+            bucket.get("large")
 
 
 @pytest.fixture(scope="module")

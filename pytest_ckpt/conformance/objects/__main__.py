@@ -14,7 +14,7 @@ from pytest_ckpt.conformance.objects.context import ObjectContext
 from pytest_ckpt.conformance.objects.session import Asked, Session
 from pytest_ckpt.conformance.posix.client import Client
 from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
-from pytest_ckpt.facts.checks import BY_NAME, Check
+from pytest_ckpt.facts.checks import BY_NAME, Check, in_room
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.targets import Access
@@ -84,7 +84,7 @@ def make(check: Check, context: ObjectContext) -> Observation:
 
 
 def _parser() -> argparse.ArgumentParser:
-    names = sorted(name for name, check in BY_NAME.items() if check.room == "objects")
+    names = sorted(check.name for check in in_room("objects"))
     parser = argparse.ArgumentParser(
         prog="python -m pytest_ckpt.conformance.objects", description=__doc__, allow_abbrev=False
     )

@@ -159,6 +159,9 @@ class Wire:
                 read, data = _read_into(said, into, moved), b""
             else:
                 read, data = 0, said.read(_MOST_ANSWER_BYTES)
+                if said.length and len(data) < _MOST_ANSWER_BYTES:
+                    # A read of so many bytes at most tells nobody that the connection ended before.
+                    raise http.client.IncompleteRead(data, said.length)
             if not said.isclosed():
                 # Something is left of it: the next request would read that.
                 self._forget()

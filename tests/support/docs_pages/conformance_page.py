@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from tests.support import CHECKOUT
+from tests.support import CHECKOUT, object_matrix
 from tests.support.matrix import (
     CONTENT,
     MATRIX,
@@ -20,6 +20,10 @@ BEGIN, END = "<!-- from the tables: begin -->\n", "<!-- from the tables: end -->
 _INTRODUCTION = (
     "Each row was switched on, on a target with two clients that is otherwise honest, and all checks were made. What",
     "damages bytes may meet other checks' files at the right moment; nothing else may fail, and what fails says why.",
+)
+_OF_OBJECTS = (
+    "Faults of object stores. Each is one thing made wrong in the server of S3 that comes with pytest-ckpt; nothing",
+    "but the checks named here fails:",
 )
 
 
@@ -35,7 +39,7 @@ def from_the_tables() -> str:
         lines.append("|---|---|---|---|---|---|")
         for check in (c for c in CHECKS if c.requirement == requirement.id):
             limit = "" if check.limit is None else f"{check.limit:g} {check.unit}"
-            proof = "; ".join(row.fault for row in MATRIX if check.name in row.fails)
+            proof = "; ".join(row.fault for row in (*MATRIX, *object_matrix.MATRIX) if check.name in row.fails)
             lines.append(f"| {check.name} | {check.how} | {check.needs} | {limit} | {check.relies} | {proof} |")
         lines.append("")
     head = ["| fault of the target | what it does | fails | may fail too |", "|---|---|---|---|"]
@@ -48,6 +52,10 @@ def from_the_tables() -> str:
     for speed in OF_SPEED:
         fails = _listed(speed.fails) or "nothing"
         lines.append(f"| {speed.title} | {speed.sentence} | {fails} | {_listed(speed.may_fail)} |")
+    lines += ["", *_OF_OBJECTS, "", "| fault of the store | what it does | fails | may fail too |", "|---|---|---|---|"]
+    for of_store in object_matrix.MATRIX:
+        names = _listed(of_store.fails), _listed(of_store.may_fail)
+        lines.append(f"| {of_store.fault} | {of_store.sentence} | {' | '.join(names)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -93,11 +93,21 @@ def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
         return
     alike: dict[tuple[str, ...], list[str]] = {}
     for check in _checks(requirement):
-        row = tuple(gates.kind(check.requirement, check.subject, requirement.severity) for gates in GATES.values())
+        row = tuple(
+            gates.kind(check.requirement, check.subject, requirement.severity)
+            if _is_asked(requirement, name)
+            else "off"
+            for name, gates in GATES.items()
+        )
         alike.setdefault(row, []).append(check.subject)
     for number, (of, subjects) in enumerate(alike.items()):
         which = f": {', '.join(subjects)}" if len(alike) > 1 else ""
         yield (requirement.id if number else _linked(requirement)) + which, list(of)
+
+
+def _is_asked(requirement: Requirement, table: str) -> bool:
+    """Whether the targets of a table can be asked for a requirement: no file system for what objects have."""
+    return "objects" not in requirement.needs or table.startswith("object")
 
 
 def _described(requirement: Requirement) -> list[str]:

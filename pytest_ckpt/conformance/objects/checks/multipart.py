@@ -88,7 +88,7 @@ def _must_see(context: ObjectContext, book: Book, name: str, size: int | None, w
         for how, bytes_seen in found.items():
             if bytes_seen != size:
                 book.wrong(
-                    kind,
+                    kind if bytes_seen is not None else "object not seen",
                     where=f"{how} of {context.here.url(name)} by {who}, {when}",
                     seen="no object" if bytes_seen is None else f"{bytes_seen:,} bytes",
                     expected="no object" if size is None else f"{size:,} bytes",
@@ -117,7 +117,7 @@ def parts(context: ObjectContext, book: Book) -> None:
         etags[5] = context.other.ask("multipart:send", name, upload=upload, number=5, size=sizes[5], version=1)
         # What is sent again takes the place of what was there.
         etags[2] = _sent(here, name, upload, 2, sizes[2], 2)
-        _sent(here, name, upload, 7, _SMALL, 1)
+        _sent(here, name, upload, 11, _SMALL, 1)
         here.end(name, upload, sorted(etags.items())).needed("the end of an upload")
         expected = b"".join(_part(context.seed, name, n, sizes[n], 2 if n == 2 else 1) for n in sorted(sizes))
         book.trials += 1
@@ -128,7 +128,7 @@ def parts(context: ObjectContext, book: Book) -> None:
             if size != len(expected) or fault:
                 book.wrong(
                     "object is not its parts",
-                    where=f"{here.url(name)} by {who}, parts 2, 5 and 9 sent as 9, 2, 5, 2, 7",
+                    where=f"{here.url(name)} by {who}, parts 2, 5 and 9, sent as 9, 2, 5, 2, 11",
                     seen=f"{size:,} bytes, {fault or 'right as far as they go'}",
                     expected=f"{len(expected):,} bytes: the last of each part that was named",
                 )

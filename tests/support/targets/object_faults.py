@@ -1,0 +1,319 @@
+"""Object stores that misbehave in one way each: the honest server of pytest-ckpt with one thing of it made wrong.
+
+A fault is a class of stores; its docstring says what goes wrong. Nothing depends on time: what is late is late for the
+first that asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from pytest_ckpt.targets.objects.server.held import Condition, Held, Object, Piece, Refused
+from pytest_ckpt.targets.objects.server.http import Handler, Server
+from tests.support.targets.object_server import BUCKET
+
+FAULTS: dict[str, type[Store]] = {}
+"""By name; those of object_faults_data are there once it is imported."""
+
+Pieces = tuple[Piece, ...]
+
+
+class Store(Held):
+    """What is kept in memory, and by which handler it is served."""
+
+    handler: ClassVar[type[Handler]] = Handler
+
+    def __init_subclass__(cls, fault: str = "", **words: Any) -> None:
+        super().__init_subclass__(**words)
+        if fault:
+            FAULTS[fault] = cls
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+        # For each key: what was there before the last change of it; and who has not yet noticed that change.
+        self.before: dict[str, Object | None] = {}
+        self.unseen: set[str] = set()
+
+    def forget(self) -> None:
+        """Close what the objects lie in; a process of its own would end here."""
+        self._space.file.close()
+
+    def now(self, bucket: str, key: str) -> Object | None:
+        """Return the object that is there."""
+        return dict(self.keys_now(bucket)).get(key)
+
+    def keys_now(self, bucket: str) -> list[tuple[str, Object]]:
+        """Return all that is there, as it is."""
+        return Held.keys(self, bucket, "")
+
+    def changed(self, key: str, before: Object | None) -> None:
+        """Remember what was there."""
+        self.before[key] = before
+        self.unseen.add(key)
+
+    def first_look(self, key: str) -> bool:
+        """Return whether nobody has looked since the last change."""
+        is_first = key in self.unseen
+        self.unseen.discard(key)
+        return is_first
+
+    def _publish(self, bucket: str, key: str, *words: Any) -> Object:
+        before = self.now(bucket, key)
+        made = super()._publish(bucket, key, *words)
+        self.changed(key, before)
+        return made
+
+    def delete(self, bucket: str, key: str) -> None:
+        before = self.now(bucket, key)
+        super().delete(bucket, key)
+        self.changed(key, before)
+
+
+@contextlib.contextmanager
+def faulty_store(fault: str = "") -> Iterator[str]:
+    """Start a store with a fault, none: an honest one; give its endpoint."""
+    held = FAULTS[fault]() if fault else Store()
+    held.make_bucket(BUCKET)
+    server = Server(("127.0.0.1", 0), functools.partial(held.handler, held))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        held.let_go.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+        held.forget()
+
+
+class Requests(Handler):
+    """A handler that may look at its store's faults."""
+
+    _held: Store
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+def _of_command(command: str) -> type[Handler]:
+    """Return a handler that serves an object by ``Store.late`` where a request is such a one."""
+
+    class Late(Requests):
+        def _done(self) -> None:
+            if self.command == command and self._key:
+                found = self._held.late(self._bucket, self._key)
+                if found is None:
+                    raise Refused(404, "NoSuchKey", "The specified key does not exist.")
+                self._get(found)
+            else:
+                super()._done()
+
+    return Late
+
+
+class _Late(Store):
+    def late(self, bucket: str, key: str) -> Object | None:
+        raise NotImplementedError
+
+
+class StaleGet(_Late, fault="stale get"):
+    """The first GET after an overwrite returns the old object."""
+
+    handler = _of_command("GET")
+
+    def late(self, bucket: str, key: str) -> Object | None:
+        found = self.now(bucket, key)
+        return self.before[key] if found and self.first_look(key) and self.before[key] else found
+
+
+class Ghost(_Late, fault="ghost after delete"):
+    """The first GET after a deletion returns the deleted object."""
+
+    handler = _of_command("GET")
+
+    def late(self, bucket: str, key: str) -> Object | None:
+        found = self.now(bucket, key)
+        return self.before.get(key) if found is None and self.first_look(key) else found
+
+
+class NegativeCache(_Late, fault="negative cache"):
+    """Who was told that there is no object is told so once more when there is one."""
+
+    handler = _of_command("GET")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missed: set[str] = set()
+
+    def late(self, bucket: str, key: str) -> Object | None:
+        found = self.now(bucket, key)
+        if found is None:
+            self.missed.add(key)
+        elif key in self.missed:
+            self.missed.discard(key)
+            return None
+        return found
+
+
+class LateHead(_Late, fault="late head"):
+    """The first HEAD of a new object finds none."""
+
+    handler = _of_command("HEAD")
+
+    def late(self, bucket: str, key: str) -> Object | None:
+        return None if self.first_look(key) and not self.before[key] else self.now(bucket, key)
+
+
+class StaleHead(_Late, fault="stale head"):
+    """The first HEAD after an overwrite is of the old object."""
+
+    handler = _of_command("HEAD")
+
+    def late(self, bucket: str, key: str) -> Object | None:
+        found = self.now(bucket, key)
+        return self.before[key] if found and self.first_look(key) and self.before[key] else found
+
+
+class LateShards(_Late, fault="late objects"):
+    """A large new object is not found by the first GET, though it was acknowledged."""
+
+    handler = _of_command("GET")
+
+    def late(self, bucket: str, key: str) -> Object | None:
+        found = self.now(bucket, key)
+        is_shard = found is not None and 20_000 <= found.bytes < 30_000
+        return None if is_shard and self.first_look(key) else found
+
+
+class StaleList(Store, fault="stale list"):
+    """The first listing after a put does not show the new object."""
+
+    def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
+        found = super().keys(bucket, prefix)
+        return [pair for pair in found if not (self.first_look(pair[0]) and not self.before[pair[0]])]
+
+
+class ListedAfterDelete(Store, fault="listed after delete"):
+    """The first listing after a deletion still shows the object."""
+
+    def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
+        found = super().keys(bucket, prefix)
+        there = {key for key, _ in found}
+        gone = [(k, o) for k, o in self.before.items() if o and k.startswith(prefix) and k not in there]
+        return sorted([*found, *((k, o) for k, o in gone if self.first_look(k))])
+
+
+class Truncated(_Late, fault="truncated object"):
+    """GET of an object of some size returns its first half with 200."""
+
+    handler = _of_command("GET")
+
+    def late(self, bucket: str, key: str) -> Object | None:
+        found = self.now(bucket, key)
+        return _half(found) if found and found.bytes > 10_000 else found
+
+
+def _half(found: Object) -> Object:
+    return of_bytes(found, bytes_of(found)[: found.bytes // 2])
+
+
+def bytes_of(found: Object) -> bytes:
+    """Return the bytes of an object."""
+    return b"".join(os.pread(p.space.file.fileno(), p.bytes, p.offset) for p in found.pieces)
+
+
+def of_bytes(found: Object, data: bytes) -> Object:
+    """Return an object with other bytes."""
+    piece = Piece(found.pieces[0].space, len(data), found.etag)
+    piece.space.write(piece.offset, data)
+    return replace(found, pieces=(piece,))
+
+
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+
+class _Conditions(Store):
+    def loosened(self, condition: Condition) -> Condition:
+        """Return what is made of a condition."""
+        return condition
+
+    def put(self, bucket: str, key: str, piece: Piece, condition: Condition) -> Object:
+        return super().put(bucket, key, piece, self.loosened(condition))
+
+    def end_upload(
+        self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
+    ) -> Object:
+        return super().end_upload(bucket, upload, wanted, self.loosened(condition))
+
+
+class IgnoredCreate(_Conditions, fault="If-None-Match ignored"):
+    """Every creation succeeds, whatever is there."""
+
+    def loosened(self, condition: Condition) -> Condition:
+        return Condition(etag=condition.etag)
+
+
+class IgnoredUpdate(_Conditions, fault="If-Match ignored"):
+    """Every update succeeds, whatever it was made from."""
+
+    def loosened(self, condition: Condition) -> Condition:
+        return Condition(absent=condition.absent)
+
+
+class IgnoredByUploads(Store, fault="If-None-Match of uploads ignored"):
+    """The end of an upload heeds no condition."""
+
+    def end_upload(
+        self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
+    ) -> Object:
+        return super().end_upload(bucket, upload, wanted, Condition())
+
+
+class _TwoWinners(Store):
+    """Looks first and writes then: two who come at once both find the condition met."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: dict[str, threading.Barrier] = {}
+
+    def _publish(self, bucket: str, key: str, pieces: Pieces, crc32: str, etag: str, condition: Condition) -> Object:
+        if self.is_meant(condition):
+            condition.check(self.now(bucket, key))
+            with contextlib.suppress(threading.BrokenBarrierError):
+                self.lines.setdefault(key, threading.Barrier(2)).wait(0.5)
+            condition = Condition()
+        return super()._publish(bucket, key, pieces, crc32, etag, condition)
+
+    def is_meant(self, condition: Condition) -> bool:
+        raise NotImplementedError
+
+
+class TwoCreators(_TwoWinners, fault="two creators"):
+    """Two who create an object at once are both told that they did."""
+
+    def is_meant(self, condition: Condition) -> bool:
+        return condition.absent
+
+
+class TwoUpdaters(_TwoWinners, fault="two updaters"):
+    """Two who update an object at once are both told that they did."""
+
+    def is_meant(self, condition: Condition) -> bool:
+        return bool(condition.etag)
+
+
+class IgnoredByReads(Store, fault="If-Match of reads ignored"):
+    """A read heeds no condition."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _get(self, held: Object) -> None:
+            del self.headers["If-Match"]
+            super()._get(held)

@@ -1,0 +1,297 @@
+"""More object stores that misbehave in one way each: with parts, digests, ranges, writers, listings and silence."""
+
+from __future__ import annotations
+
+import socket
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_ckpt.targets.objects import parts
+from pytest_ckpt.targets.objects.server.held import Condition, Held, Object, Piece, Refused
+from tests.support.targets.object_faults import Requests, Store, _Late, _of_command, bytes_of, of_bytes
+
+Wanted = Sequence[tuple[int, str, str]]
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+class EarlyParts(Store, fault="early visible multipart"):
+    """A part that was sent is seen as an object before the end of its upload."""
+
+    def put_part(self, bucket: str, upload: str, number: int, piece: Piece) -> None:
+        super().put_part(bucket, upload, number, piece)
+        key = self._uploads[bucket, upload].key
+        Held._publish(self, bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, Condition())
+
+
+class LostPart(Store, fault="lost part"):
+    """An object of three parts and more is acknowledged without one of them."""
+
+    def _publish(self, bucket: str, key: str, pieces: tuple[Piece, ...], *words: Any) -> Object:
+        return super()._publish(bucket, key, pieces[:1] + pieces[2:] if len(pieces) > 2 else pieces, *words)
+
+
+class PartsAsTheyCame(Store, fault="parts in order of arrival"):
+    """An object has its parts in the order in which they came."""
+
+    def _publish(self, bucket: str, key: str, pieces: tuple[Piece, ...], *words: Any) -> Object:
+        return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
+
+
+class AllParts(Store, fault="parts that were not named"):
+    """An object has all parts that were sent, also those that its end does not name."""
+
+    def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
+        all_parts = [(n, piece.etag, "") for n, piece in sorted(self._upload(bucket, upload).pieces.items())]
+        is_right = {(n, etag) for n, etag, _ in wanted} <= {(n, etag) for n, etag, _ in all_parts}
+        is_sorted = [n for n, _, _ in wanted] == sorted(n for n, _, _ in wanted)
+        return super().end_upload(bucket, upload, all_parts if is_right and is_sorted else wanted, condition)
+
+
+class NeverAborted(Store, fault="abort that does nothing"):
+    """An aborted upload stays."""
+
+    def abort_upload(self, bucket: str, upload: str) -> None:
+        self._upload(bucket, upload)
+
+
+class HiddenUploads(Store, fault="uploads that no listing shows"):
+    """No listing shows unfinished uploads."""
+
+    def uploads(self, bucket: str, prefix: str) -> list[tuple[str, str]]:
+        return []
+
+
+class SmallParts(Store, fault="small parts accepted"):
+    """Parts of any size are taken before the last."""
+
+    def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
+        try:
+            return super().end_upload(bucket, upload, wanted, condition)
+        except Refused as refused:
+            if refused.code != "EntityTooSmall":
+                raise
+        found = self._uploads.pop((bucket, upload))
+        pieces = tuple(found.pieces[number] for number, _, _ in wanted)
+        return self._publish(bucket, found.key, pieces, "", f"small-{len(pieces)}", condition)
+
+
+class FewParts(Store, fault="1,000 parts at most"):
+    """A part number above 1,000 is refused."""
+
+    def put_part(self, bucket: str, upload: str, number: int, piece: Piece) -> None:
+        if number > 1000:
+            raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 1000")
+        super().put_part(bucket, upload, number, piece)
+
+
+# --- digests ----------------------------------------------------------------------------------------------------------
+
+
+class IgnoredDigest(Store, fault="ignored digest"):
+    """Bytes are taken whatever their digest says."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _check_digests(self, told: Mapping[str, str], computed: Mapping[str, str]) -> None:
+            """All is well."""
+
+
+class IgnoredDigestOfParts(Store, fault="ignored digest of parts"):
+    """Parts are taken whatever their digest says."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _check_digests(self, told: Mapping[str, str], computed: Mapping[str, str]) -> None:
+            if "uploadId" not in self._query:
+                super()._check_digests(told, computed)
+
+
+class OnlyMd5(Store, fault="only Content-MD5 checked"):
+    """Newer checksums are ignored, as older stores do."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _check_digests(self, told: Mapping[str, str], computed: Mapping[str, str]) -> None:
+            super()._check_digests({n: v for n, v in told.items() if n == "content-md5"}, computed)
+
+
+class RefusedAndKept(Store, fault="refused and kept"):
+    """An object whose digest is wrong is refused, and is there nevertheless."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _put(self, upload: str, number: str) -> None:
+            self.wrong: Refused | None = None
+            super()._put(upload, number)
+
+        def _check_digests(self, told: Mapping[str, str], computed: Mapping[str, str]) -> None:
+            try:
+                super()._check_digests(told, computed)
+            except Refused as refused:
+                if "uploadId" in self._query:
+                    raise
+                self.wrong = refused
+
+        def _say(self, status: int, *words: Any, **more: Any) -> None:
+            wrong, self.wrong = getattr(self, "wrong", None), None
+            if wrong:
+                self._refuse(wrong)
+            else:
+                super()._say(status, *words, **more)
+
+
+class ForgottenChecksums(Store, fault="forgotten checksums"):
+    """Checksums are checked and not kept."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def send_header(self, name: str, value: str) -> None:
+            if not name.startswith("x-amz-checksum-"):
+                super().send_header(name, value)
+
+
+# --- ranges and writers -----------------------------------------------------------------------------------------------
+
+
+class ShiftedRange(Store, fault="shifted range"):
+    """A range that does not begin at the start is that of one byte before."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _get(self, held: Object) -> None:
+            if self.headers.get("Range", "bytes=0-")[6:8] not in ("0-",) and self.command == "GET":
+                held = of_bytes(held, b"x" + bytes_of(held)[:-1])
+            super()._get(held)
+
+
+class IgnoredRange(Store, fault="ignored range"):
+    """The whole object is the answer to a range."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _get(self, held: Object) -> None:
+            del self.headers["Range"]
+            super()._get(held)
+
+
+class SwappedParts(Store, fault="swapped ranges"):
+    """A range across the border of two parts has the second before the first."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _get(self, held: Object) -> None:
+            if "Range" in self.headers and len(held.pieces) == 2:
+                size = held.pieces[0].bytes
+                first, _, stop = self.headers["Range"].removeprefix("bytes=").partition("-")
+                if first and stop and int(first) < size <= int(stop):
+                    data, low, high = bytes_of(held), int(first), int(stop) + 1
+                    held = of_bytes(held, data[:low] + data[size:high] + data[low:size] + data[high:])
+            super()._get(held)
+
+
+class Torn(_Late, fault="torn overwrite"):
+    """The first GET after an overwrite of the same size has the second half of the old object."""
+
+    handler = _of_command("GET")
+
+    def late(self, bucket: str, key: str) -> Object | None:
+        found, before = self.now(bucket, key), self.before.get(key)
+        if not (found and before and before.bytes == found.bytes > 10_000 and self.first_look(key)):
+            return found
+        middle = found.bytes // 2
+        return of_bytes(found, bytes_of(found)[:middle] + bytes_of(before)[middle:])
+
+
+# --- listings ---------------------------------------------------------------------------------------------------------
+
+
+class _Pages(Store):
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _listing(self, prefix: str, delimiter: str) -> ET.Element:
+            page = super()._listing(prefix, delimiter)
+            found = [child for child in page if child.tag == "Contents"]
+            if "continuation-token" in self._query or len(found) > 10:
+                self._held.wrong(page, found)
+            return page
+
+    def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
+        raise NotImplementedError
+
+
+class MissingKeys(_Pages, fault="missing keys"):
+    """A page of a long listing lacks its last key."""
+
+    def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
+        if page.find("NextContinuationToken") is not None and found:
+            page.remove(found[-1])
+
+
+class DoubledKeys(_Pages, fault="doubled keys"):
+    """A page of a long listing names its last key twice."""
+
+    def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
+        if page.find("NextContinuationToken") is not None and found:
+            page.append(found[-1])
+
+
+class WrongOrder(_Pages, fault="wrong order"):
+    """A page names its last key first."""
+
+    def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
+        if len(found) > 1:
+            page.remove(found[-1])
+            page.insert(list(page).index(found[0]), found[-1])
+
+
+class OnePage(_Pages, fault="one page only"):
+    """What is beyond the first page is never listed."""
+
+    def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
+        for child in page:
+            if child.tag == "IsTruncated":
+                child.text = "false"
+
+
+class FoldedKeys(Store, fault="keys folded to small letters"):
+    """Keys that differ in case are one object."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _done(self) -> None:
+            self._key = self._key.replace("UPPER", "upper").replace("AND", "and")
+            super()._done()
+
+
+class CleanedKeys(Store, fault="keys cleaned like paths"):
+    """Doubled slashes in a key are refused."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _done(self) -> None:
+            if "//" in self._key:
+                raise Refused(400, "XMinioInvalidObjectName", "Object name contains unsupported characters.")
+            super()._done()
+
+
+# --- silence ----------------------------------------------------------------------------------------------------------
+
+
+class Stalled(Store, fault="stalled put"):
+    """An object of 5 MiB that is sent in one request is never answered."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _put(self, upload: str, number: str) -> None:
+            if not upload and self._unread >= 5 << 20:
+                self._held.let_go.wait()
+                self.close_connection = True
+            else:
+                super()._put(upload, number)
+
+
+class Reset(Store, fault="reset connections"):
+    """A connection is reset in the middle of every large object that is read whole."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _get(self, held: Object) -> None:
+            if self.command == "GET" and held.bytes >= 5 << 20 and "Range" not in self.headers:
+                self.send_response(200)
+                self.send_header("Content-Length", str(held.bytes))
+                self.end_headers()
+                self.wfile.write(bytes(1000))
+                self.connection.shutdown(socket.SHUT_RDWR)
+                self.close_connection = True
+            else:
+                super()._get(held)
