@@ -19,10 +19,7 @@ from pytest_ckpt.support.strict_json import parse
 FORM = 1
 """The number of the form; a reader of another one says so."""
 
-MOST_FILES, MOST_STEPS, MOST_RANKS, MOST_LANES = 4096, 20_000, 1024, 64
-MOST_BYTES = 1 << 20
-"""Of a pattern file."""
-
+MOST_FILES, MOST_FILES_OF_RANK, MOST_STEPS, MOST_RANKS, MOST_LANES = 4096, 1024, 20_000, 1024, 64
 MOST_FILE_BYTES = 1 << 44
 SMALL_BYTES = 1 << 20
 """A file below this, and below an eighth of its rank's largest, keeps its size at every scale."""
@@ -153,6 +150,8 @@ def _check(pattern: Pattern) -> None:
     if any(file.rank >= pattern.ranks for file in pattern.files):
         raise ValueError("a file is of a rank that is not there")
     for rank in range(pattern.ranks):
+        if sum(file.rank == rank for file in pattern.files) > MOST_FILES_OF_RANK:
+            raise ValueError(f"rank {rank} has more than {MOST_FILES_OF_RANK:,} files")
         if not sum(pattern.files[number].bytes for number in pattern.files_of(rank)):
             raise ValueError(f"rank {rank} leaves no file with data")
     _check_steps(pattern)
@@ -161,6 +160,7 @@ def _check(pattern: Pattern) -> None:
 
 def _check_steps(pattern: Pattern) -> None:
     is_open: set[tuple[int, int]] = set()
+    lane_of: dict[tuple[int, int, int], int] = {}
     phase_of: dict[tuple[int, int], int] = {}
     for step in pattern.steps:
         who = (step.rank, step.lane)
@@ -175,8 +175,12 @@ def _check_steps(pattern: Pattern) -> None:
             continue
         if not 0 <= step.file < len(pattern.files):
             raise ValueError("a step is on a file that is not there")
-        if step.offset + step.bytes * step.count > pattern.files[step.file].bytes and pattern.files[step.file].kept:
+        if step.offset + step.bytes * step.count > pattern.files[step.file].bytes:
             raise ValueError("a step goes beyond the end of its file")
+        if pattern.files[step.file].rank != step.rank:
+            raise ValueError("ranks work on one file together, which no replay does yet")
+        if lane_of.setdefault((step.phase, step.rank, step.file), step.lane) != step.lane:
+            raise ValueError("two lanes work on one file")
         handle = (step.rank, step.file)
         if step.call in OPENS:
             is_open.add(handle)

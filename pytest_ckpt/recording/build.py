@@ -69,7 +69,12 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
         label=label,
         ranks=len(set(ranks.values())),
         files=tuple(
-            PatternFile(rank=ranks[written_by[old][0]], bytes=files.sizes[old], kept=files.kept[old]) for old in numbers
+            PatternFile(
+                rank=ranks[written_by[old][0]],
+                bytes=files.sizes[old] if files.kept[old] else _reach(save, old),
+                kept=files.kept[old],
+            )
+            for old in numbers
         ),
         steps=_runs(steps),
         read_bytes=max(files.other_reads, key=lambda size: files.other_reads[size], default=0),
@@ -82,6 +87,11 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
             f"What the job did cannot be replayed: {error}.",
             "Record one save: name with --under the folder of one checkpoint, into which the job saves once.",
         ) from None
+
+
+def _reach(acts: Sequence[Act], file: int) -> int:
+    """Return how far into a file that was removed its calls reached."""
+    return max(act.offset + act.bytes for act in acts if act.file == file)
 
 
 def _reads(acts: Sequence[Act]) -> Counter[int]:

@@ -51,8 +51,8 @@ class _Open:
 class JobFiles:
     """Takes calls in their order; what they came to stands in its fields.
 
-    ``sizes`` and ``kept`` are by number. ``reads`` counts bytes by the size of the reads on files that were not made
-    in the recording, or were complete. ``left_out`` counts calls that a pattern does not hold.
+    ``sizes`` and ``kept`` are by number. ``other_reads`` counts bytes by the size of the reads, on files that were not
+    made in the recording. ``left_out`` counts calls that a pattern does not hold.
     """
 
     under: str
