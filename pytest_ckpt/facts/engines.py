@@ -9,6 +9,7 @@ Every pytest run of an environment imports this module: NamedTuples, whose class
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -122,7 +123,10 @@ class EngineSpec(NamedTuple):
 
 
 def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
-    """Return an engine as a plan or report keeps it; it cannot be run. Raises KeyError, TypeError for another form."""
+    """Return an engine as a plan or report keeps it; it cannot be run.
+
+    Raises KeyError, TypeError for another form, and ValueError for a pattern that is none or has another digest.
+    """
     named = plain.get("files") or {}
     return EngineSpec(
         name=plain["name"],
@@ -141,11 +145,21 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
             shared=tuple(named.get("shared", ())),
             passing=tuple(named.get("passing", ())),
             most_bytes=int(named.get("most_bytes", 0)),
-            pattern=JobPattern(**named["pattern"]) if "pattern" in named else None,
+            pattern=_kept_pattern(named["pattern"]) if "pattern" in named else None,
         ),
         owner=plain["owner"],
         replays="pattern" in named,
     )
+
+
+def _kept_pattern(plain: Mapping[str, str]) -> JobPattern:
+    from pytest_ckpt.facts.pattern import read_pattern  # noqa: PLC0415 - few runs have one
+
+    kept = JobPattern(file=plain["file"], sha256=plain["sha256"], text=plain["text"])
+    if hashlib.sha256(kept.text.encode()).hexdigest() != kept.sha256:
+        raise ValueError(f"the pattern of {kept.file} does not have the digest that stands beside it")
+    read_pattern(kept.text)
+    return kept
 
 
 BUILT_IN = (

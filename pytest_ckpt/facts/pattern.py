@@ -86,8 +86,17 @@ class Pattern:
     def is_small(self, number: int) -> bool:
         """Whether a file keeps its size at every scale."""
         file = self.files[number]
-        largest = max(self.files[other].bytes for other in self.files_of(file.rank))
-        return file.bytes < SMALL_BYTES and file.bytes * _SMALL_SHARE < largest
+        return is_small(file.bytes, max(self.files[other].bytes for other in self.files_of(file.rank)))
+
+    def unsynced(self) -> list[int]:
+        """Return the files that stay and have no fsync behind their last change."""
+        found: set[int] = set()
+        for step in self.steps:
+            if step.call in {"write", "set size", "allocate"}:
+                found.add(step.file)
+            elif step.call in {"fsync", "fdatasync"}:
+                found.discard(step.file)
+        return [number for number in sorted(found) if self.files[number].kept]
 
     def to_text(self) -> str:
         """Return the text of its file, a step a line."""
@@ -95,6 +104,11 @@ class Pattern:
         rows = {"files": _rows(plain.pop("files")), "steps": _rows(plain.pop("steps"))}
         head = json.dumps(plain, indent=1)[:-2]
         return head + "".join(f',\n "{name}": [\n  {text}\n ]' for name, text in rows.items()) + "\n}\n"
+
+
+def is_small(size: int, largest: int) -> bool:
+    """Whether a file of ``size`` bytes holds none of the data of a rank whose largest has ``largest``."""
+    return size < SMALL_BYTES and size * _SMALL_SHARE < largest
 
 
 @lru_cache(maxsize=8)

@@ -64,7 +64,11 @@ class ReplayEngine:
         others = f", ranks from {ranks} on as ranks 1 to {ranks - 1}" if several else ""
         others = ", all as its one rank" if ranks == 1 and self._group.size > 1 else others
         read = "the size that the job read by" if self._pattern.read_bytes else "no load was recorded"
+        unsynced, kept = len(self._pattern.unsynced()), sum(file.kept for file in self._pattern.files)
+        folders = sum(step.call == "fsync folder" for step in self._pattern.steps)
         return {
+            "the job itself": f"{unsynced} of {kept} files without fsync behind the last write, {folders} fsyncs of "
+            "folders",
             "save": f"the calls of {ranks} recorded ranks on {self._group.size}{others}; places and lengths scaled",
             "load": f"each rank its own files, in reads of {self._pattern.read_bytes or _READ_BYTES:,} bytes ({read})",
             "added": f"fsync of each file once more and of the folder, in every save: {added * 1000:.1f} ms at most",
