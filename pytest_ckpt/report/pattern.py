@@ -36,7 +36,7 @@ def _shape(pattern: Pattern, rank: int) -> tuple[tuple[int, int, str], ...]:
 
 def _of_rank(pattern: Pattern, alike: Sequence[int]) -> Iterator[str]:
     rank = alike[0]
-    others = f", and ranks {', '.join(map(str, alike[1:]))} the same" if len(alike) > 1 else ""
+    others = f"; rank {', '.join(map(str, alike[1:]))} the same" if len(alike) > 1 else ""
     steps = [step for step in pattern.steps if step.rank == rank]
     threads = counted(len({step.lane for step in steps}), "thread")
     yield f"rank {rank}, {threads}{others}:"
