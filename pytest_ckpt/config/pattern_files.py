@@ -63,11 +63,9 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
 def with_pattern(engines: Sequence[EngineSpec], word: str, strategies: Iterable[str]) -> tuple[EngineSpec, ...]:
     """Return the engines, those that replay a job with the pattern that was named. Raises UsageError."""
     replaying = [engine for engine in engines if engine.replays]
-    if word and not replaying:
-        raise UsageError(f"{OPTION} {word}: no engine that was chosen replays a job.", "Say --ckpt-engine=replay.")
     if not replaying:
         return tuple(engines)
-    if replaying and not word:
+    if not word:
         raise UsageError(
             f"--ckpt-engine {replaying[0].name} needs the pattern of a job.",
             f"Say {OPTION}=job.pattern.json, which pytest-ckpt record writes{_known()}.",

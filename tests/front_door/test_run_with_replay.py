@@ -1,4 +1,4 @@
-"""Runs of the engine replay: the calls of a recorded job, with all that other engines are held to."""
+"""Runs of the engine replay: the calls of a recorded job, as docs/own_job.md runs them, held to all that others are."""
 
 from __future__ import annotations
 
