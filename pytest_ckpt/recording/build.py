@@ -11,6 +11,7 @@ from pytest_ckpt.facts.pattern import FORM, OPENS, Pattern, PatternFile, Step, i
 from pytest_ckpt.recording.files import Act, JobFiles
 from pytest_ckpt.recording.threads import Threads
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from pytest_ckpt.recording.strace_log import TracedCall
@@ -27,6 +28,13 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
         files.take(call)
     acts = files.acts
     changes = [number for number, act in enumerate(acts) if act.call in _CHANGES]
+    if files.moved_in:
+        raise UsageError(
+            f"The job wrote {counted(files.moved_in, 'file')} elsewhere and moved them below --under by a rename, so "
+            "that what it wrote was not recorded.",
+            "Let --under be a folder of another file system than the job's temporary folder, as the storage is (or "
+            "record with TMPDIR on another one): moving is copying then, which is recorded.",
+        )
     if not changes:
         raise UsageError(
             "The job wrote no file below the folder of --under.", "Name the folder into which it saves its checkpoints."

@@ -52,7 +52,8 @@ class JobFiles:
     """Takes calls in their order; what they came to stands in its fields.
 
     ``sizes`` and ``kept`` are by number. ``other_reads`` counts bytes by the size of the reads, on files that were not
-    made in the recording. ``left_out`` counts calls that a pattern does not hold.
+    made in the recording. ``left_out`` counts calls that a pattern does not hold,
+    ``moved_in`` renames of what was written elsewhere.
     """
 
     under: str
@@ -61,6 +62,7 @@ class JobFiles:
     sizes: list[int] = field(default_factory=list)
     kept: list[bool] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    moved_in: int = 0
     other_reads: Counter[int] = field(default_factory=Counter)
     numbers: dict[str, int] = field(default_factory=dict)
     _open: dict[tuple[int, int], _Open] = field(default_factory=dict)
@@ -202,8 +204,10 @@ class JobFiles:
                 self._act(call, "unlink", over)
             self.numbers[paths[1]] = self.numbers.pop(first)
             self._act(call, "rename", self.numbers[paths[1]])
-        else:
+        elif self._is_below(first):
             self._moved(first, paths[1])
+        else:
+            self.moved_in += 1
 
     def _moved(self, old: str, new: str) -> None:
         """Take in that a folder has another name; the commit of the target stands for it."""
