@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPTION = "--ckpt-pattern"
-SHIPPED = ("torch-save", "dcp", "dcp-async", "dcp-threads", "safetensors", "hugging-face")
+SHIPPED = ("torch-save", "dcp", "dcp-async", "dcp-threads", "safetensors", "hugging-face", "lightning")
 """Names of the patterns that ship, recorded from the libraries themselves."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

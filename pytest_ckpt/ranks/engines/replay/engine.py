@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from pytest_ckpt.facts.pattern import Step, read_pattern
 from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.content.generator import TensorKey
 from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
-from pytest_ckpt.ranks.engines.replay.calls import Calls
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.sizing.pattern_files import CONTENT, replayed_files
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Committed, Draft
+    from pytest_ckpt.targets.protocol import Committed, Draft, ReplayDraft, ReplayedCalls
 
 _READ_BYTES = 4 << 20
 _MOST_FAULTS = 20
@@ -87,7 +85,7 @@ class ReplayEngine:
 
     def save(self, draft: Draft, clock: Clock) -> None:
         """Make the calls, phase by phase, then make durable what was written, as the store does."""
-        calls = Calls(Path(draft.location()), self._files, self._data, clock)
+        calls = cast("ReplayDraft", draft).replay(self._files, self._data)
         for step in self._steps:
             if step.call == "rename":
                 calls.passes(step.file)
@@ -142,7 +140,7 @@ class ReplayEngine:
         self._pool.dismiss()
         self._data, self._loaded = {}, {}
 
-    def _make(self, steps: Sequence[Step], calls: Calls, clock: Clock) -> None:
+    def _make(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
         """Make the calls of a phase, a thread for each lane. Steps stand sorted by their lanes."""
         lanes = [list(of_lane) for _, of_lane in groupby(steps, key=lambda step: step.lane)]
         if len(lanes) == 1:
@@ -180,7 +178,7 @@ class ReplayEngine:
         return data
 
 
-def _make_all(lanes: Sequence[Sequence[Step]], calls: Calls, lane: int) -> None:
+def _make_all(lanes: Sequence[Sequence[Step]], calls: ReplayedCalls, lane: int) -> None:
     for step in lanes[lane]:
         calls.make(step)
 

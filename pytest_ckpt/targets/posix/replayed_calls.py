@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from pytest_ckpt.facts.pattern import Step
-    from pytest_ckpt.ranks.content.generator import Bytes
-    from pytest_ckpt.ranks.engines.protocol import Clock
-    from pytest_ckpt.sizing.pattern_files import ReplayedFile
+from pytest_ckpt.facts.pattern import Step
+from pytest_ckpt.sizing.pattern_files import ReplayedFile
+from pytest_ckpt.targets.protocol import Buffer, Phases
 
 _FLAGS = {
     "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
@@ -24,16 +20,16 @@ _FLAGS = {
 _PIECE_BYTES = 64 << 20
 
 
-class Calls:
+class PosixCalls:
     """The files of one save in ``folder``; ``data`` is what each is to hold, by its number.
 
     Lanes call it side by side, no two of them on one file.
     """
 
     def __init__(
-        self, folder: Path, files: Mapping[int, ReplayedFile], data: Mapping[int, Bytes], clock: Clock
+        self, folder: Path, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer], phases: Phases
     ) -> None:
-        self._folder, self._files, self._data, self._clock = folder, files, data, clock
+        self._folder, self._files, self._data, self._phases = folder, files, data, phases
         self._names = {number: file.name if file.kept else file.passing for number, file in files.items()}
         self._open: dict[int, list[int]] = {number: [] for number in files}
         self._make: Mapping[str, Callable[[Step, ReplayedFile], None]] = {
@@ -82,12 +78,12 @@ class Calls:
         self._open[step.file].append(os.open(self._path(step.file), flags, 0o644))
 
     def _write(self, step: Step, file: ReplayedFile) -> None:
-        descriptor, data = self._top(step), memoryview(cast("Any", self._data[step.file]))
+        descriptor, data = self._top(step), memoryview(self._data[step.file])
         for number in range(step.count):
             at, stop = (file.at(step.offset + n * step.bytes) for n in (number, number + 1))
             while True:
                 done = os.pwrite(descriptor, data[at : min(stop, at + _PIECE_BYTES)], at)
-                self._clock.moved(done)
+                self._phases.moved(done)
                 at += done
                 if at >= stop:
                     break
@@ -100,7 +96,7 @@ class Calls:
 
     def _rename(self, step: Step, file: ReplayedFile) -> None:
         if self._names[step.file] != file.name:
-            os.rename(self._path(step.file), self._folder / file.name)  # noqa: PTH104 - the call that is counted
+            os.rename(self._path(step.file), self._folder / file.name)
             self._names[step.file] = file.name
 
     def _sync_folder(self) -> None:
