@@ -96,7 +96,7 @@ class PosixCalls:
 
     def _rename(self, step: Step, file: ReplayedFile) -> None:
         if self._names[step.file] != file.name:
-            os.rename(self._path(step.file), self._folder / file.name)
+            self._path(step.file).rename(self._folder / file.name)
             self._names[step.file] = file.name
 
     def _sync_folder(self) -> None:
