@@ -154,7 +154,7 @@ OPTIONS: tuple[Option, ...] = (
            + ", ".join(f"{engine.name} ({engine.help})" for engine in BUILT_IN)),
     Option(key="pattern", group="workload", metavar="FILE", parse="read_path", example="job.pattern.json", field="-",
            roles=("plan", "condition", "disclosed"),
-           help="what --ckpt-engine=replay replays: a file of pytest-ckpt record, or the name of one that ships, as dcp"),
+           help="what --ckpt-engine=replay replays: a file of pytest-ckpt record, or a shipped one such as dcp"),
     Option(key="strategy", group="workload", metavar="NAMES", default=STRATEGIES[0].name, parse="read_strategies",
            example="sync,async", roles=("plan", "disclosed"), field="strategies",
            help="when a job may go on while it saves, several separated by commas: "
