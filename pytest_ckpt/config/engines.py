@@ -38,8 +38,13 @@ class Engines:
 
 
 def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
-    """Return the built-in engines and ``specs``; nothing of the machine is looked at. Built-in ones go first."""
-    return Engines(known={spec.name: _given(spec) for spec in (*specs, *BUILT_IN)})
+    """Return the built-in engines and ``specs``; nothing of the machine is looked at.
+
+    Built-in ones go first, but for one that has a pattern already: a run keeps it, and its file is not read again.
+    """
+    specs = list(specs)
+    with_pattern = [spec for spec in specs if spec.files.pattern]
+    return Engines(known={spec.name: _given(spec) for spec in (*specs, *BUILT_IN, *with_pattern)})
 
 
 def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:

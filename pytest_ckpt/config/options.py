@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.config import parsers
 from pytest_ckpt.config.engines import Engines, known_engines
 from pytest_ckpt.config.models import Models
+from pytest_ckpt.config.pattern_files import with_pattern
 from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, Option, declaration
 from pytest_ckpt.facts.settings import PROFILES, Origin, Settings
@@ -95,6 +96,8 @@ def resolve(
     models = Models(parallelism=values["parallel"], kept=kept or {})
     values["model"] = models.choose(values["model"])
     values["certify_up_to"] = values["certify_up_to"] and models.choose_one(values["certify_up_to"], values["model"])
+    names = [strategy.name for strategy in values["strategy"]]
+    values["engine"] = with_pattern(values["engine"], values["pattern"], names)
     _check_staging(values["engine"], values["strategy"])
     _check_together(values)
     _check_deltas(values)

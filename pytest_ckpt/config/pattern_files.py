@@ -7,16 +7,18 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.engines import EngineSpec, JobPattern
 from pytest_ckpt.facts.pattern import Pattern, read_pattern
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.user_files import read_user_bytes, user_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 OPTION = "--ckpt-pattern"
-SHIPPED = ()
+SHIPPED = ("torch-save", "dcp", "dcp-async", "dcp-threads", "safetensors", "hugging-face", "lightning")
 """Names of the patterns that ship, recorded from the libraries themselves."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -56,6 +58,33 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{option} {word}: {error}.", "Name a file that pytest-ckpt record wrote, as it is.") from None
     return FoundPattern(file=path.name, sha256=hashlib.sha256(data).hexdigest(), text=text, pattern=found)
+
+
+def with_pattern(engines: Sequence[EngineSpec], word: str, strategies: Iterable[str]) -> tuple[EngineSpec, ...]:
+    """Return the engines, those that replay a job with the pattern that was named. Raises UsageError."""
+    replaying = [engine for engine in engines if engine.replays]
+    if not replaying:
+        return tuple(engines)
+    if not word:
+        raise UsageError(
+            f"--ckpt-engine {replaying[0].name} needs the pattern of a job.",
+            f"Say {OPTION}=job.pattern.json, which pytest-ckpt record writes{_known()}.",
+        )
+    if others := set(strategies) - {"sync"}:
+        raise UsageError(
+            f"--ckpt-strategy {min(others)} with --ckpt-engine {replaying[0].name}: the job's calls are the save, and "
+            "when it went on meanwhile is not recorded.",
+            "Take --ckpt-strategy=sync.",
+        )
+    return tuple(_given(engine, word) if engine.replays else engine for engine in engines)
+
+
+def _given(engine: EngineSpec, word: str) -> EngineSpec:
+    if engine.files.pattern:
+        return engine
+    found = load_pattern(word)
+    kept = JobPattern(file=found.file, sha256=found.sha256, text=found.text)
+    return engine._replace(files=engine.files._replace(pattern=kept))
 
 
 def shipped_path(name: str) -> Path:

@@ -9,6 +9,7 @@ Every pytest run of an environment imports this module: NamedTuples, whose class
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -31,6 +32,14 @@ class MemoryRule(NamedTuple):
         return math.ceil(self.state_share * shard_bytes + self.file_share * file_bytes)
 
 
+class JobPattern(NamedTuple):
+    """The pattern that an engine replays: its file's name, the digest of that, and its text (`facts.pattern`)."""
+
+    file: str
+    sha256: str
+    text: str
+
+
 class FileRule(NamedTuple):
     """Which files a checkpoint has where the engine's library names them. Without ``of_rank`` they are the layout's.
 
@@ -38,17 +47,20 @@ class FileRule(NamedTuple):
     begins at 1. Rank 0 writes the ``shared`` ones too, which every rank reads. ``passing`` ones are there only while a
     save goes on. Where ``most_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their
     order, up to so many bytes, and the optimizer begins a new one (`pytest_ckpt.sizing.files`). ``{number}`` and
-    ``{count}``, of five digits too, tell them apart.
+    ``{count}``, of five digits too, tell them apart. With a ``pattern`` files are those of a recorded job.
     """
 
     of_rank: str = ""
     shared: tuple[str, ...] = ()
     passing: tuple[str, ...] = ()
     most_bytes: int = 0
+    pattern: JobPattern | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """Return it in plain types; a size only where there is one, as plans of older versions have it."""
-        plain = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
+        plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
+        if self.pattern:
+            plain["pattern"] = self.pattern._asdict()
         return plain | ({"most_bytes": self.most_bytes} if self.most_bytes else {})
 
 
@@ -76,6 +88,7 @@ class EngineSpec(NamedTuple):
     target must be capable of, ``is_collective`` whether ranks save and load together only. ``package`` is the library
     that must be installed, with the ``extra`` of pytest-ckpt that brings it. ``stages`` says whether it can save a copy
     of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), which strategies need that let the job go on.
+    ``replays``: it makes the calls of a recorded job, which the user names.
     ``files`` says which files a checkpoint has: the plan counts them, and clean-up removes no others. ``owner`` is the
     plugin that brings the engine, with its version; empty for a built-in one.
     """
@@ -92,6 +105,7 @@ class EngineSpec(NamedTuple):
     stages: bool = False
     files: FileRule = OF_LAYOUT
     owner: str = ""
+    replays: bool = False
 
     def to_plain(self) -> dict[str, Any]:
         """Return what plan and report keep, in plain types: enough to judge again without the engine."""
@@ -109,7 +123,10 @@ class EngineSpec(NamedTuple):
 
 
 def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
-    """Return an engine as a plan or report keeps it; it cannot be run. Raises KeyError, TypeError for another form."""
+    """Return an engine as a plan or report keeps it; it cannot be run.
+
+    Raises KeyError, TypeError for another form, and ValueError for a pattern that is none or has another digest.
+    """
     named = plain.get("files") or {}
     return EngineSpec(
         name=plain["name"],
@@ -128,9 +145,21 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
             shared=tuple(named.get("shared", ())),
             passing=tuple(named.get("passing", ())),
             most_bytes=int(named.get("most_bytes", 0)),
+            pattern=_kept_pattern(named["pattern"]) if "pattern" in named else None,
         ),
         owner=plain["owner"],
+        replays="pattern" in named,
     )
+
+
+def _kept_pattern(plain: Mapping[str, str]) -> JobPattern:
+    from pytest_ckpt.facts.pattern import read_pattern  # noqa: PLC0415 - few runs have one
+
+    kept = JobPattern(file=plain["file"], sha256=plain["sha256"], text=plain["text"])
+    if hashlib.sha256(kept.text.encode()).hexdigest() != kept.sha256:
+        raise ValueError(f"the pattern of {kept.file} does not have the digest that stands beside it")
+    read_pattern(kept.text)
+    return kept
 
 
 BUILT_IN = (
@@ -174,6 +203,16 @@ BUILT_IN = (
         extra="safetensors",
         stages=True,
         files=SAFETENSORS_FILES,
+    ),
+    EngineSpec(
+        name="replay",
+        help="the calls of a recorded job, --ckpt-pattern, the state in memory",
+        make="pytest_ckpt.ranks.engines.replay.engine:make",
+        memory=MemoryRule(process_bytes=120_000_000, state_share=1.0),
+        needs=frozenset({"paths"}),
+        is_collective=True,
+        files=FileRule(of_rank="replay-{rank}-{number}.bin"),
+        replays=True,
     ),
 )
 """The first is the default."""

@@ -152,6 +152,9 @@ OPTIONS: tuple[Option, ...] = (
            example="stream", roles=("plan", "condition", "disclosed"), field="engines",
            help="how bytes get to the storage, several separated by commas: "
            + ", ".join(f"{engine.name} ({engine.help})" for engine in BUILT_IN)),
+    Option(key="pattern", group="workload", metavar="FILE", parse="read_path", example="job.pattern.json", field="-",
+           roles=("plan", "condition", "disclosed"),
+           help="what --ckpt-engine=replay replays: a file of pytest-ckpt record, or a shipped one such as dcp"),
     Option(key="strategy", group="workload", metavar="NAMES", default=STRATEGIES[0].name, parse="read_strategies",
            example="sync,async", roles=("plan", "disclosed"), field="strategies",
            help="when a job may go on while it saves, several separated by commas: "

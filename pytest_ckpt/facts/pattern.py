@@ -19,10 +19,7 @@ from pytest_ckpt.support.strict_json import parse
 FORM = 1
 """The number of the form; a reader of another one says so."""
 
-MOST_FILES, MOST_STEPS, MOST_RANKS, MOST_LANES = 4096, 20_000, 1024, 64
-MOST_BYTES = 1 << 20
-"""Of a pattern file."""
-
+MOST_FILES, MOST_FILES_OF_RANK, MOST_STEPS, MOST_RANKS, MOST_LANES = 4096, 1024, 20_000, 1024, 64
 MOST_FILE_BYTES = 1 << 44
 SMALL_BYTES = 1 << 20
 """A file below this, and below an eighth of its rank's largest, keeps its size at every scale."""
@@ -89,8 +86,17 @@ class Pattern:
     def is_small(self, number: int) -> bool:
         """Whether a file keeps its size at every scale."""
         file = self.files[number]
-        largest = max(self.files[other].bytes for other in self.files_of(file.rank))
-        return file.bytes < SMALL_BYTES and file.bytes * _SMALL_SHARE < largest
+        return is_small(file.bytes, max(self.files[other].bytes for other in self.files_of(file.rank)))
+
+    def unsynced(self) -> list[int]:
+        """Return the files that stay and have no fsync behind their last change."""
+        found: set[int] = set()
+        for step in self.steps:
+            if step.call in {"write", "set size", "allocate"}:
+                found.add(step.file)
+            elif step.call in {"fsync", "fdatasync"}:
+                found.discard(step.file)
+        return [number for number in sorted(found) if self.files[number].kept]
 
     def to_text(self) -> str:
         """Return the text of its file, a step a line."""
@@ -98,6 +104,11 @@ class Pattern:
         rows = {"files": _rows(plain.pop("files")), "steps": _rows(plain.pop("steps"))}
         head = json.dumps(plain, indent=1)[:-2]
         return head + "".join(f',\n "{name}": [\n  {text}\n ]' for name, text in rows.items()) + "\n}\n"
+
+
+def is_small(size: int, largest: int) -> bool:
+    """Whether a file of ``size`` bytes holds none of the data of a rank whose largest has ``largest``."""
+    return size < SMALL_BYTES and size * _SMALL_SHARE < largest
 
 
 @lru_cache(maxsize=8)
@@ -153,6 +164,8 @@ def _check(pattern: Pattern) -> None:
     if any(file.rank >= pattern.ranks for file in pattern.files):
         raise ValueError("a file is of a rank that is not there")
     for rank in range(pattern.ranks):
+        if sum(file.rank == rank for file in pattern.files) > MOST_FILES_OF_RANK:
+            raise ValueError(f"rank {rank} has more than {MOST_FILES_OF_RANK:,} files")
         if not sum(pattern.files[number].bytes for number in pattern.files_of(rank)):
             raise ValueError(f"rank {rank} leaves no file with data")
     _check_steps(pattern)
@@ -161,6 +174,7 @@ def _check(pattern: Pattern) -> None:
 
 def _check_steps(pattern: Pattern) -> None:
     is_open: set[tuple[int, int]] = set()
+    lane_of: dict[tuple[int, int, int], int] = {}
     phase_of: dict[tuple[int, int], int] = {}
     for step in pattern.steps:
         who = (step.rank, step.lane)
@@ -175,8 +189,12 @@ def _check_steps(pattern: Pattern) -> None:
             continue
         if not 0 <= step.file < len(pattern.files):
             raise ValueError("a step is on a file that is not there")
-        if step.offset + step.bytes * step.count > pattern.files[step.file].bytes and pattern.files[step.file].kept:
+        if step.offset + step.bytes * step.count > pattern.files[step.file].bytes:
             raise ValueError("a step goes beyond the end of its file")
+        if pattern.files[step.file].rank != step.rank:
+            raise ValueError("ranks work on one file together, which no replay does yet")
+        if lane_of.setdefault((step.phase, step.rank, step.file), step.lane) != step.lane:
+            raise ValueError("two lanes work on one file")
         handle = (step.rank, step.file)
         if step.call in OPENS:
             is_open.add(handle)

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
 # Allocators and libraries differ from host to host; a statement that is wrong for a model is wrong by far more.
 MEMORY_TOLERANCE = 1.25
+_DIGITS = 12
 
 
 def engine_sentences(settings: Settings) -> list[str]:
-    """Name every engine that another package brings."""
-    return [f"engine {e.name} is of {e.owner}, not of pytest-ckpt" for e in settings.engines if e.owner]
+    """Name every engine that another package brings, and every pattern that is replayed."""
+    owners = [f"engine {e.name} is of {e.owner}, not of pytest-ckpt" for e in settings.engines if e.owner]
+    patterns = [(e.name, e.files.pattern) for e in settings.engines if e.files.pattern]
+    return owners + [f"engine {name} replays {p.file} (digest {p.sha256[:_DIGITS]})" for name, p in patterns]
 
 
 def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[str]:

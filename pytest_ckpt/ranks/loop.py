@@ -51,7 +51,8 @@ class MeasurementLoop:
         self._group = group
         self._activity = activity
         self._task = task
-        self._options = job.options
+        rule = task.file_rule
+        self._options = replace(job.options, pattern=rule.pattern.text) if rule.pattern else job.options
         self._second = job.second
         self._area = job.area
         self._store: Store = load(job.area.opener)(job.area)

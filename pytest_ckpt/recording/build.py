@@ -7,16 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.pattern import FORM, Pattern, PatternFile, Step, read_pattern
+from pytest_ckpt.facts.pattern import FORM, OPENS, Pattern, PatternFile, Step, is_small, read_pattern
 from pytest_ckpt.recording.files import Act, JobFiles
 from pytest_ckpt.recording.threads import Threads
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from pytest_ckpt.recording.strace_log import TracedCall
 
 _CHANGES = frozenset({"create", "create new", "truncate and open", "write", "set size", "allocate", "rename", "unlink"})
-_NAMES = frozenset({"create", "create new", "truncate and open", "rename", "unlink"})
+_CREATES = frozenset({"create", "create new"})
 
 
 def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str) -> Pattern:
@@ -27,6 +28,13 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
         files.take(call)
     acts = files.acts
     changes = [number for number, act in enumerate(acts) if act.call in _CHANGES]
+    if files.moved_in:
+        raise UsageError(
+            f"The job wrote {counted(files.moved_in, 'file')} elsewhere and moved them below --under by a rename, so "
+            "that what it wrote was not recorded.",
+            "Let --under be a folder of another file system than the job's temporary folder, as the storage is (or "
+            "record with TMPDIR on another one): moving is copying then, which is recorded.",
+        )
     if not changes:
         raise UsageError(
             "The job wrote no file below the folder of --under.", "Name the folder into which it saves its checkpoints."
@@ -34,9 +42,10 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
     # What is read behind the last change is a load; a flush may follow it.
     last = max(n for n, a in enumerate(acts) if a.call in _CHANGES | {"fsync", "fdatasync", "fsync folder"})
     ranks = threads.ranks({acts[n].thread for n in changes})
-    save = [act for act in acts[: last + 1] if act.thread in ranks]
-    files.other_reads.update(_reads(acts[last + 1 :]))
-    phases = _phases(save, ranks, threads.births)
+    of_save, behind = _split(acts, last)
+    save = [act for act in of_save if act.thread in ranks]
+    files.other_reads.update(_reads(behind))
+    phases = _phases(save, ranks, threads.births, _beside_data(save, files.sizes))
     lanes = {
         (thread, phase): lane
         for phase in set(phases)
@@ -69,7 +78,12 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
         label=label,
         ranks=len(set(ranks.values())),
         files=tuple(
-            PatternFile(rank=ranks[written_by[old][0]], bytes=files.sizes[old], kept=files.kept[old]) for old in numbers
+            PatternFile(
+                rank=ranks[written_by[old][0]],
+                bytes=files.sizes[old] if files.kept[old] else _reach(save, old),
+                kept=files.kept[old],
+            )
+            for old in numbers
         ),
         steps=_runs(steps),
         read_bytes=max(files.other_reads, key=lambda size: files.other_reads[size], default=0),
@@ -82,6 +96,34 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
             f"What the job did cannot be replayed: {error}.",
             "Record one save: name with --under the folder of one checkpoint, into which the job saves once.",
         ) from None
+
+
+def _reach(acts: Sequence[Act], file: int) -> int:
+    """Return how far into a file that was removed its calls reached."""
+    return max(act.offset + act.bytes for act in acts if act.file == file)
+
+
+def _beside_data(acts: Sequence[Act], sizes: Sequence[int]) -> frozenset[int]:
+    """Return the files that are small beside the largest."""
+    largest = max(sizes)
+    return frozenset(act.file for act in acts if act.file >= 0 and is_small(sizes[act.file], largest))
+
+
+def _split(acts: Sequence[Act], last: int) -> tuple[list[Act], list[Act]]:
+    """Return the calls of the save, which ends with the closes of what it has open, and those of loads behind it."""
+    save, behind = list(acts[: last + 1]), []
+    is_open = Counter(act.file for act in save if act.call in OPENS)
+    is_open.subtract(act.file for act in save if act.call == "close")
+    opened: Counter[int] = Counter()
+    for act in acts[last + 1 :]:
+        opened[act.file] += act.call in OPENS
+        if act.call == "close" and is_open[act.file] > 0 and not opened[act.file]:
+            is_open[act.file] -= 1
+            save.append(act)
+            continue
+        opened[act.file] -= act.call == "close"
+        behind.append(act)
+    return save, behind
 
 
 def _reads(acts: Sequence[Act]) -> Counter[int]:
@@ -118,10 +160,13 @@ def _lanes(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, f
     return lanes.items()
 
 
-def _phases(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, float]) -> list[int]:
+def _phases(
+    acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, float], beside: frozenset[int]
+) -> list[int]:
     """Return the phase of each call. A new one begins where a call needs what another rank did.
 
-    It also begins where one rank, or the first thread of a process, goes on alone with a new name after all others.
+    It also begins where one rank, or the first thread of a process, goes on alone with a new file of few bytes
+    (``beside``) after all others: that one speaks of what all have written. A rank that is merely late is none.
     """
     ends: dict[int, float] = {}
     for act in acts:
@@ -130,6 +175,7 @@ def _phases(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, 
     # By file: the rank that changed it last, and in which phase.
     changed: dict[int, tuple[int, int]] = {}
     alone: set[int] = set()
+    began: set[int] = set()
     found = []
     for act in acts:
         rank = ranks[act.thread]
@@ -141,7 +187,9 @@ def _phases(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, 
             for thread, end in ends.items()
             if ranks[thread] != rank or (thread != act.thread and act.thread not in births)
         ]
-        if others and act.call in _NAMES and rank not in alone and max(others) <= act.began:
+        is_late = rank not in began or act.call not in _CREATES or act.file not in beside
+        began.add(rank)
+        if others and not is_late and rank not in alone and max(others) <= act.began:
             alone.add(rank)
             now[rank] = max(now.values(), default=0) + 1
         if act.call in _CHANGES:

@@ -51,8 +51,9 @@ class _Open:
 class JobFiles:
     """Takes calls in their order; what they came to stands in its fields.
 
-    ``sizes`` and ``kept`` are by number. ``reads`` counts bytes by the size of the reads on files that were not made
-    in the recording, or were complete. ``left_out`` counts calls that a pattern does not hold.
+    ``sizes`` and ``kept`` are by number. ``other_reads`` counts bytes by the size of the reads, on files that were not
+    made in the recording. ``left_out`` counts calls that a pattern does not hold,
+    ``moved_in`` renames of what was written elsewhere.
     """
 
     under: str
@@ -61,8 +62,9 @@ class JobFiles:
     sizes: list[int] = field(default_factory=list)
     kept: list[bool] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    moved_in: int = 0
     other_reads: Counter[int] = field(default_factory=Counter)
-    _numbers: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
     _open: dict[tuple[int, int], _Open] = field(default_factory=dict)
 
     def take(self, call: TracedCall) -> None:
@@ -97,13 +99,13 @@ class JobFiles:
             return
         flags = call.arguments
         makes = call.name == "creat" or "O_CREAT" in flags
-        if path not in self._numbers:
+        if path not in self.numbers:
             if not makes:
                 return
-            self._numbers[path] = len(self.sizes)
+            self.numbers[path] = len(self.sizes)
             self.sizes.append(0)
             self.kept.append(True)
-        number = self._numbers[path]
+        number = self.numbers[path]
         truncates = call.name == "creat" or "O_TRUNC" in flags
         name: Call = "open"
         if makes:
@@ -127,7 +129,7 @@ class JobFiles:
                 # Both names are one place in the file.
                 self._open[key[0], call.returned] = self._open[key]
             return
-        if call.name == "fsync" and self._is_below(path) and key not in self._open and path not in self._numbers:
+        if call.name == "fsync" and self._is_below(path) and key not in self._open and path not in self.numbers:
             self._act(call, "fsync folder", -1)
             return
         known = self._open.get(key) or self._inherited(key, path)
@@ -160,9 +162,9 @@ class JobFiles:
 
     def _inherited(self, key: tuple[int, int], path: str) -> _Open | None:
         """Return a descriptor that a child has from its parent."""
-        if path not in self._numbers:
+        if path not in self.numbers:
             return None
-        number = self._numbers[path]
+        number = self.numbers[path]
         found = self._open[key] = _Open(file=number, at=self.sizes[number])
         return found
 
@@ -188,26 +190,28 @@ class JobFiles:
             made = call.name.startswith("mkdir")
             self.left_out["folders made" if made else "folders removed"] += 1
         elif call.name.startswith("unlink"):
-            if (number := self._numbers.pop(first, None)) is None:
+            if (number := self.numbers.pop(first, None)) is None:
                 self.left_out["files removed that the job had before"] += 1
             else:
                 self.kept[number] = False
                 self._act(call, "unlink", number)
         elif call.name.startswith("link"):
             self.left_out["hard links"] += 1
-        elif first in self._numbers:
-            if (over := self._numbers.pop(paths[1], None)) is not None:
+        elif first in self.numbers:
+            if (over := self.numbers.pop(paths[1], None)) is not None:
                 # A replay has other names, and so removes what the rename replaces.
                 self.kept[over] = False
                 self._act(call, "unlink", over)
-            self._numbers[paths[1]] = self._numbers.pop(first)
-            self._act(call, "rename", self._numbers[paths[1]])
-        else:
+            self.numbers[paths[1]] = self.numbers.pop(first)
+            self._act(call, "rename", self.numbers[paths[1]])
+        elif self._is_below(first):
             self._moved(first, paths[1])
+        else:
+            self.moved_in += 1
 
     def _moved(self, old: str, new: str) -> None:
         """Take in that a folder has another name; the commit of the target stands for it."""
-        below = [path for path in self._numbers if path.startswith(f"{old}/")]
+        below = [path for path in self.numbers if path.startswith(f"{old}/")]
         for path in below:
-            self._numbers[new + path[len(old) :]] = self._numbers.pop(path)
+            self.numbers[new + path[len(old) :]] = self.numbers.pop(path)
         self.left_out["folders renamed"] += 1

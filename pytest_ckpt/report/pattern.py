@@ -36,7 +36,7 @@ def _shape(pattern: Pattern, rank: int) -> tuple[tuple[int, int, str], ...]:
 
 def _of_rank(pattern: Pattern, alike: Sequence[int]) -> Iterator[str]:
     rank = alike[0]
-    others = f", and ranks {', '.join(map(str, alike[1:]))} the same" if len(alike) > 1 else ""
+    others = f"; rank {', '.join(map(str, alike[1:]))} the same" if len(alike) > 1 else ""
     steps = [step for step in pattern.steps if step.rank == rank]
     threads = counted(len({step.lane for step in steps}), "thread")
     yield f"rank {rank}, {threads}{others}:"
@@ -92,15 +92,7 @@ def _commit(pattern: Pattern) -> Iterator[str]:
 
 
 def _durability(pattern: Pattern) -> Iterator[str]:
-    unsynced: set[int] = set()
-    for step in pattern.steps:
-        if step.call in {"write", "set size", "allocate"}:
-            unsynced.add(step.file)
-        elif step.call in {"fsync", "fdatasync"}:
-            # What is written behind an fsync is not in it.
-            unsynced.discard(step.file)
-    kept = [number for number, file in enumerate(pattern.files) if file.kept]
-    never = [number for number in kept if number in unsynced]
+    kept, never = [file for file in pattern.files if file.kept], pattern.unsynced()
     folders = sum(step.call == "fsync folder" for step in pattern.steps)
     files = "every file is fsynced behind its last write"
     if never:

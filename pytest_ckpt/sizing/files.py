@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ckpt.sizing.models import ShardFile
+from pytest_ckpt.sizing.pattern_files import bytes_beside, replayed_files, shard_files_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,8 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
     """Return the files of a rank with their tensors, in the order of writing; those that ranks share hold none."""
     if not rule.of_rank:
         return shard.files
+    if rule.pattern:
+        return shard_files_of(rule.pattern.text, shard.rank, shard.bytes)
     tensors = [tensor for file in shard.files for tensor in file.tensors]
     spans = _spans(shard, rule.most_bytes) if rule.most_bytes else [(0, len(tensors))]
     return tuple(
@@ -58,14 +61,27 @@ def file_count(layout: Layout, rule: FileRule) -> int:
     """Return how many files a checkpoint has."""
     if not rule.of_rank:
         return layout.files
-    files = sum(len(shard_files(shard, rule)) for shard in layout.ranks()) if rule.most_bytes else layout.processes
+    several = rule.most_bytes or rule.pattern
+    files = sum(len(shard_files(shard, rule)) for shard in layout.ranks()) if several else layout.processes
     return files + len(rule.shared)
 
 
 def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
     """Return every name that a file of a checkpoint has, also while a save goes on."""
     of_ranks = (file.name for shard in layout.ranks() for file in files_of(shard, rule))
-    return frozenset((*of_ranks, *rule.passing))
+    passing = [*rule.passing]
+    if rule.pattern:
+        for shard in layout.ranks():
+            passing += [file.passing for file in replayed_files(rule.pattern.text, shard.rank, shard.bytes)]
+    return frozenset((*of_ranks, *passing))
+
+
+@lru_cache(maxsize=64)
+def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
+    """Return the bytes of a checkpoint's files that hold no tensors, where a recorded job says how large they are."""
+    if not rule.pattern:
+        return 0
+    return sum(bytes_beside(rule.pattern.text, shard.rank, shard.bytes) for shard in layout.ranks())
 
 
 def _spans(shard: RankLayout, most_bytes: int) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from pytest_ckpt.facts.tiers import DrainRule
 from pytest_ckpt.sizing import space
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES, drain_rule, with_drains
-from pytest_ckpt.sizing.files import file_count
+from pytest_ckpt.sizing.files import bytes_beside_tensors, file_count
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.reliability import parse_failure_model
@@ -153,6 +153,8 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     not known, what ``--ckpt-gates`` says. Raises UsageError when the settings fit no layout or no limit can be derived.
     """
     limits = limits_of(settings)
+    if settings.is_said("--ckpt-pattern") and not any(engine.replays for engine in settings.engines):
+        raise UsageError("--ckpt-pattern: no engine that was chosen replays a job.", "Say --ckpt-engine=replay.")
     if settings.is_said("--ckpt-parallel") and not any(model.own for model in settings.models):
         raise UsageError(
             "--ckpt-parallel: every model of the workload is cut as the workload says.",
@@ -223,7 +225,8 @@ def _plan_checkpoint(
     processes = settings.processes if mode == "open" else None
     shards = layout(model, mode=mode, processes=processes, scale=settings.scale)
     files = file_count(shards, engine.files)
-    one = shards.bytes + files * space.FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
+    beside_tensors = bytes_beside_tensors(shards, engine.files)
+    one = shards.bytes + beside_tensors + files * space.FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
     rule, drains = space.delta_rule(settings, strategy), drain_rule(settings, strategy)
     state = space.state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
     beside = engine.memory.process_bytes + (DRAIN_BUFFER_BYTES * 2 if drains else 0)

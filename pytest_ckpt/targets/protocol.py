@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from pytest_ckpt.facts.failure import Phase
+from pytest_ckpt.facts.pattern import Step
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, TargetFacts
 from pytest_ckpt.sizing.near_full import Volume
+from pytest_ckpt.sizing.pattern_files import ReplayedFile
 
 Buffer = Any
 """A writable or readable object with the buffer protocol: memoryview, bytearray, an array of numpy."""
@@ -118,6 +120,26 @@ class Draft(Protocol):
 
     def abort(self) -> None:
         """Remove what this rank wrote of it."""
+
+
+class ReplayedCalls(Protocol):
+    """Makes the calls of a recorded job in a draft. Threads call it side by side, no two of them on one file."""
+
+    def passes(self, number: int) -> None:
+        """Say that a file gets its name by a rename."""
+
+    def make(self, step: Step) -> None:
+        """Make the calls of a step. Raises OSError of the storage."""
+
+    def close(self) -> None:
+        """Close what the job left open."""
+
+
+class ReplayDraft(Draft, Protocol):
+    """A draft of a target with paths, which a recorded job can be replayed in."""
+
+    def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> ReplayedCalls:
+        """Begin a replay of ``files``, by their numbers; ``data`` is what each is to hold."""
 
 
 class Source(Protocol):

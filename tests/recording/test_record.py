@@ -93,6 +93,7 @@ def test_runs_of_one_job_give_one_pattern(recorded: tuple[str, str], tmp_path: P
         ("out.truncate(5000)", "no write covers byte 0 of file 0"),
         ("out.write(bytes(10)); out.seek(20); out.write(bytes(10))", "no write covers byte 10 of file 0"),
         ("[(out.seek(0), out.write(bytes(2000000))) for _ in range(5)]", "written more than 4 times over"),
+        ("out.write(bytes(9)); os.rename(__file__, sys.argv[1] + '/b')", "wrote 1 file elsewhere and moved"),
         ("sys.exit(3)", "The job ended with 3"),
     ],
 )

@@ -20,3 +20,40 @@ ONE_FILE = json.dumps(
         ],
     }
 )
+
+TWO_RANKS = json.dumps(
+    {
+        "form": 1,
+        "made_by": "a test",
+        "label": "two ranks, one with two threads, which commits",
+        "ranks": 2,
+        "read_bytes": 100_000,
+        "left_out": {},
+        "files": [[0, 400_000, True], [0, 200_000, True], [0, 3_000, True], [0, 10, False], [1, 600_000, True]],
+        "steps": [
+            [0, 0, 0, "create", 0, 0, 0, 1],
+            [0, 0, 0, "write", 0, 0, 100_000, 4],
+            [0, 0, 0, "fsync", 0, 0, 0, 1],
+            [0, 0, 0, "close", 0, 0, 0, 1],
+            [0, 0, 1, "create new", 1, 0, 0, 1],
+            [0, 0, 1, "set size", 1, 0, 200_000, 1],
+            # The second half first.
+            [0, 0, 1, "write", 1, 100_000, 100_000, 1],
+            [0, 0, 1, "write", 1, 0, 100_000, 1],
+            [0, 0, 1, "close", 1, 0, 0, 1],
+            [0, 1, 0, "create", 4, 0, 0, 1],
+            [0, 1, 0, "write", 4, 0, 600_000, 1],
+            [0, 1, 0, "fdatasync", 4, 0, 0, 1],
+            [0, 1, 0, "close", 4, 0, 0, 1],
+            [1, 0, 0, "create", 3, 0, 0, 1],
+            [1, 0, 0, "write", 3, 0, 10, 1],
+            [1, 0, 0, "close", 3, 0, 0, 1],
+            [1, 0, 0, "unlink", 3, 0, 0, 1],
+            [1, 0, 0, "create", 2, 0, 0, 1],
+            [1, 0, 0, "write", 2, 0, 3_000, 1],
+            [1, 0, 0, "close", 2, 0, 0, 1],
+            [1, 0, 0, "rename", 2, 0, 0, 1],
+            [1, 0, 0, "fsync folder", -1, 0, 0, 1],
+        ],
+    }
+)

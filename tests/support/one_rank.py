@@ -60,10 +60,12 @@ def checkpoint_in(target: Path) -> Path:
     return folder
 
 
-def as_one_rank(engine: str, whole: Layout, area: AreaRef, action: str, front: Sequence[str] = ()) -> dict[str, Any]:
+def as_one_rank(
+    engine: str, whole: Layout, area: AreaRef, action: str, front: Sequence[str] = (), pattern: str = ""
+) -> dict[str, Any]:
     """Let rank 0 of a layout save or load in a process of its own, started by ``front``; return what it tells."""
     asked = {"engine": engine, "area": to_plain(area), "action": action, "processes": whole.processes,
-             "model": whole.model.name, "mode": whole.mode, "scale": whole.scale}  # fmt: skip
+             "pattern": pattern, "model": whole.model.name, "mode": whole.mode, "scale": whole.scale}  # fmt: skip
     done = subprocess.run(
         [*front, sys.executable, "-m", "tests.support.one_rank"],
         input=json.dumps(asked),
@@ -101,7 +103,11 @@ def main() -> None:
     shard = layout(asked["model"], mode=asked["mode"], processes=processes, scale=asked["scale"]).rank(0)
     activity, group, store = Activity(), Alone(), load(area.opener)(area)
     engine = engine_maker(spec.make)(
-        shard=shard, content=Content(SEED), group=group, activity=activity, options=EngineOptions()
+        shard=shard,
+        content=Content(SEED),
+        group=group,
+        activity=activity,
+        options=EngineOptions(pattern=asked["pattern"]),
     )
     ref = CheckpointRef(subject=Subject(model="one", mode="rank").slug, number=CHECKPOINT)
     found: dict[str, Any] = {"bytes": shard.bytes}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import shared
-from pytest_ckpt.facts.engines import FileRule
+from pytest_ckpt.facts.engines import FileRule, JobPattern
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
@@ -34,6 +34,7 @@ class EngineOptions:
 
     ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader takes part
     ``part`` of ``parts`` of every file. ``stages``: an engine saves a copy of the state, which it holds beside it.
+    ``pattern`` is the text of what is replayed.
     """
 
     request_bytes: int = 4 << 20
@@ -41,6 +42,7 @@ class EngineOptions:
     part: int = 0
     parts: int = 1
     stages: bool = False
+    pattern: str = ""
 
     def span(self, count: int) -> tuple[int, int]:
         """Return where the reader's part of ``count`` things begins and ends."""
@@ -54,7 +56,8 @@ class Task:
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. Where the strategy does not block,
     steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. The ranks of an
     engine that ``is_collective`` save and load together only; ``rank_file``, ``shared_files`` and ``rank_file_bytes``
-    say what files a checkpoint has where a library names them (`facts.engines.FileRule`). With ``contention`` and
+    say what files a checkpoint has where a library names them (`facts.engines.FileRule`), ``pattern`` where a recorded
+    job does. With ``contention`` and
     ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
     a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
@@ -107,6 +110,7 @@ class Task:
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
     rank_file_bytes: int = 0
+    pattern: tuple[str, ...] = ()
     definition: Model | None = None
 
     def layout(self, scale: float | None = None) -> Layout:
@@ -118,7 +122,10 @@ class Task:
     @property
     def file_rule(self) -> FileRule:
         """Which files a checkpoint has."""
-        return FileRule(of_rank=self.rank_file, shared=self.shared_files, most_bytes=self.rank_file_bytes)
+        pattern = JobPattern(*self.pattern) if self.pattern else None
+        return FileRule(
+            of_rank=self.rank_file, shared=self.shared_files, most_bytes=self.rank_file_bytes, pattern=pattern
+        )
 
     @property
     def full_saves(self) -> int:
@@ -141,6 +148,7 @@ class Task:
             "rank_file": planned.engine.files.of_rank,
             "shared_files": planned.engine.files.shared,
             "rank_file_bytes": planned.engine.files.most_bytes,
+            "pattern": tuple(planned.engine.files.pattern or ()),
             "strategy": planned.strategy.make,
             "blocks": planned.strategy.blocks,
             "stages": planned.strategy.stages,

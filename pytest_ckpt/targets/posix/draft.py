@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+from pytest_ckpt.sizing.pattern_files import ReplayedFile
 from pytest_ckpt.targets.posix.direct_io import DirectWay
 from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs
+from pytest_ckpt.targets.posix.replayed_calls import PosixCalls
 from pytest_ckpt.targets.posix.sink import SinkAtOffsets, SinkInOrder
-from pytest_ckpt.targets.protocol import Phases, Sink
+from pytest_ckpt.targets.protocol import Buffer, Phases, Sink
 
 
 class PosixDraft:
@@ -39,6 +41,10 @@ class PosixDraft:
     def location(self) -> str:
         """Return the folder."""
         return str(self._folder)
+
+    def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> PosixCalls:
+        """Begin a replay in the folder."""
+        return PosixCalls(self._folder, files, data, self._phases)
 
     def adopt(self, names: Collection[str]) -> None:
         """Take files that a library wrote, and fsync each of them."""

@@ -1,0 +1,1 @@
+"""Engine replay: the calls of a recorded job, with content that can be verified."""

@@ -1,0 +1,198 @@
+"""Engine ``replay``: what a recorded job did, call by call, with content that every load compares.
+
+Each rank makes the calls of a recorded rank: its files, its writes with their places and lengths, its fsyncs and
+renames, in as many threads, and waits for all ranks where the job did. Behind them come ours, on the clock and before
+the commit: the store makes each file and the folder durable, whatever the job did.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from pytest_ckpt.facts.pattern import Step, read_pattern
+from pytest_ckpt.ranks.content.faults import compare
+from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
+from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
+from pytest_ckpt.sizing.pattern_files import CONTENT, replayed_files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.facts.proofs import FaultKind
+    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.engines.protocol import Clock
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
+    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import Committed, Draft, ReplayDraft, ReplayedCalls
+
+_READ_BYTES = 4 << 20
+_MOST_FAULTS = 20
+_MICROSECONDS = 1_000_000
+
+
+class ReplayEngine:
+    """Keeps all bytes of a rank in memory, as a training process does."""
+
+    def __init__(
+        self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+    ) -> None:
+        self._shard, self._content, self._group, self._activity = shard, content, group, activity
+        self._pattern = read_pattern(options.pattern)
+        self._files = {file.number: file for file in replayed_files(options.pattern, shard.rank, shard.bytes)}
+        recorded = self._pattern.of_rank(shard.rank)
+        self._steps = [step for step in self._pattern.steps if step.rank == recorded]
+        self._pool = ThreadPool()
+        self._data: dict[int, Bytes] = {}
+        self._loaded: dict[int, Bytes | LocalFault] = {}
+        self._added_seconds = 0.0
+
+    def facts(self) -> dict[str, str]:
+        """Return what is replayed, and what is added to it."""
+        added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
+        ranks = self._pattern.ranks
+        several = ranks > 1 and self._group.size > ranks
+        others = f", ranks from {ranks} on as ranks 1 to {ranks - 1}" if several else ""
+        others = ", all as its one rank" if ranks == 1 and self._group.size > 1 else others
+        read = "the size that the job read by" if self._pattern.read_bytes else "no load was recorded"
+        unsynced, kept = len(self._pattern.unsynced()), sum(file.kept for file in self._pattern.files)
+        folders = sum(step.call == "fsync folder" for step in self._pattern.steps)
+        return {
+            "the job itself": f"{unsynced} of {kept} files without fsync behind the last write, {folders} fsyncs of "
+            "folders",
+            "save": f"the calls of {ranks} recorded ranks on {self._group.size}{others}; places and lengths scaled",
+            "load": f"each rank its own files, in reads of {self._pattern.read_bytes or _READ_BYTES:,} bytes ({read})",
+            "added": f"fsync of each file once more and of the folder, in every save: {added * 1000:.1f} ms at most",
+        }
+
+    def fill(self, checkpoint: int) -> None:
+        """Make the content of every file."""
+        for number, file in self._files.items():
+            if number not in self._data:
+                self._data[number] = np.empty(file.bytes, dtype=np.uint8)
+            self._content.fill(self._data[number], self._place(checkpoint, number))
+
+    def state(self) -> Sequence[Bytes]:
+        """Return the memory of the files."""
+        return list(self._data.values())
+
+    def save(self, draft: Draft, clock: Clock) -> None:
+        """Make the calls, phase by phase, then make durable what was written, as the store does."""
+        calls = cast("ReplayDraft", draft).replay(self._files, self._data)
+        for step in self._steps:
+            if step.call == "rename":
+                calls.passes(step.file)
+        try:
+            for phase in range(max(step.phase for step in self._pattern.steps) + 1):
+                if phase:
+                    with clock.activity.wait():
+                        self._group.wait()
+                self._make([step for step in self._steps if step.phase == phase], calls, clock)
+        finally:
+            calls.close()
+        began = time.perf_counter()
+        draft.adopt([file.name for file in self._files.values() if file.kept])
+        draft.seal()
+        self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
+
+    def load_steps(self) -> int:
+        """Everything is loaded before anything is compared."""
+        return 1
+
+    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+        """Read the rank's files one after the other."""
+        self.release()
+        arrived = 0
+        for number, file in self._files.items():
+            if not file.kept:
+                continue
+            found = self._loaded[number] = self._read(committed, number, clock)
+            if not file.is_small and not isinstance(found, LocalFault):
+                arrived += len(found)
+        return arrived
+
+    def verify(self, checkpoint: int) -> Comparison:
+        """Compare every byte of every file; those of small ones are compared beside what the layout counts."""
+        checked, count = 0, 0
+        faults: list[LocalFault] = []
+        for number, found in self._loaded.items():
+            file = self._files[number]
+            if isinstance(found, LocalFault):
+                count += 1
+                faults.append(found)
+                continue
+            pages, findings = compare(self._content, found, self._place(checkpoint, number))
+            checked += 0 if file.is_small else len(found)
+            count += pages
+            faults.extend(LocalFault.of(one, file.name, CONTENT) for one in findings)
+        self._loaded = {}
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+
+    def release(self) -> None:
+        """Let go of the content and of what was loaded."""
+        self._pool.dismiss()
+        self._data, self._loaded = {}, {}
+
+    def _make(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
+        """Make the calls of a phase, a thread for each lane. Steps stand sorted by their lanes."""
+        lanes = [list(of_lane) for _, of_lane in groupby(steps, key=lambda step: step.lane)]
+        if len(lanes) == 1:
+            for step in lanes[0]:
+                with clock.phase("fsync" if "sync" in step.call else "write", self._named(step)):
+                    calls.make(step)
+        elif lanes:
+            # A clock has one hand: what threads do side by side is one piece of work to it.
+            with clock.phase("write", self._named(steps[0])):
+                self._pool.work(partial(_make_all, lanes, calls), len(lanes))
+
+    def _named(self, step: Step) -> str:
+        return self._files[step.file].name if step.file in self._files else ""
+
+    def _place(self, checkpoint: int, number: int) -> TensorKey:
+        return TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=list(self._files).index(number))
+
+    def _read(self, committed: Committed, number: int, clock: Clock) -> Bytes | LocalFault:
+        """Read a file in reads of the size that the job read by; return what is wrong with its length."""
+        file = self._files[number]
+        piece = self._pattern.read_bytes or _READ_BYTES
+        source = committed.file(file.name)
+        try:
+            if source.size != file.bytes:
+                return _of_other_size(file.name, source.size, file.bytes)
+            data = np.empty(file.bytes, dtype=np.uint8)
+            with clock.phase("read", file.name):
+                for at in range(0, file.bytes, piece):
+                    got = source.readinto(data[at : at + piece])
+                    clock.moved(got)
+                    if got < min(piece, file.bytes - at):
+                        return _of_other_size(file.name, at + got, file.bytes)
+        finally:
+            source.close()
+        return data
+
+
+def _make_all(lanes: Sequence[Sequence[Step]], calls: ReplayedCalls, lane: int) -> None:
+    for step in lanes[lane]:
+        calls.make(step)
+
+
+def _of_other_size(name: str, size: int, written: int) -> LocalFault:
+    kind: FaultKind = "short" if size < written else "foreign"
+    detail = f"the file has {size} bytes, {written} were written"
+    return LocalFault(
+        kind=kind, file=name, tensor="", offset=min(size, written), bytes=abs(size - written), detail=detail
+    )
+
+
+def make(
+    *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+) -> ReplayEngine:
+    """Return the engine of a rank's files."""
+    return ReplayEngine(shard, content, group, activity, options)

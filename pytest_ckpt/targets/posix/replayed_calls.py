@@ -1,0 +1,107 @@
+"""Makes the calls of a pattern in a folder: each with its place and length, as they are at this size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pytest_ckpt.facts.pattern import Step
+from pytest_ckpt.sizing.pattern_files import ReplayedFile
+from pytest_ckpt.targets.protocol import Buffer, Phases
+
+_FLAGS = {
+    "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
+    "create new": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+    "truncate and open": os.O_RDWR | os.O_TRUNC,
+    "open": os.O_RDWR,
+    "open to read": os.O_RDONLY,
+}
+_PIECE_BYTES = 64 << 20
+
+
+class PosixCalls:
+    """The files of one save in ``folder``; ``data`` is what each is to hold, by its number.
+
+    Lanes call it side by side, no two of them on one file.
+    """
+
+    def __init__(
+        self, folder: Path, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer], phases: Phases
+    ) -> None:
+        self._folder, self._files, self._data, self._phases = folder, files, data, phases
+        self._names = {number: file.name if file.kept else file.passing for number, file in files.items()}
+        self._open: dict[int, list[int]] = {number: [] for number in files}
+        self._make: Mapping[str, Callable[[Step, ReplayedFile], None]] = {
+            **dict.fromkeys(_FLAGS, self._begin),
+            "write": self._write,
+            "read": self._read,
+            "allocate": lambda step, file: os.posix_fallocate(
+                self._top(step), file.at(step.offset), max(file.at(step.offset + step.bytes) - file.at(step.offset), 1)
+            ),
+            "set size": lambda step, file: os.ftruncate(self._top(step), file.at(step.bytes)),
+            "fsync": lambda step, _: os.fsync(self._top(step)),
+            "fdatasync": lambda step, _: os.fdatasync(self._top(step)),
+            "close": lambda step, _: os.close(self._open[step.file].pop()),
+            "rename": self._rename,
+            "unlink": lambda step, _: self._path(step.file).unlink(),
+        }
+
+    def passes(self, number: int) -> None:
+        """Say that a file gets its name by a rename."""
+        self._names[number] = self._files[number].passing
+
+    def make(self, step: Step) -> None:
+        """Make the calls of a step."""
+        if step.call == "fsync folder":
+            self._sync_folder()
+        elif step.call in {"write", "read"}:
+            self._make[step.call](step, self._files[step.file])
+        else:
+            for _ in range(step.count):
+                self._make[step.call](step, self._files[step.file])
+
+    def close(self) -> None:
+        """Close what the job left open."""
+        for handles in self._open.values():
+            while handles:
+                os.close(handles.pop())
+
+    def _path(self, number: int) -> Path:
+        return self._folder / self._names[number]
+
+    def _top(self, step: Step) -> int:
+        return self._open[step.file][-1]
+
+    def _begin(self, step: Step, _: ReplayedFile) -> None:
+        flags = _FLAGS[step.call] | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._open[step.file].append(os.open(self._path(step.file), flags, 0o644))
+
+    def _write(self, step: Step, file: ReplayedFile) -> None:
+        descriptor, data = self._top(step), memoryview(self._data[step.file])
+        for number in range(step.count):
+            at, stop = (file.at(step.offset + n * step.bytes) for n in (number, number + 1))
+            while True:
+                done = os.pwrite(descriptor, data[at : min(stop, at + _PIECE_BYTES)], at)
+                self._phases.moved(done)
+                at += done
+                if at >= stop:
+                    break
+
+    def _read(self, step: Step, file: ReplayedFile) -> None:
+        descriptor = self._top(step)
+        for number in range(step.count):
+            at, stop = (file.at(step.offset + n * step.bytes) for n in (number, number + 1))
+            os.preadv(descriptor, [bytearray(stop - at)], at)
+
+    def _rename(self, step: Step, file: ReplayedFile) -> None:
+        if self._names[step.file] != file.name:
+            self._path(step.file).rename(self._folder / file.name)
+            self._names[step.file] = file.name
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,162 @@
+"""Runs of the engine replay: the calls of a recorded job, as docs/own_job.md runs them, held to all that others are."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.rejudge import judge_folder
+from pytest_ckpt.evidence.verification import verify_folder
+from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
+from tests.support.machine import need_fuse
+from tests.support.made_job_patterns import TWO_RANKS
+from tests.support.targets.misbehaving import misbehaving
+
+OWN = f"{SUBJECT}/replay"
+FILE, SMALL = "replay-1-0.bin", "replay-0-2.bin"
+# A command that drops caches, and damages a file of the first checkpoint before.
+DAMAGE = """
+import os, pathlib, sys
+(folder,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
+file, way = folder / sys.argv[2], sys.argv[3]
+if way == "remove":
+    file.unlink(missing_ok=True)
+elif way == "cut":
+    os.truncate(file, file.stat().st_size // 2)
+else:
+    with file.open("r+b") as out:
+        out.seek(file.stat().st_size // 2)
+        byte = out.read(1)
+        out.seek(-1, 1)
+        out.write(bytes([byte[0] ^ 1]))
+for path in folder.parent.glob("*/*"):
+    with path.open("rb") as data:
+        os.fsync(data.fileno())
+        os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+"""
+
+
+def words_in(home: Path) -> tuple[str, ...]:
+    """Return the words that replay the pattern of a file in a folder."""
+    (home / "job.pattern.json").write_text(TWO_RANKS)
+    return "--ckpt-engine=replay", f"--ckpt-pattern={home}/job.pattern.json"
+
+
+@pytest.fixture(scope="module")
+def replayed(make_home: Callable[[str], Path]) -> Run:
+    home = make_home("replay")
+    with opened_door(home) as door:
+        run = door.run(*TINY, *words_in(home))
+    # Nothing that follows needs it.
+    (home / "job.pattern.json").unlink()
+    return run
+
+
+def test_a_run_meets_all_that_is_required_and_leaves_nothing(replayed: Run) -> None:
+    assert replayed.code == 0, replayed.text
+    assert replayed.outcomes(OWN) == dict.fromkeys(REQUIRED, "met")
+    assert replayed.left_on_target == []
+
+
+def test_every_byte_of_every_load_is_compared(replayed: Run) -> None:
+    measurement = replayed.measurement(OWN)
+    integrity = measurement["integrity"]
+    assert integrity["bytes_checked"] == integrity["bytes_expected"] == 2 * measurement["bytes"]
+
+
+def test_its_files_are_planned_with_what_is_beside_the_tensors(replayed: Run) -> None:
+    (planned,) = replayed.document["checkpoints"]
+    durability = replayed.measurement(OWN)["durability"]
+    assert (planned["files"], durability["files"], durability["files_synced"]) == (4, 8, 8)
+    files = {f["name"]: f["bytes"] for rank in planned["ranks"] for f in rank["files"]} if "ranks" in planned else {}
+    assert not files or files[SMALL] == 0
+
+
+def test_the_certificate_names_the_pattern_and_what_the_job_leaves_out(replayed: Run) -> None:
+    (said,) = [s for s in replayed.document["disclosures"] if "replays" in s]
+    assert said.startswith("engine replay replays job.pattern.json (digest ")
+    assert said in (replayed.report / "certificate.html").read_text()
+    facts = replayed.measurement(OWN)["engine_facts"]
+    assert facts["the job itself"] == "2 of 4 files without fsync behind the last write, 1 fsyncs of folders"
+    assert facts["load"].startswith("each rank its own files, in reads of 100,000 bytes")
+
+
+def test_the_folder_is_judged_and_verified_without_the_pattern(replayed: Run, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(replayed.report, tmp_path / "run"))
+    again = judge_folder(folder, {})
+    for part in ("checkpoints", "requirements", "measurements", "grade", "exit_code"):
+        assert again[part] == replayed.document[part], part
+    assert [s for s in again["disclosures"] if "replays job.pattern.json" in s]
+    assert {check.outcome for check in verify_folder(folder, None)} <= {"holds", "not checked"}
+
+
+@pytest.mark.parametrize(
+    ("file", "way", "kind"),
+    [
+        (FILE, "flip", "flipped"),
+        pytest.param(SMALL, "flip", "flipped", marks=pytest.mark.thorough),
+        pytest.param(FILE, "cut", "short", marks=pytest.mark.thorough),
+        pytest.param(SMALL, "cut", "short", marks=pytest.mark.thorough),
+        pytest.param(FILE, "remove", "", marks=pytest.mark.thorough),
+    ],
+)
+def test_what_is_not_what_was_saved_turns_the_verdict(
+    door: FrontDoor, tmp_path: Path, file: str, way: str, kind: str
+) -> None:
+    script = tmp_path / "damage.py"
+    script.write_text(DAMAGE)
+    drop = shlex.join([sys.executable, str(script), str(door.target), file, way])
+    run = door.run(*TINY, *words_in(tmp_path), f"--ckpt-drop-caches={drop}")
+    assert run.code == 1, run.text
+    assert "Traceback" not in run.text
+    measurement = run.measurement(OWN)
+    if kind:
+        assert run.outcomes(OWN)["INTEGRITY"] == "failed"
+        fault = measurement["integrity"]["faults"][0]
+        assert (fault["kind"], fault["file"]) == (kind, file)
+    else:
+        # Seen when the cached pages of what is to be read are counted.
+        assert run.outcomes(OWN)["LOAD"] == "failed"
+        assert measurement["failure"]["errno"] == "ENOENT"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("fault", ["EIO in write", "EIO in fsync"])
+def test_an_error_of_the_storage_is_named(door: FrontDoor, make_home: Callable[[str], Path], fault: str) -> None:
+    need_fuse()
+    home = make_home("refuses")
+    with misbehaving(home) as target:
+        target.fault(fault, path=f"*/{FILE}")
+        run = door.run(*TINY, *words_in(home), target=target.path)
+        assert run.left_on_target == []
+    assert run.code == 1, run.text
+    assert (run.measurement(OWN)["failure"]["rank"], run.measurement(OWN)["failure"]["errno"]) == (1, "EIO")
+    assert "Traceback" not in run.text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--ckpt-engine=replay"], "needs the pattern of a job"),
+        (["--ckpt-pattern=x.json"], "no engine that was chosen replays a job"),
+        (["--ckpt-engine=replay", "--ckpt-pattern=x"], "no pattern is called so"),
+        (["--ckpt-engine=replay", "--ckpt-pattern=./none.json"], "it cannot be read"),
+        (["--ckpt-engine=replay", "--ckpt-pattern={}", "--ckpt-strategy=incremental", "--ckpt-changed=10%"],
+         "when it went on meanwhile is not recorded"),
+        (["--ckpt-engine=replay", "--ckpt-pattern={}/bad.json"], "it is no pattern"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_replayed_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    assert main(["plan", "--cluster=64", *(word.format(tmp_path) for word in words)]) == 4
+    said = capsys.readouterr().err
+    assert says in said
+    assert "Traceback" not in said

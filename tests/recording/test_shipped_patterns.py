@@ -1,0 +1,88 @@
+"""The patterns that ship are what the installed libraries do, and a replay makes the same calls."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.config.pattern_files import SHIPPED, load_pattern
+from pytest_ckpt.facts.pattern import OPENS, Pattern, read_pattern
+from pytest_ckpt.recording.files import CALLS, JobFiles
+from pytest_ckpt.recording.threads import BIRTHS, Threads
+from pytest_ckpt.recording.trace import calls_of
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.pattern_files import replayed_files
+from tests.support.library_jobs import JOBS, record_job
+from tests.support.made_job_patterns import TWO_RANKS
+from tests.support.one_rank import area_in, as_one_rank
+from tests.support.traced_jobs import need_strace
+
+WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1 / 10_000)
+FAST = "safetensors"
+
+
+def shape(pattern: Pattern) -> list[object]:
+    """Return what two recordings of one job have in common: all but the sizes of files of a few bytes.
+
+    Some files hold the path that they are saved to: sizes are counted in units of 64 KiB.
+    """
+    files: list[object] = [
+        (f.rank, f.kept, 0 if pattern.is_small(n) else f.bytes >> 16) for n, f in enumerate(pattern.files)
+    ]
+    steps = [
+        (s.phase, s.rank, s.lane, s.call, s.file, s.count)
+        + ((0, 0) if s.file >= 0 and pattern.is_small(s.file) else (s.offset >> 16, s.bytes >> 16))
+        for s in pattern.steps
+    ]
+    return [*files, *steps, pattern.ranks]
+
+
+def marked(names: tuple[str, ...]) -> list[object]:
+    return [pytest.param(name, marks=() if name == FAST else pytest.mark.thorough) for name in names]
+
+
+def test_every_shipped_pattern_has_a_job_and_its_version() -> None:
+    assert set(SHIPPED) == set(JOBS)
+    for name in SHIPPED:
+        assert load_pattern(name).pattern.label.split()[0] in {"torch", "safetensors", "lightning"}
+
+
+@pytest.mark.parametrize("name", marked(SHIPPED))
+def test_a_library_does_what_the_shipped_pattern_says(name: str, tmp_path: Path) -> None:
+    need_strace()
+    pytest.importorskip(JOBS[name][0])
+    recorded = read_pattern(record_job(name, tmp_path).read_text())
+    assert shape(recorded) == shape(load_pattern(name).pattern)
+
+
+@pytest.mark.parametrize("name", ["made up", *SHIPPED])
+def test_a_replay_makes_the_same_calls(name: str, tmp_path: Path) -> None:
+    need_strace()
+    text = TWO_RANKS if name == "made up" else load_pattern(name).text
+    target, log = tmp_path / "target", tmp_path / "log"
+    target.mkdir()
+    traced = ",".join(f"?{call}" for call in sorted(CALLS | BIRTHS))
+    front = ("strace", "-f", "-y", "-ttt", "-s", "0", "-e", f"trace={traced}", "-o", str(log))
+    as_one_rank("replay", WHOLE, area_in(target), "save", front=front, pattern=text)
+    calls = calls_of(log)
+    found = JobFiles(under=str(target), process=Threads(calls).process)
+    for call in calls:
+        found.take(call)
+    made = defaultdict(list)
+    for act in found.acts:
+        made[act.file].append((act.call, act.offset, act.bytes))
+    by_name = {Path(path).name: made[number] for path, number in found.numbers.items()}
+    pattern = read_pattern(text)
+    for file in replayed_files(text, 0, WHOLE.rank(0).bytes):
+        if not file.kept:
+            continue
+        wanted: list[tuple[str, int, int]] = []
+        for step in (s for s in pattern.steps if s.file == file.number):
+            for n in range(step.count):
+                start, stop = (file.at(step.offset + k * step.bytes) for k in (n, n + 1))
+                wanted.append((step.call, start, stop - start))
+        # What is added behind them is told apart in the report.
+        assert by_name[file.name] == [*wanted, ("open to read", 0, 0), ("fsync", 0, 0), ("close", 0, 0)]
+    assert sum(act.call in OPENS for act in found.acts) >= len(by_name)

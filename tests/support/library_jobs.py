@@ -1,0 +1,127 @@
+"""Small jobs that save with the libraries that are installed; the patterns that ship are recorded from them.
+
+    python -m tests.support.library_jobs
+
+records them again into ``templates/job_patterns``.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from pytest_ckpt.config.pattern_files import SHIPPED
+from tests.support import CHECKOUT
+
+# Two ranks are forked from a process that has the library: importing it is most of such a job.
+FRAME = """
+import multiprocessing, os, sys, tempfile
+{imports}
+folder = sys.argv[1] + "/checkpoint"
+
+def rank_of(rank, meeting):
+    {joins}
+    elements = 1 << 20
+    state = {{f"rank{{rank}}.layer{{n}}": full((elements + n,), float(rank), dtype=float32) for n in range(3)}}
+    {saves}
+
+if __name__ == "__main__":
+    os.makedirs(folder)
+    with tempfile.TemporaryDirectory() as meeting:
+        ranks = [multiprocessing.get_context("fork").Process(target=rank_of, args=(n, meeting)) for n in range(2)]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+        sys.exit(max(rank.exitcode for rank in ranks))
+"""
+_TORCH = "import torch; from torch import float32, full"
+_DCP = f"{_TORCH}; import torch.distributed as dist, torch.distributed.checkpoint as dcp"
+_GLOO = 'dist.init_process_group("gloo", init_method=f"file://{meeting}/store", rank=rank, world_size=2)'
+_HUGGING_FACE = """places = {f"rank{r}.layer{n}": 1 for r in range(2) for n in range(3)}
+    dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(folder, places, save_distributed=True))"""
+# It writes into the temporary folder and moves the file, which is a copy to another file system, as storage is one.
+_LIGHTNING = """
+import sys
+import torch, lightning
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ParameterList(torch.zeros((1 << 20) + n) for n in range(3))
+
+    def training_step(self, batch, number):
+        return sum(layer.mean() for layer in self.layers)
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+
+saver = ModelCheckpoint(dirpath=sys.argv[1] + "/checkpoint", every_n_train_steps=1)
+quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False)
+trainer = lightning.Trainer(accelerator="cpu", devices=1, max_steps=1, callbacks=[saver], **quiet)
+trainer.fit(Model(), torch.utils.data.DataLoader([torch.zeros(1)] * 2))
+"""
+_OTHER_FILE_SYSTEM = "/dev/shm"
+JOBS = {
+    "torch-save": ("torch", "torch.save by each rank", _TORCH, "pass", 'torch.save(state, f"{folder}/rank{rank}.pt")'),
+    "dcp": ("torch", "torch.distributed.checkpoint.save", _DCP, _GLOO, "dcp.save(state, checkpoint_id=folder)"),
+    "dcp-async": (
+        "torch", "torch.distributed.checkpoint.async_save", _DCP, _GLOO,
+        "dcp.async_save(state, checkpoint_id=folder).result()",
+    ),
+    "dcp-threads": (
+        "torch", "torch.distributed.checkpoint.save, thread_count=2", _DCP, _GLOO,
+        "dcp.save(state, storage_writer=dcp.FileSystemWriter(folder, thread_count=2))",
+    ),
+    "safetensors": (
+        "safetensors", "safetensors.numpy.save_file by each rank",
+        "from numpy import float32, full; from safetensors.numpy import save_file", "pass",
+        'save_file(state, f"{folder}/model-{rank}.safetensors")',
+    ),
+    "hugging-face": (
+        "torch", "torch.distributed.checkpoint with HuggingFaceStorageWriter, save_distributed", _DCP, _GLOO,
+        _HUGGING_FACE,
+    ),
+    "lightning": ("lightning", "Trainer with ModelCheckpoint, one process", "", "", ""),
+}  # fmt: skip
+
+
+def script_of(name: str) -> str:
+    """Return the program of a job; its argument is the folder to save below."""
+    if name == "lightning":
+        return _LIGHTNING
+    _, _, imports, joins, saves = JOBS[name]
+    return FRAME.format(imports=imports, joins=joins, saves=saves)
+
+
+def record_job(name: str, folder: Path) -> Path:
+    """Record a job as a user does; return its pattern."""
+    package, what, *_ = JOBS[name]
+    job, under, out = folder / "job.py", folder / "saved", folder / f"{name}.json"
+    job.write_text(script_of(name))
+    under.mkdir()
+    label = f"{package} {importlib.metadata.version(package)}, {what}"
+    words = ["record", "--under", str(under), "--out", str(out), "--label", label, "--", sys.executable]
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", *words, str(job), str(under)]
+    elsewhere = {"TMPDIR": _OTHER_FILE_SYSTEM} if name == "lightning" else {}
+    where = {**os.environ, **elsewhere}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, env=where)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def main() -> None:
+    """Record all of them."""
+    for name in SHIPPED:
+        with tempfile.TemporaryDirectory() as folder:
+            made = record_job(name, Path(folder))
+            (CHECKOUT / "templates" / "job_patterns" / made.name).write_text(made.read_text())
+
+
+if __name__ == "__main__":
+    main()
