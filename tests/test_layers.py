@@ -196,7 +196,8 @@ def test_no_module_builds_a_path_of_the_target(path):
     assert not built, f"{path} builds paths of the target: {built}"
     names = {name for name in imported(tree_of(path), path) if name.startswith("pytest_ckpt.targets.")}
     if path.parts[0] == "ranks":
-        assert names <= {"pytest_ckpt.targets.protocol"}, "ranks know targets by their protocol alone"
+        protocols = {"pytest_ckpt.targets.protocol", "pytest_ckpt.targets.protocol_of_paths"}
+        assert names <= protocols, "ranks know targets by their protocols alone"
 
 
 def is_place(node):

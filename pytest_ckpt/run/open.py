@@ -28,6 +28,7 @@ from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.environment import versions
+from pytest_ckpt.run.report_folder import set_aside
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.user_files import user_path
@@ -176,7 +177,7 @@ def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
 def _make_report_folder(settings: Settings, folder: Path, undo: contextlib.ExitStack) -> Path | None:
     """Make the report folder, which ``undo`` removes again; return where that of an earlier run is now."""
     try:
-        aside = preflight.set_aside(folder)
+        aside = set_aside(folder)
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
         (folder / "measurements").mkdir(parents=True)
     except OSError as error:

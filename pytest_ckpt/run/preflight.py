@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.engines import DEFAULT
 from pytest_ckpt.facts.environment import HostFacts
-from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.facts.targets import TARGETS, Access, Capability, TargetFacts, TargetSpec
@@ -22,12 +20,11 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.completeness import known_subjects
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
-from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
-from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run.commands import check_commands
-from pytest_ckpt.run.crash import CRASH_FILE
+from pytest_ckpt.run.hosts import alike, see_hosts
 from pytest_ckpt.run.local_tier import check_local_tier
+from pytest_ckpt.run.report_folder import check_report_place
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.sizing.record import check_record
@@ -35,15 +32,13 @@ from pytest_ckpt.sizing.space import checkpoints_at_once
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import counted, format_bytes
-from pytest_ckpt.support.user_files import resolved_user_path
-from pytest_ckpt.targets.posix.run_folder import place_on_this_host
 from pytest_ckpt.targets.posix.second_mount import check_second_mount
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.protocol import Target
 from pytest_ckpt.targets.schemes import NO_ACCESS, make_target, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
@@ -52,7 +47,6 @@ if TYPE_CHECKING:
 # Rounding must not make a proposed scale too large.
 _SLACK = 0.99
 _SMALLEST_SCALE = 1e-6
-_OURS = ("session.json", "report.json", CRASH_FILE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,37 +189,6 @@ def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
             )
 
 
-def check_report_place(report: Path, facts: TargetFacts) -> None:
-    """Refuse a report folder on the target, where it would be measured, or around it."""
-    place = resolved_user_path(report, "--ckpt-report")
-    folder = place_on_this_host(facts)
-    if folder and (place == folder or folder in place.parents or place in folder.parents):
-        raise UsageError(
-            f"--ckpt-report {report} and --ckpt-target {facts.location} lie in each other.",
-            "Name a report folder elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example.",
-        )
-    if place.exists() and not place.is_dir():
-        raise UsageError(f"--ckpt-report {report} is a file.", "Name a folder.")
-    if place.is_dir() and any(place.iterdir()) and not any((place / name).exists() for name in _OURS):
-        raise UsageError(
-            f"--ckpt-report {report} holds files that are not of an earlier run.", "Name an empty or a new folder."
-        )
-
-
-def set_aside(report: Path) -> Path | None:
-    """Give the report folder of an earlier run another name; return that name, or None where there was none."""
-    if not report.is_dir() or not any(report.iterdir()):
-        return None
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(report.stat().st_mtime))
-    aside = report.with_name(f"{report.name}-{stamp}")
-    number = 1
-    while aside.exists():
-        number += 1
-        aside = report.with_name(f"{report.name}-{stamp}-{number}")
-    report.rename(aside)
-    return aside
-
-
 def check_space(plan: Plan, settings: Settings, free: int) -> None:
     """Refuse a plan whose checkpoints do not fit the free space of the target."""
     tight = [c for c in plan.runnable if c.space_bytes > free]
@@ -246,53 +209,53 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
 def check_memory(plan: Plan, hosts: tuple[HostFacts, ...]) -> None:
     """Refuse a plan whose ranks do not fit the memory of their hosts."""
     for planned in plan.runnable:
-        ranks = planned.rank_memory_bytes
+        ranks, states = planned.rank_memory_bytes, planned.state_bytes
+        tight: dict[str, str] = {}
+        scales = []
         for host in hosts:
             need = sum(ranks[r] for r in host.ranks if r < len(ranks))
             there = host.memory_available_bytes
             if need > there:
-                state = sum(planned.state_bytes[r] for r in host.ranks if r < len(ranks))
-                rehearse = _rehearse(_scale_that_fits(planned.layout.scale, need, state, there))
-                ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model", rehearse)
-                raise UsageError(
-                    f"Too little memory on {host.host}: {counted(planned.layout.processes, 'rank')} for "
-                    f"{planned.subject} need {format_bytes(need)} there, and {format_bytes(there)} are available.",
-                    ", or ".join(filter(None, ways)) + ".",
-                )
+                state = sum(states[r] for r in host.ranks if r < len(states))
+                tight[host.host] = f"{format_bytes(need)} there, and {format_bytes(there)} are available"
+                scales.append(_scale_that_fits(planned.layout.scale, need, state, there))
+        if tight:
+            ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model")
+            raise UsageError(
+                f"Too little memory on {', '.join(tight)}: {counted(planned.layout.processes, 'rank')} for "
+                f"{planned.subject} need {'; '.join(tight.values())}.",
+                ", or ".join(filter(None, (*ways, _rehearse(min(scales))))) + ".",
+            )
 
 
 def _see_hosts(
     settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Target, facts: TargetFacts, folder: Path
 ) -> tuple[HostFacts, ...]:
     processes = max(c.layout.processes for c in plan.runnable)
-    hosts: list[HostFacts] = []
-
-    def on_event(event: Event) -> None:
-        if isinstance(event, HostsSeen):
-            hosts.extend(event.hosts)
-
-    job = Job(processes=processes, area=target.place(), deadline_seconds=settings.deadline_seconds, tasks=())
-    redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
-    failure = Launch(launcher, run_id, folder, redactor).run(job, on_event)
-    if failure or not hosts:
+    seen = see_hosts(
+        launcher,
+        run_id,
+        folder,
+        Redactor.of(os.environ, (o.value for o in settings.origins)),
+        processes=processes,
+        area=target.place(),
+        facts=facts,
+        deadline_seconds=settings.deadline_seconds,
+    )
+    if seen.failure or not seen.hosts:
         command = shlex.join(launcher.command(processes, calls_back=False))
-        says = describe_failure(failure) if failure else "no rank answered"
+        says = describe_failure(seen.failure) if seen.failure else "no rank answered"
         raise UsageError(
             f"MPI cannot start {counted(processes, 'rank')}: {says}",
             f"Try it by hand: {command} </dev/null (each rank that starts says that it was started by hand), or name "
             "another launcher with --ckpt-launcher.",
         )
-    if problem := unreached(hosts, facts):
-        alike = "Mount the storage" if "paths" in facts.capabilities else "Give access to it (credentials, routes)"
-        raise UsageError(f"--ckpt-target {problem}.", f"{alike} on every host alike.")
-    return tuple(hosts)
-
-
-def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> str:
-    """Say on which hosts the target cannot be reached; empty when it can on all."""
-    blind = ", ".join(h.host for h in hosts if not h.target_is_reached)
-    problem = "is no folder" if "paths" in facts.capabilities else "cannot be reached"
-    return f"{facts.location} {problem} on {blind}" if blind else ""
+    if seen.differences:
+        raise UsageError(
+            f"--ckpt-target {facts.location} is not the same on every host: {'; '.join(seen.differences)}.",
+            alike(facts),
+        )
+    return seen.hosts
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:

@@ -275,13 +275,6 @@ class Store(Protocol):
         """Let go of connections and descriptors."""
 
 
-class ClonableStore(Store, Protocol):
-    """A store of a target with paths: a snapshot of its area shows in another folder."""
-
-    def clone(self, said: str) -> tuple[Store, str]:
-        """Return the area as a snapshot in the folder ``said`` shows it, and why this host sees none."""
-
-
 class Ballast(Protocol):
     """A file that only takes space."""
 

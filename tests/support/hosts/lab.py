@@ -34,16 +34,20 @@ NEEDED = ("sshd", "ssh", "mfsmaster", "mfschunkserver", "mfsmount", "ip", "nsent
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
-    """A run of the front door with these ``options``, or a command of these ``words``, on the first host."""
+    """A run of the front door with these ``options``, or a command of these ``words``, on the first host.
+
+    ``before`` are lines of a shell that are done first, each on the host of that number: $TARGET is the run's target.
+    """
 
     options: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    before: tuple[tuple[int, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """What came of a step; ``left`` are names on the target and processes of the run that were there at its end.
+    """What came of a step; ``left`` are names in the target, of any host, and processes of the run that were left.
 
     ``secrets`` is how many secrets of launches there were, ``shown`` the words of processes that had one.
     """
@@ -138,10 +142,10 @@ def _network(process: str) -> str:
     return str(Path(f"/proc/{process}/ns/net").readlink())
 
 
-def _do(step: Step, number: int, home: Path, on_first: Sequence[str]) -> Done:
+def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]]) -> Done:
     folder = made(home / f"step-{number}")
     # A process that enters another host's mounts is at their root.
-    on_first = [*on_first, "env", "-C", str(folder)]
+    on_first = [*on_hosts[0], "env", "-C", str(folder)]
     # Whatever a launcher calls ssh finds the other hosts with the keys of the lab.
     environment = {"PATH": f"{home / 'ssh'}:{os.environ['PATH']}", **step.environment}
     if step.words:
@@ -157,9 +161,15 @@ def _do(step: Step, number: int, home: Path, on_first: Sequence[str]) -> Done:
         return Done(code=done.returncode, text=done.stderr + done.stdout, home=str(folder))
     target = home / "array" / f"target-{number}"
     run(*on_first, "mkdir", target)
+    for host, line in step.before:
+        run(*on_hosts[host - 1], "env", f"TARGET={target}", "sh", "-euc", line)
     with opened_door(folder) as door:
         seen = door.run(*step.options, target=target, environment=environment, around=on_first)
-        left = run(*on_first, "ls", target).split()
+        left = [
+            name
+            for on_host in on_hosts
+            for name in run(*on_host, "find", target.parent, "-path", f"{target}/*", "-printf", "%f\\n").split()
+        ]
         if (seen.report / "session.json").exists():
             left += [str(pid) for pid in processes_of(json.loads((seen.report / "session.json").read_text())["run_id"])]
     return Done(code=seen.code, text=seen.text, home=str(folder), left=tuple(left))
@@ -202,7 +212,7 @@ def main() -> None:
         done = []
         for number, step in enumerate(steps, 1):
             with SecretsSeen() as seen:
-                found = _do(step, number, home, hosts[0])
+                found = _do(step, number, home, hosts)
             done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown)))
     (home / "done.json").write_text(json.dumps([to_plain(of) for of in done]) + "\n")
 
