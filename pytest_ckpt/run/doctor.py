@@ -20,7 +20,7 @@ from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.run.clock import clock
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, silent
-from pytest_ckpt.run.hosts import alike, see_hosts
+from pytest_ckpt.run.hosts import alike, placed_otherwise, see_hosts
 from pytest_ckpt.run.libraries import engines, library
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -187,7 +187,10 @@ def _launch(
         description = f"{target.location} is not the same on every host: {'; '.join(seen.differences)}"
         return Finding(name="MPI launch", can=False, needed=True, description=description, remedy=alike(target)), hosts
     names = ", ".join(h.host for h in hosts)
-    description = f"{counted(settings.processes, 'rank')} on {names}; {launcher.version}"
+    placed = placed_otherwise(launcher, hosts)
+    description = "; ".join(
+        filter(None, (f"{counted(settings.processes, 'rank')} on {names}", launcher.version, placed))
+    )
     return Finding(name="MPI launch", can=True, needed=True, description=redactor.text(description)), hosts
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import secrets
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +76,34 @@ def _sign(area: AreaRef, run_id: str) -> Iterator[Sign | None]:
     with Sighting(folder_of(area)).shown(sign) as why:
         # Whoever cannot write here is told so when the run's area is made.
         yield None if why else sign
+
+
+def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
+    """Say where ranks are on other hosts than the launcher was to take, or not as many; empty where they are not."""
+    ranks = sum(len(host.ranks) for host in hosts)
+    if ranks > sum(host.slots for host in launcher.hosts):
+        return ""  # each launcher has a way of its own to put more ranks on hosts than they have slots
+    wanted = collections.Counter(launcher.places(ranks))
+    there = collections.Counter({_short(host.host): len(host.ranks) for host in hosts})
+    # A host may be listed by another name than it has, or by an address: then only the numbers can be compared.
+    if {_short(name): count for name, count in wanted.items()} == there:
+        return ""
+    known = any(_short(name) in there for name in wanted)
+    if not known and sorted(wanted.values()) == sorted(there.values()):
+        return ""
+    cure = "--distribution=arbitrary --nodelist={ranks}" if launcher.is_slurm else "{hosts} or {ranks}"
+    return (
+        f"the launcher placed ranks otherwise than --ckpt-hosts says: {_counts(there)} instead of {_counts(wanted)}; "
+        f"tell it the place of each rank with {cure} in --ckpt-launcher"
+    )
+
+
+def _short(name: str) -> str:
+    return name if name.replace(".", "").isdigit() else name.split(".", maxsplit=1)[0]
+
+
+def _counts(ranks: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} on {host}" for host, count in ranks.items())
 
 
 def alike(facts: TargetFacts) -> str:

@@ -7,9 +7,12 @@ import dataclasses
 import pytest
 
 from pytest_ckpt import __version__
+from pytest_ckpt.config.parsers import read_hosts
+from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.sights import MountSeen, Sight, Sign
 from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
-from pytest_ckpt.run.hosts import alike, differences
+from pytest_ckpt.launching.launcher import Launcher
+from pytest_ckpt.run.hosts import alike, differences, placed_otherwise
 from pytest_ckpt.targets.posix.sighting import Sighting
 
 SIGN = Sign(name=".sign", word="what it says")
@@ -75,6 +78,51 @@ def test_every_host_is_told_at_once():
     hosts = [sight(host=f"n{number}", options="ro") for number in range(3)]
     assert [sentence.split(":")[0] for sentence in differences(HERE, hosts)] == ["n0", "n1", "n2"]
     assert "findmnt -T /mnt/array" in alike(HERE)
+
+
+def placed(hosts, *seen, slurm=True):
+    """Return what is told where the ranks of a launch are on these hosts, so many on each."""
+    launcher = Launcher(template=("srun",), version="slurm 22.05.8" if slurm else "some", hosts=read_hosts(hosts))
+    facts = [
+        HostFacts(
+            host=name,
+            ranks=tuple(range(count)),
+            cpu="",
+            cores=1,
+            memory_bytes=0,
+            memory_available_bytes=0,
+            kernel="",
+            os="",
+            python="",
+            target_is_reached=True,
+        )
+        for name, count in seen
+    ]
+    return placed_otherwise(launcher, facts)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "seen"),
+    [
+        ("n1:2,n2:2", (("n1", 2), ("n2", 2))),
+        ("n1:2,n2:2", (("n1.cluster", 2), ("n2.cluster", 1))),  # a smaller model fills the first host
+        ("10.0.0.1:2,10.0.0.2:2", (("n1", 2), ("n2", 2))),  # listed by address: only the numbers are known
+        ("localhost:2", (("n1", 2),)),
+        ("n1:1,n2:1", (("n1", 3), ("n2", 1))),  # more ranks than slots: everybody has a way of their own
+    ],
+)
+def test_ranks_that_are_where_the_hosts_say_are_not_told(hosts, seen):
+    assert placed(hosts, *seen) == ""
+
+
+def test_ranks_that_are_elsewhere_are_told_with_what_to_do():
+    assert placed("n1:2,n2:2,n3:2", ("n1", 4), ("n2", 1), ("n3", 1)) == (
+        "the launcher placed ranks otherwise than --ckpt-hosts says: 4 on n1, 1 on n2, 1 on n3 instead of 2 on n1, "
+        "2 on n2, 2 on n3; tell it the place of each rank with --distribution=arbitrary --nodelist={ranks} in "
+        "--ckpt-launcher"
+    )
+    assert "1 on n9, 1 on n2 instead of 1 on n1, 1 on n2" in placed("n1:1,n2:1", ("n9", 1), ("n2", 1))
+    assert "{hosts} or {ranks}" in placed("n1:1,n2:1", ("n1", 2), slurm=False)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tests.support.file_systems.serving import ADDRESS, made, missing, run, unti
 from tests.support.front_door import Run, opened_door, processes_of
 from tests.support.hosts.host import READY, address_of, name_of
 from tests.support.hosts.secrets_seen import SecretsSeen
+from tests.support.hosts.slurm import slurm as slurm_on
 from tests.support.machine import leave_mounts_of_others, need, need_fuse, patience
 
 _LAB_SECONDS = 400.0
@@ -73,15 +74,18 @@ def need_hosts() -> None:
     need(not gone, f"there is no {', '.join(gone)}")
 
 
-def on_hosts(home: Path, hosts: int, *steps: Step) -> list[Done]:
-    """Make so many hosts, do the steps one after the other on the first, and return what came of them."""
+def on_hosts(home: Path, hosts: int, *steps: Step, slurm: bool = False) -> list[Done]:
+    """Make so many hosts, do the steps one after the other on the first, and return what came of them.
+
+    With ``slurm`` the hosts are a cluster of Slurm.
+    """
     asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
     asked.write_text(json.dumps([to_plain(step) for step in steps]))
     words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork"]
     words += ["--mount-proc", "--kill-child=KILL", sys.executable, "-m", "tests.support.hosts.lab"]
     with log.open("wb") as output:
         done = subprocess.run(
-            [*words, str(home), str(hosts)],
+            [*words, str(home), str(hosts), *(["--slurm"] if slurm else [])],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -196,6 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("hosts", type=int)
+    parser.add_argument("--slurm", action="store_true")
     asked = parser.parse_args()
     home: Path = asked.home
     leave_mounts_of_others()
@@ -209,6 +214,8 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(moosefs_server(made(home / "server")))
         hosts = [stack.enter_context(started_host(home, number)) for number in range(1, asked.hosts + 1)]
+        if asked.slurm:
+            stack.enter_context(slurm_on(home, hosts))
         done = []
         for number, step in enumerate(steps, 1):
             with SecretsSeen() as seen:
