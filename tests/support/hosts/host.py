@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.support import CHECKOUT
 from tests.support.file_systems.serving import ADDRESS, is_mounted, made, run, until
+from tests.support.hosts.mpich import folder_of_mpich
 
 READY = "ready"
 _NETWORKS = Path("/sys/class/net")
@@ -75,7 +76,7 @@ def main() -> None:
     """Be the host, until somebody kills it."""
     home, number = Path(sys.argv[1]), int(sys.argv[2])
     folder = home / "hosts" / name_of(number)
-    _take_own_folders((CHECKOUT, Path(sys.prefix), home))
+    _take_own_folders((CHECKOUT, Path(sys.prefix), home, *filter(None, [folder_of_mpich()])))
     _be_another_machine(folder, home, number)
     _join_network(number, folder / "log")
     _start(folder, home, number)
