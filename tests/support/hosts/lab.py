@@ -74,10 +74,10 @@ def need_hosts() -> None:
     need(not gone, f"there is no {', '.join(gone)}")
 
 
-def on_hosts(home: Path, hosts: int, *steps: Step, slurm: bool = False) -> list[Done]:
+def on_hosts(home: Path, hosts: int, *steps: Step, slurm: bool = False, mounted: str = "") -> list[Done]:
     """Make so many hosts, do the steps one after the other on the first, and return what came of them.
 
-    With ``slurm`` the hosts are a cluster of Slurm.
+    With ``slurm`` the hosts are a cluster of Slurm; ``mounted`` are options of the storage's client on each.
     """
     asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
     asked.write_text(json.dumps([to_plain(step) for step in steps]))
@@ -85,7 +85,7 @@ def on_hosts(home: Path, hosts: int, *steps: Step, slurm: bool = False) -> list[
     words += ["--mount-proc", "--kill-child=KILL", sys.executable, "-m", "tests.support.hosts.lab"]
     with log.open("wb") as output:
         done = subprocess.run(
-            [*words, str(home), str(hosts), *(["--slurm"] if slurm else [])],
+            [*words, str(home), str(hosts), f"--mounted={mounted}", *(["--slurm"] if slurm else [])],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -105,7 +105,7 @@ def _environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def started_host(home: Path, number: int) -> Iterator[tuple[str, ...]]:
+def started_host(home: Path, number: int, mounted: str) -> Iterator[tuple[str, ...]]:
     """Start a host; give the words that do something on it."""
     folder = made(home / "hosts" / name_of(number))
     with (folder / "log").open("wb") as log:
@@ -121,7 +121,7 @@ def started_host(home: Path, number: int) -> Iterator[tuple[str, ...]]:
             "--kill-child=KILL",
         ]
         process = subprocess.Popen(
-            [*words, sys.executable, "-m", "tests.support.hosts.host", str(home), str(number)],
+            [*words, sys.executable, "-m", "tests.support.hosts.host", str(home), str(number), mounted],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -200,6 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("hosts", type=int)
+    parser.add_argument("--mounted", default="")
     parser.add_argument("--slurm", action="store_true")
     asked = parser.parse_args()
     home: Path = asked.home
@@ -213,7 +214,7 @@ def main() -> None:
     made(home / "array")
     with contextlib.ExitStack() as stack:
         stack.enter_context(moosefs_server(made(home / "server")))
-        hosts = [stack.enter_context(started_host(home, number)) for number in range(1, asked.hosts + 1)]
+        hosts = [stack.enter_context(started_host(home, number, asked.mounted)) for number in range(1, asked.hosts + 1)]
         if asked.slurm:
             stack.enter_context(slurm_on(home, hosts))
         done = []
