@@ -34,6 +34,7 @@ from pytest_ckpt.facts.measurement import (
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.serving import Consolidation, Serving
+from pytest_ckpt.facts.sights import Sight
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
 from pytest_ckpt.facts.tiers import Tiers
 from pytest_ckpt.facts.training import Crashes, Preempted, Training
@@ -115,9 +116,10 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsSeen:
-    """The hosts of a launch that measures nothing."""
+    """The hosts of a launch that measures nothing; ``sights`` where each is to find what others made in the target."""
 
     hosts: tuple[HostFacts, ...]
+    sights: tuple[Sight, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -87,9 +87,9 @@ OPTIONS: tuple[Option, ...] = (
            roles=("plan", "disclosed"),
            help="number of ranks to start; the sum of the slots of --ckpt-hosts, or 8"),
     Option(key="launcher", group="target", metavar="COMMAND", parse="read_command",
-           example="srun --mpi=pmix --nodelist={nodes}",
-           help="command that starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes}, {hosts} (a:8,b:8) "
-           "and {nodes} (a,b) are filled in; without it, the mpiexec that was installed"),
+           example="srun --mpi=pmix --distribution=arbitrary --nodelist={ranks}",
+           help="command that starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes}, {hosts} (a:8,b:8), "
+           "{nodes} (a,b) and {ranks} (a,a,b,b) are filled in; without it, the mpiexec that was installed"),
     Option(key="cluster", group="cluster and limits", metavar="N", parse="read_accelerators", example="16000",
            roles=("limit", "plan"), aliases=("--cluster",),
            help="number of accelerators in the cluster that the storage is meant for"),

@@ -30,7 +30,8 @@ _MPI_SETTINGS = ("PRTE_MCA_", "PMIX_MCA_")
 class Launcher:
     """How ranks are started. ``template`` may hold the places below; ``version`` is the launcher's first line.
 
-    ``{processes}`` is their number, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names alone, as ``a,b``.
+    ``{processes}`` is their number, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names alone, as ``a,b``,
+    ``{ranks}`` the name of each rank's host, as ``a,a,b,b``.
     """
 
     template: tuple[str, ...]
@@ -47,13 +48,28 @@ class Launcher:
         """Whether all that it starts is surely on this host: a user's launcher may go to others unasked."""
         return self.is_open_mpi and not self.hosts
 
+    @property
+    def is_slurm(self) -> bool:
+        """Whether the launcher is Slurm's srun."""
+        return "slurm" in self.version.lower()
+
+    def places(self, processes: int) -> list[str]:
+        """Return the host of each rank: slots are taken in the order of the hosts, and again where they do not do."""
+        slots = [host.name for host in self.hosts for _ in range(host.slots)]
+        return [slots[rank % len(slots)] for rank in range(processes)] if slots else []
+
     def command(self, processes: int, module: str = "pytest_ckpt.ranks", *, calls_back: bool = True) -> list[str]:
         """Return the whole command that starts ``processes`` ranks, each running a module.
 
         What ``calls_back`` needs to be told where, by its environment alone: everybody sees the words of a command.
         """
         hosts = ",".join(f"{h.name}:{h.slots}" for h in self.hosts)
-        filled = {"{processes}": str(processes), "{hosts}": hosts, "{nodes}": ",".join(h.name for h in self.hosts)}
+        filled = {
+            "{processes}": str(processes),
+            "{hosts}": hosts,
+            "{nodes}": ",".join(h.name for h in self.hosts),
+            "{ranks}": ",".join(self.places(processes)),
+        }
         words = list(self.template)
         for place, value in filled.items():
             words = [w.replace(place, value) for w in words]
@@ -100,6 +116,9 @@ class Launcher:
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
             }
+        if self.is_slurm:
+            # Slurm offers a store of PMIx's that Open MPI's wheel has not: each rank would say so, and take this one.
+            clean.setdefault("PMIX_MCA_gds", "hash")
         if not self.hosts:
             added |= {"TMPDIR": scratch, "OMPI_MCA_btl_sm_backing_directory": scratch}
         return clean | added

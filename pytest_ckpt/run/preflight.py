@@ -13,18 +13,16 @@ from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.engines import DEFAULT
 from pytest_ckpt.facts.environment import HostFacts
-from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.targets import TARGETS, Access, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.completeness import known_subjects
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
-from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
-from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.run.commands import check_commands
 from pytest_ckpt.run.fitting import check_memory, check_space
+from pytest_ckpt.run.hosts import alike, see_hosts
 from pytest_ckpt.run.local_tier import check_local_tier
 from pytest_ckpt.run.report_place import check_report_place
 from pytest_ckpt.sizing.near_full import Volume, why_not
@@ -39,7 +37,7 @@ from pytest_ckpt.targets.protocol import Target
 from pytest_ckpt.targets.schemes import NO_ACCESS, make_target, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
@@ -213,31 +211,27 @@ def _see_hosts(
     settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Target, facts: TargetFacts, folder: Path
 ) -> tuple[HostFacts, ...]:
     processes = max(c.layout.processes for c in plan.runnable)
-    hosts: list[HostFacts] = []
-
-    def on_event(event: Event) -> None:
-        if isinstance(event, HostsSeen):
-            hosts.extend(event.hosts)
-
-    job = Job(processes=processes, area=target.place(), deadline_seconds=settings.deadline_seconds, tasks=())
-    redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
-    failure = Launch(launcher, run_id, folder, redactor).run(job, on_event)
-    if failure or not hosts:
+    seen = see_hosts(
+        launcher,
+        run_id,
+        folder,
+        Redactor.of(os.environ, (o.value for o in settings.origins)),
+        processes=processes,
+        area=target.place(),
+        facts=facts,
+        deadline_seconds=settings.deadline_seconds,
+    )
+    if seen.failure or not seen.hosts:
         command = shlex.join(launcher.command(processes, calls_back=False))
-        says = describe_failure(failure) if failure else "no rank answered"
+        says = describe_failure(seen.failure) if seen.failure else "no rank answered"
         raise UsageError(
             f"MPI cannot start {counted(processes, 'rank')}: {says}",
             f"Try it by hand: {command} </dev/null (each rank that starts says that it was started by hand), or name "
             "another launcher with --ckpt-launcher.",
         )
-    if problem := unreached(hosts, facts):
-        alike = "Mount the storage" if "paths" in facts.capabilities else "Give access to it (credentials, routes)"
-        raise UsageError(f"--ckpt-target {problem}.", f"{alike} on every host alike.")
-    return tuple(hosts)
-
-
-def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> str:
-    """Say on which hosts the target cannot be reached; empty when it can on all."""
-    blind = ", ".join(h.host for h in hosts if not h.target_is_reached)
-    problem = "is no folder" if "paths" in facts.capabilities else "cannot be reached"
-    return f"{facts.location} {problem} on {blind}" if blind else ""
+    if seen.differences:
+        raise UsageError(
+            f"--ckpt-target {facts.location} is not the same on every host: {'; '.join(seen.differences)}.",
+            alike(facts),
+        )
+    return seen.hosts

@@ -21,7 +21,6 @@ from pytest_ckpt.sizing.pattern_files import ReplayedFile
 Buffer = Any
 """A writable or readable object with the buffer protocol: memoryview, bytearray, an array of numpy."""
 
-
 AGAIN = "sent again"
 """Under this name a store counts the requests that it sent once more (`Store.requests`)."""
 
@@ -273,13 +272,6 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections and descriptors."""
-
-
-class ClonableStore(Store, Protocol):
-    """A store of a target with paths: a snapshot of its area shows in another folder."""
-
-    def clone(self, said: str) -> tuple[Store, str]:
-        """Return the area as a snapshot in the folder ``said`` shows it, and why this host sees none."""
 
 
 class Ballast(Protocol):

@@ -82,8 +82,9 @@ def test_the_job_runs_the_ranks_with_srun_and_leaves_its_report(cluster):
     (measured,) = document["measurements"]
     assert (measured["hosts"], measured["processes"]) == ([host], 2)
     started = shlex.split((report / "launches" / "1" / "command").read_text())
-    expected = ["--mpi=pmix", "--kill-on-bad-exit=1", f"--nodelist={host}", "-n", "2"]
-    assert started[:6] == ["srun", *expected]
+    expected = ["--mpi=pmix", "--kill-on-bad-exit=1", "--overlap", "--distribution=arbitrary"]
+    expected += [f"--nodelist={host},{host}", "-n", "2"]
+    assert started[:8] == ["srun", *expected]
     assert asked.read_text().splitlines()[0].startswith(" ".join(expected))
     assert not list((cluster.home / "target").iterdir())
 

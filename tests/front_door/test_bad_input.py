@@ -463,8 +463,10 @@ def test_memory_is_counted_for_each_host_by_the_ranks_that_are_on_it():
         for name, ranks, gib in (("n0", range(4), 60), ("n1", range(4, 8), 60), ("n1", range(4, 8), 40))
     )
     check_memory(plan, (first, second))
-    with pytest.raises(UsageError, match="Too little memory on n1"):
+    with pytest.raises(UsageError, match="Too little memory on n1:"):
         check_memory(plan, (first, poor))
+    with pytest.raises(UsageError, match=r"on n0, n1: 8 ranks for .* there, and 39 GiB are available; .* and 40 GiB"):
+        check_memory(plan, (host_with("n0", range(4), 39 << 30), poor))
 
 
 # --- MPI -------------------------------------------------------------------------------------------------------------

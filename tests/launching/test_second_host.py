@@ -33,6 +33,8 @@ def test_another_launcher_is_told_nothing_but_what_its_template_asks_for():
     assert SRUN.command(16) == ["srun", "--mpi=pmix", "--nodelist=node1,node2", "-n", "16", *RANKS]
     counted = dataclasses.replace(SRUN, template=("aprun", "-n{processes}", "{hosts}"))
     assert counted.command(16) == ["aprun", "-n16", "node1:8,node2:8", *RANKS]
+    placed = dataclasses.replace(SRUN, template=("srun", "--nodelist={ranks}"))
+    assert placed.command(10)[1] == "--nodelist=" + ",".join(["node1"] * 8 + ["node2"] * 2)
     assert dataclasses.replace(SRUN, template=("srun",)).command(16) == ["srun", "-n", "16", *RANKS]
 
 
@@ -42,6 +44,12 @@ def test_open_mpi_is_asked_to_yield_unless_the_user_has_said_otherwise():
     assert launcher.environment("run", "", {})[name] == "1"
     assert launcher.environment("run", "", {name: "0"})[name] == "0"
     assert name not in SRUN.environment("run", "", {})
+
+
+def test_srun_is_not_to_have_each_rank_say_which_store_of_pmix_it_lacks():
+    name = "PMIX_MCA_gds"
+    assert SRUN.environment("run", "", {})[name] == "hash"
+    assert SRUN.environment("run", "", {name: "ds21"})[name] == "ds21"
 
 
 def facts(folder):
@@ -72,7 +80,7 @@ def test_a_second_host_that_is_this_one_is_refused(settings, launcher, tmp_path)
     with pytest.raises(UsageError) as caught:
         second_client.find_second_client(settings, facts(tmp_path), area(tmp_path), launcher)
     assert "localhost of --ckpt-hosts, was started on this host, whose caches it would share" in caught.value.what
-    assert "--nodelist={nodes}" in caught.value.remedy
+    assert "--nodelist={ranks}" in caught.value.remedy
     assert (tmp_path / "asked").read_text() == "localhost\n"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.codec import shared
 from pytest_ckpt.facts.engines import FileRule, JobPattern
 from pytest_ckpt.facts.models import Model
+from pytest_ckpt.facts.sights import Sign
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
@@ -172,7 +173,7 @@ class Job:
     """What one launch does: its tasks in order, in ``area``; without tasks it only looks at its hosts, from there.
 
     ``second`` is the same area through another mount of the ranks' one host, where there is one; ``local`` is the
-    run's area in the local tier.
+    run's area in the local tier; ``sign`` is a file that each host is to find before anything is measured.
     """
 
     processes: int
@@ -182,3 +183,4 @@ class Job:
     options: EngineOptions = EngineOptions()
     second: AreaRef | None = None
     local: AreaRef | None = None
+    sign: Sign | None = None

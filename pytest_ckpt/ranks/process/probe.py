@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from pytest_ckpt import __version__
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
-from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.facts.sights import Sight, Sign
 from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import Job
+    from pytest_ckpt.targets.protocol import Store
+    from pytest_ckpt.targets.protocol_of_paths import SightedStore, Sighting
+
+# A name that a client has never asked for is no cache's to hide; longer than this a folder's list is seldom remembered.
+_PATIENCE_SECONDS = 15.0
 
 
-def probe(group: Group, activity: Activity, area: AreaRef) -> None:
-    """Tell the controller, from rank 0, the facts of every host and which ranks are on it."""
-    answers = group.gather(host_facts(group.host, group.rank, area))
+def probe(group: Group, activity: Activity, job: Job) -> None:
+    """Tell the controller, from rank 0, the facts of every host, which ranks are on it, and what it sees of others."""
+    store = load(job.area.opener)(job.area)
+    answers = group.gather(host_facts(group.host, group.rank, store))
+    sights: list[Sight] = []
+    if job.sign:
+        here = cast("SightedStore", store).sighting()
+        sights = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
     if group.rank != 0:
         return
     hosts: dict[str, HostFacts] = {}
@@ -29,10 +42,43 @@ def probe(group: Group, activity: Activity, area: AreaRef) -> None:
         first = hosts.setdefault(facts.host, facts)
         if first is not facts:
             hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks))
-    activity.tell(HostsSeen(hosts=tuple(hosts.values())))
+    activity.tell(HostsSeen(hosts=tuple(hosts.values()), sights=tuple(sights)))
 
 
-def host_facts(host: str, rank: int, area: AreaRef) -> HostFacts:
+def _see_each_other(group: Group, here: Sighting, sign: Sign, seconds: float) -> list[Sight]:
+    """Return on rank 0 whether each host finds the file of the controller, and that of the host behind it."""
+    leads = group.leads_host
+    with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
+        misses = here.instead_of(sign, seconds) if leads else ""
+        # Who does not see what the controller made is told so; no other host is to look for what that one made.
+        maker = (group.rank, group.host) if leads and not why and not misses else None
+        makers: list[tuple[int, str]] = group.share([maker for maker in group.gather(maker) if maker])
+        sight = _sight(group, here, misses, why) if leads else None
+        if sight and not misses and (behind := _behind(group.rank, makers)):
+            rank, host = behind
+            sight = replace(sight, other=host, misses_other=here.instead_of(sign.of_rank(rank), seconds))
+        # Nobody removes what another host still looks for.
+        return [sight for sight in group.gather(sight) if sight]
+
+
+def _behind(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:
+    """Return the host behind that of a rank, in a ring of those that made a file; None where there is no other."""
+    others = [maker for maker in makers if maker[0] != rank]
+    return next((maker for maker in others if maker[0] > rank), others[0] if others else None)
+
+
+def _sight(group: Group, here: Sighting, misses: str, why: str) -> Sight:
+    return Sight(
+        host=group.host,
+        package=__version__,
+        mount=here.mount,
+        is_folder=here.is_folder,
+        misses=misses,
+        cannot_write=why,
+    )
+
+
+def host_facts(host: str, rank: int, store: Store) -> HostFacts:
     """Return what this host is, by one of its ranks; memory in bytes."""
     return HostFacts(
         host=host,
@@ -44,7 +90,7 @@ def host_facts(host: str, rank: int, area: AreaRef) -> HostFacts:
         kernel=f"{platform.system()} {platform.release()}",
         os=_os_name(),
         python=platform.python_version(),
-        target_is_reached=load(area.opener)(area).is_reachable(),
+        target_is_reached=store.is_reachable(),
     )
 
 

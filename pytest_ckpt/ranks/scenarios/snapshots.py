@@ -15,7 +15,8 @@ from pytest_ckpt.ranks.scenarios.with_commands import RunWithCommands
 if TYPE_CHECKING:
     from pytest_ckpt.facts.commands import CommandRun
     from pytest_ckpt.ranks.scenarios.operations_that_may_fail import Tried
-    from pytest_ckpt.targets.protocol import ClonableStore, Store
+    from pytest_ckpt.targets.protocol import Store
+    from pytest_ckpt.targets.protocol_of_paths import ClonableStore
 
 
 class SnapshotRun(RunWithCommands):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs
 from pytest_ckpt.targets.posix.replayed_calls import PosixCalls
 from pytest_ckpt.targets.posix.sink import SinkAtOffsets, SinkInOrder
 from pytest_ckpt.targets.protocol import Buffer, Phases, Sink
+
+# What STALE allows a client to remember a name that was not there, and as long again.
+_FORGOTTEN_SECONDS = 2.0
+_POLL_SECONDS = 0.001
 
 
 class PosixDraft:
@@ -77,12 +82,25 @@ class PosixDraft:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that another rank may have made already; a symbolic link in its place is not one."""
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        if not stat.S_ISDIR(folder.lstat().st_mode):
-            raise
+    """Make a folder that another rank may have made already; a symbolic link in its place is not one.
+
+    A client may remember for a moment that there was none, when another host has just made it: STALE allows that. To
+    make it is then tried again, which asks the server, and not the client's memory.
+    """
+    end = time.monotonic() + _FORGOTTEN_SECONDS
+    while True:
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            try:
+                if not stat.S_ISDIR(folder.lstat().st_mode):
+                    raise
+            except FileNotFoundError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_POLL_SECONDS)
+                continue
+        return
 
 
 def sync(file: Path) -> int:

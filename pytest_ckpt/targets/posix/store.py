@@ -25,6 +25,7 @@ from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs, sync_folder
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
 from pytest_ckpt.targets.posix.page_cache import drop_all
 from pytest_ckpt.targets.posix.residency import Gauge, evict, find_gauge, resident_bytes
+from pytest_ckpt.targets.posix.sighting import Sighting
 from pytest_ckpt.targets.posix.source import PosixCommitted
 from pytest_ckpt.targets.posix.volume import volume_of
 from pytest_ckpt.targets.protocol import Phases, Resident
@@ -52,6 +53,10 @@ class PosixStore:
     def is_reachable(self) -> bool:
         """Return whether the folder is there for this process."""
         return self._folder.is_dir()
+
+    def sighting(self) -> Sighting:
+        """Return the folder as this host sees it."""
+        return Sighting(self._folder)
 
     def prepare(self, subject: str) -> None:
         """Make the subject's folder, which another rank may have made."""

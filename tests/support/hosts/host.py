@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.support import CHECKOUT
 from tests.support.file_systems.serving import ADDRESS, is_mounted, made, run, until
+from tests.support.hosts.mpich import folder_of_mpich
 
 READY = "ready"
 _NETWORKS = Path("/sys/class/net")
@@ -58,7 +59,7 @@ def _devices() -> list[str]:
     return Path("/proc/self/net/dev").read_text().splitlines()
 
 
-def _start(folder: Path, home: Path, number: int) -> None:
+def _start(folder: Path, home: Path, number: int, mounted: str) -> None:
     """Start sshd and mount the storage."""
     keys, config, log = home / "ssh", folder / "sshd_config", folder / "log"
     config.write_text(
@@ -67,18 +68,28 @@ def _start(folder: Path, home: Path, number: int) -> None:
     )
     subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL)
     point = home / "array"
-    subprocess.Popen(["mfsmount", "-f", "-H", ADDRESS, "-o", "mfsproxy=127.0.0.1,mfsnice=0", str(point)])
+    subprocess.Popen(
+        [
+            "mfsmount",
+            "-f",
+            "-H",
+            ADDRESS,
+            "-o",
+            ",".join(filter(None, ("mfsproxy=127.0.0.1,mfsnice=0", mounted))),
+            str(point),
+        ]
+    )
     until(lambda: is_mounted(point) and os.statvfs(point).f_bavail, "the storage is mounted", None, log)
 
 
 def main() -> None:
     """Be the host, until somebody kills it."""
-    home, number = Path(sys.argv[1]), int(sys.argv[2])
+    home, number, mounted = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     folder = home / "hosts" / name_of(number)
-    _take_own_folders((CHECKOUT, Path(sys.prefix), home))
+    _take_own_folders((CHECKOUT, Path(sys.prefix), home, *filter(None, [folder_of_mpich()])))
     _be_another_machine(folder, home, number)
     _join_network(number, folder / "log")
-    _start(folder, home, number)
+    _start(folder, home, number, mounted)
     (folder / READY).touch()
     # Orphans end here, as on every host.
     while True:

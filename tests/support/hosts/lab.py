@@ -24,6 +24,7 @@ from tests.support.file_systems.serving import ADDRESS, made, missing, run, unti
 from tests.support.front_door import Run, opened_door, processes_of
 from tests.support.hosts.host import READY, address_of, name_of
 from tests.support.hosts.secrets_seen import SecretsSeen
+from tests.support.hosts.slurm import slurm as slurm_on
 from tests.support.machine import leave_mounts_of_others, need, need_fuse, patience
 
 _LAB_SECONDS = 400.0
@@ -34,16 +35,20 @@ NEEDED = ("sshd", "ssh", "mfsmaster", "mfschunkserver", "mfsmount", "ip", "nsent
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
-    """A run of the front door with these ``options``, or a command of these ``words``, on the first host."""
+    """A run of the front door with these ``options``, or a command of these ``words``, on the first host.
+
+    ``before`` are lines of a shell that are done first, each on the host of that number: $TARGET is the run's target.
+    """
 
     options: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    before: tuple[tuple[int, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """What came of a step; ``left`` are names on the target and processes of the run that were there at its end.
+    """What came of a step; ``left`` are names in the target, of any host, and processes of the run that were left.
 
     ``secrets`` is how many secrets of launches there were, ``shown`` the words of processes that had one.
     """
@@ -69,15 +74,18 @@ def need_hosts() -> None:
     need(not gone, f"there is no {', '.join(gone)}")
 
 
-def on_hosts(home: Path, hosts: int, *steps: Step) -> list[Done]:
-    """Make so many hosts, do the steps one after the other on the first, and return what came of them."""
+def on_hosts(home: Path, hosts: int, *steps: Step, slurm: bool = False, mounted: str = "") -> list[Done]:
+    """Make so many hosts, do the steps one after the other on the first, and return what came of them.
+
+    With ``slurm`` the hosts are a cluster of Slurm; ``mounted`` are options of the storage's client on each.
+    """
     asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
     asked.write_text(json.dumps([to_plain(step) for step in steps]))
     words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork"]
     words += ["--mount-proc", "--kill-child=KILL", sys.executable, "-m", "tests.support.hosts.lab"]
     with log.open("wb") as output:
         done = subprocess.run(
-            [*words, str(home), str(hosts)],
+            [*words, str(home), str(hosts), f"--mounted={mounted}", *(["--slurm"] if slurm else [])],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -97,7 +105,7 @@ def _environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def started_host(home: Path, number: int) -> Iterator[tuple[str, ...]]:
+def started_host(home: Path, number: int, mounted: str) -> Iterator[tuple[str, ...]]:
     """Start a host; give the words that do something on it."""
     folder = made(home / "hosts" / name_of(number))
     with (folder / "log").open("wb") as log:
@@ -113,7 +121,7 @@ def started_host(home: Path, number: int) -> Iterator[tuple[str, ...]]:
             "--kill-child=KILL",
         ]
         process = subprocess.Popen(
-            [*words, sys.executable, "-m", "tests.support.hosts.host", str(home), str(number)],
+            [*words, sys.executable, "-m", "tests.support.hosts.host", str(home), str(number), mounted],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -138,10 +146,10 @@ def _network(process: str) -> str:
     return str(Path(f"/proc/{process}/ns/net").readlink())
 
 
-def _do(step: Step, number: int, home: Path, on_first: Sequence[str]) -> Done:
+def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]]) -> Done:
     folder = made(home / f"step-{number}")
     # A process that enters another host's mounts is at their root.
-    on_first = [*on_first, "env", "-C", str(folder)]
+    on_first = [*on_hosts[0], "env", "-C", str(folder)]
     # Whatever a launcher calls ssh finds the other hosts with the keys of the lab.
     environment = {"PATH": f"{home / 'ssh'}:{os.environ['PATH']}", **step.environment}
     if step.words:
@@ -157,9 +165,15 @@ def _do(step: Step, number: int, home: Path, on_first: Sequence[str]) -> Done:
         return Done(code=done.returncode, text=done.stderr + done.stdout, home=str(folder))
     target = home / "array" / f"target-{number}"
     run(*on_first, "mkdir", target)
+    for host, line in step.before:
+        run(*on_hosts[host - 1], "env", f"TARGET={target}", "sh", "-euc", line)
     with opened_door(folder) as door:
         seen = door.run(*step.options, target=target, environment=environment, around=on_first)
-        left = run(*on_first, "ls", target).split()
+        left = [
+            name
+            for on_host in on_hosts
+            for name in run(*on_host, "find", target.parent, "-path", f"{target}/*", "-printf", "%f\\n").split()
+        ]
         if (seen.report / "session.json").exists():
             left += [str(pid) for pid in processes_of(json.loads((seen.report / "session.json").read_text())["run_id"])]
     return Done(code=seen.code, text=seen.text, home=str(folder), left=tuple(left))
@@ -186,6 +200,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("hosts", type=int)
+    parser.add_argument("--mounted", default="")
+    parser.add_argument("--slurm", action="store_true")
     asked = parser.parse_args()
     home: Path = asked.home
     leave_mounts_of_others()
@@ -198,11 +214,13 @@ def main() -> None:
     made(home / "array")
     with contextlib.ExitStack() as stack:
         stack.enter_context(moosefs_server(made(home / "server")))
-        hosts = [stack.enter_context(started_host(home, number)) for number in range(1, asked.hosts + 1)]
+        hosts = [stack.enter_context(started_host(home, number, asked.mounted)) for number in range(1, asked.hosts + 1)]
+        if asked.slurm:
+            stack.enter_context(slurm_on(home, hosts))
         done = []
         for number, step in enumerate(steps, 1):
             with SecretsSeen() as seen:
-                found = _do(step, number, home, hosts[0])
+                found = _do(step, number, home, hosts)
             done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown)))
     (home / "done.json").write_text(json.dumps([to_plain(of) for of in done]) + "\n")
 

@@ -1,0 +1,163 @@
+"""Starts the ranks once to see their hosts, and says in which the hosts differ: they must all see the same target."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import secrets
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt import __version__
+from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.events import Event, HostsSeen
+from pytest_ckpt.facts.sights import Sight, Sign
+from pytest_ckpt.launching.launch import Launch
+from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.targets.posix.run_folder import folder_of
+from pytest_ckpt.targets.posix.sighting import Sighting
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.failure import Failure
+    from pytest_ckpt.facts.targets import AreaRef, TargetFacts
+    from pytest_ckpt.launching.launcher import Launcher
+    from pytest_ckpt.support.redaction import Redactor
+
+# What each client of one export has of its own: addresses, ports and descriptors.
+_OF_ONE_CLIENT = frozenset(("addr", "mountaddr", "clientaddr", "localaddr", "port", "mountport", "fd", "pipe_ino"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What came of a launch that only looks: why it failed, the hosts, and in which sentences they differ."""
+
+    failure: Failure | None
+    hosts: tuple[HostFacts, ...] = ()
+    differences: tuple[str, ...] = ()
+
+
+def see_hosts(
+    launcher: Launcher,
+    run_id: str,
+    folder: Path,
+    redactor: Redactor,
+    *,
+    processes: int,
+    area: AreaRef,
+    facts: TargetFacts | None,
+    deadline_seconds: float,
+) -> Seen:
+    """Start so many ranks once, and ask each host what it is and what it sees of the target that ``facts`` describe.
+
+    Where ranks may be on other hosts, small files are made in the target for the others to find, and removed.
+    """
+    found: list[HostsSeen] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, HostsSeen):
+            found.append(event)
+
+    is_asked = facts is not None and "paths" in facts.capabilities and not launcher.stays_here
+    with _sign(area, run_id) if is_asked else contextlib.nullcontext() as sign:
+        job = Job(processes=processes, area=area, deadline_seconds=deadline_seconds, tasks=(), sign=sign)
+        failure = Launch(launcher, run_id, folder, redactor).run(job, on_event)
+    hosts = tuple(host for seen in found for host in seen.hosts)
+    sights = tuple(sight for seen in found for sight in seen.sights)
+    differ = (*unreached(hosts, facts), *differences(facts, sights)) if facts else ()
+    return Seen(failure=failure, hosts=hosts, differences=differ)
+
+
+@contextlib.contextmanager
+def _sign(area: AreaRef, run_id: str) -> Iterator[Sign | None]:
+    sign = Sign(name=f".pytest-ckpt-{run_id}.same", word=secrets.token_hex(16))
+    with Sighting(folder_of(area)).shown(sign) as why:
+        # Whoever cannot write here is told so when the run's area is made.
+        yield None if why else sign
+
+
+def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
+    """Say where ranks are on other hosts than the launcher was to take, or not as many; empty where they are not."""
+    ranks = sum(len(host.ranks) for host in hosts)
+    if ranks > sum(host.slots for host in launcher.hosts):
+        return ""  # each launcher has a way of its own to put more ranks on hosts than they have slots
+    wanted = collections.Counter(launcher.places(ranks))
+    there = collections.Counter({_short(host.host): len(host.ranks) for host in hosts})
+    # A host may be listed by another name than it has, or by an address: then only the numbers can be compared.
+    if {_short(name): count for name, count in wanted.items()} == there:
+        return ""
+    known = any(_short(name) in there for name in wanted)
+    if not known and sorted(wanted.values()) == sorted(there.values()):
+        return ""
+    cure = "--distribution=arbitrary --nodelist={ranks}" if launcher.is_slurm else "{hosts} or {ranks}"
+    return (
+        f"the launcher placed ranks otherwise than --ckpt-hosts says: {_counts(there)} instead of {_counts(wanted)}; "
+        f"tell it the place of each rank with {cure} in --ckpt-launcher"
+    )
+
+
+def _short(name: str) -> str:
+    return name if name.replace(".", "").isdigit() else name.split(".", maxsplit=1)[0]
+
+
+def _counts(ranks: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} on {host}" for host, count in ranks.items())
+
+
+def alike(facts: TargetFacts) -> str:
+    """Say what to do where the target differs between hosts."""
+    if "paths" in facts.capabilities:
+        return (
+            "Mount the same export on every host, at the same path, with the same options and for writing, and install "
+            f"the same pytest-ckpt; what a host has says findmnt -T {shlex.quote(facts.location)}."
+        )
+    return "Give access to it (credentials, routes) on every host alike."
+
+
+def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
+    """Say on which hosts the target cannot be reached; empty when it can on all."""
+    problem = "it is no folder there" if "paths" in facts.capabilities else "it cannot be reached from there"
+    return [f"{h.host}: {problem}" for h in hosts if not h.target_is_reached]
+
+
+def differences(here: TargetFacts, sights: Iterable[Sight]) -> list[str]:
+    """Return a sentence for each host on which the target, or this package, is not what the controller has."""
+    return [f"{sight.host}: {', '.join(found)}" for sight in sights if (found := _differences(here, sight))]
+
+
+def _differences(here: TargetFacts, there: Sight) -> list[str]:
+    if not there.is_folder:
+        return []  # said already: nothing else can be said of it
+    found = []
+    is_another = there.mount.kind != here.kind
+    if there.package != __version__:
+        found.append(f"pytest-ckpt {there.package} instead of {__version__}")
+    if is_another:
+        found.append(f"{there.mount.kind} ({there.mount.source}) instead of {here.kind} ({here.source})")
+    elif other := _other_options(here.options, there.mount.options):
+        found.append(other)
+    if there.misses:
+        # Several addresses of one server have names of their own: another name alone is no difference.
+        served = there.mount.source != here.source and not is_another
+        export = f"another export ({there.mount.source} instead of {here.source}): " if served else ""
+        found.append(f"{export}the file that pytest made is not there ({there.misses})")
+    if there.cannot_write:
+        found.append(f"no file can be made there ({there.cannot_write})")
+    if there.misses_other and not there.misses:
+        found.append(f"the file that {there.other} made is not there ({there.misses_other})")
+    return found
+
+
+def _other_options(here: str, there: str) -> str:
+    mine, theirs = (
+        {word for word in options.split(",") if word and word.split("=")[0] not in _OF_ONE_CLIENT}
+        for options in (here, there)
+    )
+    parts = [
+        f"{verb} {', '.join(sorted(words))}"
+        for verb, words in (("has", theirs - mine), ("lacks", mine - theirs))
+        if words
+    ]
+    return f"mounted otherwise ({'; '.join(parts)})" if parts else ""

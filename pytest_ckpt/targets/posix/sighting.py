@@ -1,0 +1,70 @@
+"""Whether hosts see the same folder under the same path: each finds the files that others made there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_ckpt.facts.sights import MountSeen, Sign
+from pytest_ckpt.targets.posix.mounts import mount_of
+
+_POLL_SECONDS = 0.05
+
+
+class Sighting:
+    """The folder of an area, as this host sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether there is a folder at all."""
+        return self._folder.is_dir()
+
+    @property
+    def mount(self) -> MountSeen:
+        """The mount that the folder is on; the folder is touched first, for an automounter."""
+        with contextlib.suppress(OSError):
+            os.statvfs(self._folder)
+        mount = mount_of(self._folder.resolve())
+        return MountSeen(kind=mount.file_system, source=mount.source, options=mount.options)
+
+    @contextlib.contextmanager
+    def shown(self, sign: Sign) -> Iterator[str]:
+        """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
+        try:
+            yield self._why_not_made(sign)
+        finally:
+            with contextlib.suppress(OSError):
+                (self._folder / sign.name).unlink(missing_ok=True)
+
+    def instead_of(self, sign: Sign, seconds: float) -> str:
+        """Look for a file that another host made, for so long; return what was there instead, empty if it is found.
+
+        On a file system that only this host can see nothing will appear: there one look is enough.
+        """
+        end = 0.0 if mount_of(self._folder.resolve()).is_local else time.monotonic() + seconds
+        while True:
+            try:
+                if (self._folder / sign.name).read_text(errors="replace") == sign.word:
+                    return ""
+                seen = "another text in it"
+            except OSError as error:
+                seen = error.strerror or str(error)
+            if time.monotonic() > end:
+                return seen
+            time.sleep(_POLL_SECONDS)
+
+    def _why_not_made(self, sign: Sign) -> str:
+        try:
+            with (self._folder / sign.name).open("x") as file:
+                file.write(sign.word)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""

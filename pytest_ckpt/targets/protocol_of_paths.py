@@ -1,0 +1,41 @@
+"""What a store of a target with paths can be asked for beside what every store can."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from pytest_ckpt.facts.sights import MountSeen, Sign
+from pytest_ckpt.targets.protocol import Store
+
+
+class ClonableStore(Store, Protocol):
+    """A store of a target with paths: a snapshot of its area shows in another folder."""
+
+    def clone(self, said: str) -> tuple[Store, str]:
+        """Return the area as a snapshot in the folder ``said`` shows it, and why this host sees none."""
+
+
+class Sighting(Protocol):
+    """The folder of an area, as this host sees it: whether it is the folder that other hosts see."""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether there is a folder at all."""
+
+    @property
+    def mount(self) -> MountSeen:
+        """The mount that the folder is on."""
+
+    def shown(self, sign: Sign) -> AbstractContextManager[str]:
+        """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
+
+    def instead_of(self, sign: Sign, seconds: float) -> str:
+        """Look for a file that another host made, for so long; return what was there instead, empty if it is found."""
+
+
+class SightedStore(Store, Protocol):
+    """A store whose area has a path, under which each host may have mounted something else."""
+
+    def sighting(self) -> Sighting:
+        """Return the area's folder as this host sees it."""

@@ -1,0 +1,67 @@
+"""A run is refused before anything is measured where a host has another folder at the target's path; all are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.front_door import TINY
+from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+
+HOSTS = ("--ckpt-processes=3", "--ckpt-hosts=h1:1,h2:1,h3:1")
+READ_ONLY = 'mount --bind "$TARGET" "$TARGET"; mount -o remount,bind,ro "$TARGET"'
+
+
+@pytest.fixture(scope="module")
+def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+    """What came of runs with one or more hosts that have something else at the target's path."""
+    need_hosts()
+    before = {
+        "local": ((2, 'mount -t tmpfs local "$TARGET"'),),
+        "read-only": ((3, READ_ONLY),),
+        "export": ((2, 'mkdir "$TARGET/../another"; mount --bind "$TARGET/../another" "$TARGET"'),),
+        "all": ((2, 'mount -t tmpfs local "$TARGET"'), (3, READ_ONLY)),
+        "options": ((3, 'mount --bind "$TARGET" "$TARGET"; mount -o remount,bind,noatime "$TARGET"'),),
+        "alike": (),
+        "gone": (),
+    }
+    steps = {name: Step(options=(*TINY, *HOSTS), before=lines) for name, lines in before.items()}
+    steps["gone"] = Step(options=(*TINY, "--ckpt-hosts=h2:2"), before=((2, 'umount -l "$TARGET/.."'),))
+    return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values()), strict=True))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("step", "named", "others"),
+    [
+        ("local", ("h2: tmpfs (local) instead of fuse (mfs#", "h2: tmpfs"), ("h1:", "h3:")),
+        ("read-only", ("h3: mounted otherwise (has ro)", "no file can be made there (Read-only"), ("h2:",)),
+        ("export", ("h2: the file that pytest made is not there (No such file or directory)",), ("h1:", "h3:")),
+        ("all", ("h2: tmpfs (local) instead of", "; h3: mounted otherwise (has ro)"), ("h1:",)),
+        ("options", ("h3: mounted otherwise (has noatime; lacks relatime)",), ("h1:", "h2:")),
+        ("gone", ("h2: it is no folder there",), ("h1:",)),
+    ],
+)
+def test_hosts_with_something_else_at_the_path_are_named_at_once(
+    done: dict[str, Done], step: str, named: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    assert done[step].code == 4, done[step].text
+    text = " ".join(done[step].text.split())
+    assert "is not the same on every host" in text
+    assert [part for part in named if part not in text] == [], text
+    assert [part for part in others if part in text] == [], text
+    assert not done[step].run.report.exists()
+
+
+@pytest.mark.thorough
+def test_hosts_that_are_alike_are_measured(done: dict[str, Done]) -> None:
+    assert done["alike"].code == 0, done["alike"].text
+    assert done["alike"].run.measurement("llama3-8b-open-3")["hosts"] == ["h1", "h2", "h3"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("step", ["local", "read-only", "export", "all", "options", "alike"])
+def test_nothing_is_left_on_any_host(done: dict[str, Done], step: str) -> None:
+    assert done[step].left == ()

@@ -1,0 +1,144 @@
+"""Which differences between hosts are told, and which are none."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pytest_ckpt import __version__
+from pytest_ckpt.config.parsers import read_hosts
+from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.sights import MountSeen, Sight, Sign
+from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
+from pytest_ckpt.launching.launcher import Launcher
+from pytest_ckpt.run.hosts import alike, differences, placed_otherwise
+from pytest_ckpt.targets.posix.sighting import Sighting
+
+SIGN = Sign(name=".sign", word="what it says")
+HERE = TargetFacts(
+    location="/mnt/array",
+    kind="nfs4",
+    gate_kind="posix-shared",
+    is_local=False,
+    capacity=None,
+    capabilities=MOUNTED,
+    source="array:/ckpt",
+    options="rw,relatime,vers=4.2,clientaddr=10.0.0.1,addr=10.0.9.1",
+)
+ALIKE = Sight(
+    host="n2",
+    package=__version__,
+    mount=MountSeen(kind=HERE.kind, source=HERE.source, options=HERE.options),
+)
+
+
+def sight(**changed):
+    """Return what a host sees that differs in this from one that is alike."""
+    mount = {name: changed.pop(name) for name in ("kind", "source", "options") if name in changed}
+    return dataclasses.replace(ALIKE, mount=dataclasses.replace(ALIKE.mount, **mount), **changed)
+
+
+def test_hosts_that_differ_in_their_addresses_only_are_alike():
+    """A server has several addresses, and each client one of its own; the file that is found says it is the same."""
+    other = sight(source="array-2:/ckpt", options="relatime,rw,vers=4.2,clientaddr=10.0.0.2,addr=10.0.9.2")
+    assert differences(HERE, (ALIKE, other)) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"kind": "overlay", "source": "overlay"}, "n2: overlay (overlay) instead of nfs4 (array:/ckpt)"),
+        (
+            {"options": "rw,noatime,vers=4.2,noac"},
+            "n2: mounted otherwise (has noac, noatime; lacks relatime)",
+        ),
+        ({"options": "rw,relatime"}, "n2: mounted otherwise (lacks vers=4.2)"),
+        (
+            {"source": "array:/old", "misses": "No such file or directory"},
+            "n2: another export (array:/old instead of array:/ckpt): the file that pytest made is not there "
+            "(No such file or directory)",
+        ),
+        (
+            {"cannot_write": "Permission denied", "misses_other": "Input/output error", "other": "n3"},
+            "n2: no file can be made there (Permission denied), the file that n3 made is not there "
+            "(Input/output error)",
+        ),
+        ({"package": "0.1.0"}, f"n2: pytest-ckpt 0.1.0 instead of {__version__}"),
+        # Who sees no folder is told that alone, by whoever asked for it.
+        ({"is_folder": False, "kind": "overlay", "misses": "No such file or directory"}, None),
+    ],
+)
+def test_what_differs_is_told_of_the_host(changed, told):
+    found = differences(HERE, (ALIKE, sight(**changed)))
+    assert found == ([told] if told else [])
+
+
+def test_every_host_is_told_at_once():
+    hosts = [sight(host=f"n{number}", options="ro") for number in range(3)]
+    assert [sentence.split(":")[0] for sentence in differences(HERE, hosts)] == ["n0", "n1", "n2"]
+    assert "findmnt -T /mnt/array" in alike(HERE)
+
+
+def placed(hosts, *seen, slurm=True):
+    """Return what is told where the ranks of a launch are on these hosts, so many on each."""
+    launcher = Launcher(template=("srun",), version="slurm 22.05.8" if slurm else "some", hosts=read_hosts(hosts))
+    facts = [
+        HostFacts(
+            host=name,
+            ranks=tuple(range(count)),
+            cpu="",
+            cores=1,
+            memory_bytes=0,
+            memory_available_bytes=0,
+            kernel="",
+            os="",
+            python="",
+            target_is_reached=True,
+        )
+        for name, count in seen
+    ]
+    return placed_otherwise(launcher, facts)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "seen"),
+    [
+        ("n1:2,n2:2", (("n1", 2), ("n2", 2))),
+        ("n1:2,n2:2", (("n1.cluster", 2), ("n2.cluster", 1))),  # a smaller model fills the first host
+        ("10.0.0.1:2,10.0.0.2:2", (("n1", 2), ("n2", 2))),  # listed by address: only the numbers are known
+        ("localhost:2", (("n1", 2),)),
+        ("n1:1,n2:1", (("n1", 3), ("n2", 1))),  # more ranks than slots: everybody has a way of their own
+    ],
+)
+def test_ranks_that_are_where_the_hosts_say_are_not_told(hosts, seen):
+    assert placed(hosts, *seen) == ""
+
+
+def test_ranks_that_are_elsewhere_are_told_with_what_to_do():
+    assert placed("n1:2,n2:2,n3:2", ("n1", 4), ("n2", 1), ("n3", 1)) == (
+        "the launcher placed ranks otherwise than --ckpt-hosts says: 4 on n1, 1 on n2, 1 on n3 instead of 2 on n1, "
+        "2 on n2, 2 on n3; tell it the place of each rank with --distribution=arbitrary --nodelist={ranks} in "
+        "--ckpt-launcher"
+    )
+    assert "1 on n9, 1 on n2 instead of 1 on n1, 1 on n2" in placed("n1:1,n2:1", ("n9", 1), ("n2", 1))
+    assert "{hosts} or {ranks}" in placed("n1:1,n2:1", ("n1", 2), slurm=False)
+
+
+@pytest.fixture
+def here(tmp_path):
+    return Sighting(tmp_path)
+
+
+def test_a_sign_is_found_where_it_is_and_gone_afterwards(here, tmp_path):
+    with here.shown(SIGN) as why:
+        assert why == ""
+        assert here.instead_of(SIGN, 0.0) == ""
+        assert here.instead_of(SIGN.of_rank(3), 0.0) == "No such file or directory"
+        assert here.instead_of(Sign(name=".sign", word="another"), 0.0) == "another text in it"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_why_no_sign_can_be_made_is_told(tmp_path):
+    with Sighting(tmp_path / "nowhere").shown(SIGN) as why:
+        assert why == "No such file or directory"

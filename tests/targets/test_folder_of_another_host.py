@@ -1,0 +1,52 @@
+"""A folder that another host has just made, and that this client still remembers not to be there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.targets.posix import draft
+
+
+@pytest.fixture
+def forgets_after(monkeypatch):
+    """Return a function that lets a folder be looked up in vain so many times; the folder is there all the time."""
+    lstat, asked = Path.lstat, []
+
+    def make(count):
+        def remembered(path):
+            asked.append(path)
+            if len(asked) <= count:
+                raise FileNotFoundError(2, "No such file or directory", str(path))
+            return lstat(path)
+
+        monkeypatch.setattr(Path, "lstat", remembered)
+        return asked
+
+    return make
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_it_is_asked_for_until_the_client_sees_it(tmp_path, forgets_after, count):
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    asked = forgets_after(count)
+    draft.make_folder(folder)
+    assert len(asked) == count + 1
+
+
+def test_a_client_that_does_not_see_it_in_time_fails(tmp_path, forgets_after, monkeypatch):
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    forgets_after(1_000_000)
+    monkeypatch.setattr(draft, "_FORGOTTEN_SECONDS", 0.0)
+    with pytest.raises(FileNotFoundError):
+        draft.make_folder(folder)
+
+
+def test_a_link_in_its_place_is_not_a_folder(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "checkpoint").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError):
+        draft.make_folder(tmp_path / "checkpoint")
