@@ -20,6 +20,7 @@ from pytest_ckpt.judging.behaviour_of_objects import BEHAVIOURS_OF_OBJECTS
 from tests.support import CHECKOUT
 from tests.support.front_door import TINY, FrontDoor, Run, opened_door
 from tests.support.machine import eventually
+from tests.support.targets import object_faults_conditions  # noqa: F401 - its faults are in the table, too
 from tests.support.targets.object_faults import faulty_store
 from tests.support.targets.object_server import (
     ACCOUNT,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.checks import in_room
-from tests.support.targets import object_faults_data  # noqa: F401 - its faults are in the table, too
+from tests.support.targets import object_faults_conditions, object_faults_data  # noqa: F401 - faults are there, too
 from tests.support.targets.object_faults import FAULTS
 
 ALL = frozenset(check.name for check in in_room("objects"))

@@ -1,0 +1,91 @@
+"""Object stores that misbehave in one way each: with the conditions of requests."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+
+from pytest_ckpt.targets.objects.server.held import Condition, Object, Piece
+from tests.support.targets.object_faults import Requests, Store
+
+Pieces = tuple[Piece, ...]
+
+
+class _Conditions(Store):
+    def loosened(self, condition: Condition) -> Condition:
+        """Return what is made of a condition."""
+        return condition
+
+    def put(self, bucket: str, key: str, piece: Piece, condition: Condition) -> Object:
+        return super().put(bucket, key, piece, self.loosened(condition))
+
+    def end_upload(
+        self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
+    ) -> Object:
+        return super().end_upload(bucket, upload, wanted, self.loosened(condition))
+
+
+class IgnoredCreate(_Conditions, fault="If-None-Match ignored"):
+    """Every creation succeeds, whatever is there."""
+
+    def loosened(self, condition: Condition) -> Condition:
+        return Condition(etag=condition.etag)
+
+
+class IgnoredUpdate(_Conditions, fault="If-Match ignored"):
+    """Every update succeeds, whatever it was made from."""
+
+    def loosened(self, condition: Condition) -> Condition:
+        return Condition(absent=condition.absent)
+
+
+class IgnoredByUploads(Store, fault="If-None-Match of uploads ignored"):
+    """The end of an upload heeds no condition."""
+
+    def end_upload(
+        self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
+    ) -> Object:
+        return super().end_upload(bucket, upload, wanted, Condition())
+
+
+class _TwoWinners(Store):
+    """Looks first and writes then: two who come at once both find the condition met."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: dict[str, threading.Barrier] = {}
+
+    def _publish(self, bucket: str, key: str, pieces: Pieces, crc32: str, etag: str, condition: Condition) -> Object:
+        if self.is_meant(condition):
+            condition.check(self.now(bucket, key))
+            with contextlib.suppress(threading.BrokenBarrierError):
+                self.lines.setdefault(key, threading.Barrier(2)).wait(0.5)
+            condition = Condition()
+        return super()._publish(bucket, key, pieces, crc32, etag, condition)
+
+    def is_meant(self, condition: Condition) -> bool:
+        raise NotImplementedError
+
+
+class TwoCreators(_TwoWinners, fault="two creators"):
+    """Two who create an object at once are both told that they did."""
+
+    def is_meant(self, condition: Condition) -> bool:
+        return condition.absent
+
+
+class TwoUpdaters(_TwoWinners, fault="two updaters"):
+    """Two who update an object at once are both told that they did."""
+
+    def is_meant(self, condition: Condition) -> bool:
+        return bool(condition.etag)
+
+
+class IgnoredByReads(Store, fault="If-Match of reads ignored"):
+    """A read heeds no condition."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _get(self, held: Object) -> None:
+            del self.headers["If-Match"]
+            super()._get(held)
