@@ -18,7 +18,7 @@ from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.run.clock import clock
 from pytest_ckpt.run.endpoints import reached
-from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, silent
+from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, silent, unknown
 from pytest_ckpt.run.fitting import check_memory, check_space
 from pytest_ckpt.run.hosts import alike, placed_otherwise, see_hosts
 from pytest_ckpt.run.libraries import engines, library
@@ -199,7 +199,7 @@ def _launch(
 
 def _cores(settings: Settings, hosts: list[HostFacts]) -> Finding:
     if not hosts:
-        return _unknown("cores", "no rank was started")
+        return unknown("cores", "no rank was started")
     tight = [h for h in hosts if len(h.ranks) > h.cores]
     description = "; ".join(
         f"{h.host}: {counted(len(h.ranks), 'rank')}, {counted(h.cores, 'core')}" for h in tight or hosts
@@ -212,7 +212,7 @@ def _cores(settings: Settings, hosts: list[HostFacts]) -> Finding:
 
 def _memory(plan: Plan | None, hosts: list[HostFacts]) -> Finding:
     if not hosts:
-        return _unknown("memory", "no rank was started")
+        return unknown("memory", "no rank was started")
     description = "; ".join(f"{h.host}: {format_bytes(h.memory_available_bytes)} available" for h in hosts)
     if plan is None:
         return Finding(name="memory", can=True, needed=True, description=description + _UNPLANNED)
@@ -270,7 +270,7 @@ def _gauge(folder: str, where: str, seconds: float) -> tuple[Finding, CacheSight
     try:
         gauge = gauge_of(folder, seconds)
     except RefusedError as error:
-        return _unknown("residency", f"a file of 4 MiB could not be written: {error}"), "untried"
+        return unknown("residency", f"a file of 4 MiB could not be written: {error}"), "untried"
     if gauge is None:
         description = f"no call counts cached pages {where}: COLD needs another proof"
         remedy = "Give a second client (--ckpt-second-mount, --ckpt-hosts) or the command that empties its cache."
@@ -294,9 +294,3 @@ def _tried(name: str, description: str, check: Callable[[], None]) -> Finding:
     except UsageError as error:
         return Finding(name=name, can=False, needed=True, description=error.what, remedy=error.remedy)
     return Finding(name=name, can=True, needed=True, description=description)
-
-
-def _unknown(name: str, why: str) -> Finding:
-    return Finding(
-        name=name, can=False, needed=False, description=f"not known: {why}", remedy="Fix the lines above first."
-    )

@@ -34,3 +34,10 @@ def known_failures(kind: str) -> Iterator[Finding]:
 def silent(name: str, description: str) -> Finding:
     """Return that something on the target did not answer."""
     return Finding(name=name, can=False, needed=True, description=description, remedy=LOOK_AT_IT)
+
+
+def unknown(name: str, why: str) -> Finding:
+    """Return that something could not be looked at, for a reason that was told before."""
+    return Finding(
+        name=name, can=False, needed=False, description=f"not known: {why}", remedy="Fix the lines above first."
+    )
