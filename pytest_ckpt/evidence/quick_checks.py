@@ -101,6 +101,8 @@ class QuickChecks:
         )
 
     def _rest(self, said: Any, named: Mapping[str, Any]) -> Check | None:
+        if said is False:
+            return lambda value: not isinstance(value, dict) or named.keys() >= value.keys()
         check = self.of(said)
         if check is None:
             return None

@@ -10,7 +10,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from pytest_ckpt.facts.environment import HostFacts
     from pytest_ckpt.facts.settings import Settings
@@ -43,21 +43,25 @@ def check_memory(plan: Plan, hosts: Iterable[HostFacts]) -> None:
     check_memory_of(plan, [(host.host, host.ranks, host.memory_available_bytes) for host in hosts])
 
 
-def check_memory_of(plan: Plan, hosts: Iterable[tuple[str, Collection[int], int]]) -> None:
+def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]]) -> None:
     """Refuse a plan whose ranks do not fit; ``hosts`` are names, their ranks and the bytes that are available there."""
     for planned in plan.runnable:
-        ranks = planned.rank_memory_bytes
+        ranks, states = planned.rank_memory_bytes, planned.state_bytes
+        tight: dict[str, str] = {}
+        scales = []
         for host, on_it, there in hosts:
             need = sum(ranks[r] for r in on_it if r < len(ranks))
             if need > there:
-                state = sum(planned.state_bytes[r] for r in on_it if r < len(ranks))
-                rehearse = _rehearse(_scale_that_fits(planned.layout.scale, need, state, there))
-                ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model", rehearse)
-                raise UsageError(
-                    f"Too little memory on {host}: {counted(planned.layout.processes, 'rank')} for "
-                    f"{planned.subject} need {format_bytes(need)} there, and {format_bytes(there)} are available.",
-                    ", or ".join(filter(None, ways)) + ".",
-                )
+                state = sum(states[r] for r in on_it if r < len(ranks))
+                tight[host] = f"{format_bytes(need)} there, and {format_bytes(there)} are available"
+                scales.append(_scale_that_fits(planned.layout.scale, need, state, there))
+        if tight:
+            ways = ("Spread the ranks over more hosts (--ckpt-hosts)", "choose a smaller --ckpt-model")
+            raise UsageError(
+                f"Too little memory on {', '.join(tight)}: {counted(planned.layout.processes, 'rank')} for "
+                f"{planned.subject} need {'; '.join(tight.values())}.",
+                ", or ".join(filter(None, (*ways, _rehearse(min(scales))))) + ".",
+            )
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:

@@ -30,6 +30,7 @@ from pytest_ckpt.facts.events import (
 from pytest_ckpt.facts.measurement import Endurance, Measurement, Operation, Patterns, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Pattern
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.completeness import asked_requirements
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.grading import judge_run
@@ -84,9 +85,11 @@ def make_run(
         for number, c in enumerate(planned)
     ]
     gates = load_gates(settings.gates, MADE_UP.gate_kind)
-    asked = [r for r in asked_requirements(settings, gates) if r.judge and r.suite in {"performance", *settings.suites}]
+    catalogue = offered(REQUIREMENTS, MADE_UP.capabilities)
+    chosen = {"performance", *settings.suites}
+    asked = [r for r in asked_requirements(settings, gates, catalogue) if r.judge and r.suite in chosen]
     book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
-    judgement = judge_run(plan, settings, gates, book, measurements)
+    judgement = judge_run(plan, settings, gates, book, measurements, catalogue=catalogue)
     document = make_document(
         run={
             "id": run_id or f"20310506T070809-{seed:06x}",
@@ -117,6 +120,7 @@ def make_run(
         },
         stages=_stages(measurements),
         left_behind=[],
+        catalogue=catalogue,
     )  # fmt: skip
     (folder / "measurements").mkdir(parents=True)
     for measurement in measurements:
