@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 # What follows from the measurements; the rest of a report says where and when they were made.
 _FOLLOWS = (
     "cluster", "checkpoints", "gates", "requirements", "measurements", "observations", "certified_cluster", "training",
-    "scope", "certified_for", "grade", "grade_reasons",
+    "scope", "certified_for", "grade", "grade_reasons", "system_lacks",
 )  # fmt: skip
 # In words of this version.
 _FOLLOWS_IN_WORDS = ("catalogue", "disclosures")
-_TOLD_LATER = ("checkpoints", "scope", "certified_for", "training")
+_TOLD_LATER = ("checkpoints", "scope", "certified_for", "training", "system_lacks")
 PDF = "certificate.pdf"
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 # Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.

@@ -70,7 +70,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         name="sshfs",
         kinds=("fuse.sshfs",),
-        checks=("EXCLUSIVE.create-second-client", "ERRORS.full", "FULL.mid-save"),
+        checks=("EXCLUSIVE.create-second-client", "ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"),
         why="sftp has one error for all that fails: who loses the race for a name is told EPERM, not EEXIST, and who "
         "fills the volume EIO, not ENOSPC",
     ),

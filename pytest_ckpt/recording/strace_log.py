@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _DONE = re.compile(r"(\d+) +(\d+\.\d+) (\w+)\((.*)\) += (-?\d+|\?|0x[0-9a-f]+)(?:<(.*)>)?(?:\(deleted\))?( .*)?")
 _UNFINISHED = re.compile(r"(\d+) +(\d+\.\d+) (\w+)\((.*?),? *<unfinished \.\.\.>")
@@ -15,13 +16,18 @@ _SECONDS = re.compile(r" <\d+\.\d+>$")
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9a-f]{2}|.)")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "v": "\v", "f": "\f"}
 _FOLDER = re.compile(r"AT_FDCWD<(.*?)>")
+BIRTHS = frozenset(("clone", "clone3", "fork", "vfork"))
+"""Calls that make a process or a thread, and return its number."""
+
+MOVES = frozenset(("chdir", "fchdir"))
+"""Calls that change the folder of a process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedCall:
     """One call of a thread: when it began and ended, its arguments as text, what it returned.
 
-    ``path`` is that of the descriptor that it returned, if any.
+    ``path`` is that of the descriptor that it returned, if any; ``folder`` is the thread's own, where it is known.
     """
 
     thread: int
@@ -31,10 +37,11 @@ class TracedCall:
     arguments: str
     returned: int
     path: str = ""
+    folder: str = ""
 
     def paths(self) -> list[str]:
-        """Return the paths in quotes among its arguments, in full where strace knows the folder."""
-        folders = _FOLDER.findall(self.arguments)
+        """Return the paths in quotes among its arguments, in full where the folder is known."""
+        folders = _FOLDER.findall(self.arguments) or ([self.folder] if self.folder else [])
         found = [unescape(text) for text in re.findall(r'"((?:[^"\\]|\\.)*)"(?!\.\.\.)', self.arguments)]
         return [text if text.startswith("/") or not folders else f"{folders[0]}/{text}" for text in found]
 
@@ -49,6 +56,25 @@ class TracedCall:
             word.strip() for word in re.sub(r'<[^>]*>|"(?:[^"\\]|\\.)*"|\[[^\]]*\]', "", self.arguments).split(",")
         ]
         return int(words[place], 0)
+
+
+class _Folders:
+    """The folder of each thread: calls such as rename name files below it, and strace says it of others only."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, str] = {}
+
+    def after(self, call: TracedCall) -> str:
+        """Return the folder of a thread before a call; what the call tells of it is known from then on."""
+        if told := _FOLDER.findall(call.arguments):
+            self._of[call.thread] = unescape(told[0])
+        folder = self._of.get(call.thread, "")
+        if call.name in MOVES:
+            named = replace(call, folder=folder).paths() or [call.descriptor()[1]]
+            self._of[call.thread] = posixpath.normpath(named[0])
+        elif call.name in BIRTHS:
+            self._of.setdefault(call.returned, folder)
+        return folder
 
 
 def unescape(text: str) -> str:
@@ -73,6 +99,7 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
     last: dict[int, float] = {}
     ended: set[int] = set()
     calls: list[TracedCall] = []
+    folders = _Folders()
     for number, raw in enumerate(lines, start=1):
         line = _SECONDS.sub("", raw.rstrip("\n"))
         if match := _EXITED.match(line):
@@ -100,10 +127,9 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
                 continue
         if match[5] == "?" or int(match[5], 0) < 0:
             continue
-        calls.append(
-            TracedCall(thread=thread, began=began, ended=at, name=match[3], arguments=match[4],
-                       returned=int(match[5], 0), path=unescape(match[6] or ""))
-        )  # fmt: skip
+        call = TracedCall(thread=thread, began=began, ended=at, name=match[3], arguments=match[4],
+                          returned=int(match[5], 0), path=unescape(match[6] or ""))  # fmt: skip
+        calls.append(replace(call, folder=folders.after(call)))
     if still := set(last) - ended:
         raise ValueError(f"{len(still)} of {len(last)} threads had not ended: the log was cut")
     return sorted(calls, key=lambda call: call.began)

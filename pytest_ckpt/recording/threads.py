@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.recording.strace_log import BIRTHS
+
 if TYPE_CHECKING:
     from pytest_ckpt.recording.strace_log import TracedCall
-
-BIRTHS = frozenset({"clone", "clone3", "fork", "vfork"})
 
 
 class Threads:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_ckpt.recording.files import CALLS
-from pytest_ckpt.recording.strace_log import TracedCall, read_log
-from pytest_ckpt.recording.threads import BIRTHS
+from pytest_ckpt.recording.strace_log import BIRTHS, MOVES, TracedCall, read_log
 from pytest_ckpt.support.errors import UsageError
 
 _MOST_SAID = 300
+
+_TRACED = sorted(CALLS | BIRTHS | MOVES)
 
 
 def trace(words: Sequence[str]) -> list[TracedCall]:
@@ -29,7 +30,7 @@ def trace(words: Sequence[str]) -> list[TracedCall]:
         raise UsageError(f"The command {words[0]} is not there.", "Write behind -- what starts the job.")
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-record-") as folder:
         log = Path(folder) / "log"
-        calls = ",".join(f"?{name}" for name in sorted(CALLS | BIRTHS))
+        calls = ",".join(f"?{name}" for name in _TRACED)
         # Without -s 0 the log would hold the first bytes of what is written.
         options = ["-f", "-y", "-ttt", "-s", "0", "-e", f"trace={calls}", "-o", str(log)]
         if _can_filter(strace):
@@ -60,7 +61,7 @@ def calls_of(log: Path) -> list[TracedCall]:
     except ValueError as error:
         raise UsageError(
             f"The log of strace cannot be used: {error}.",
-            f"Record again with: strace -f -y -ttt -s 0 -e trace={','.join(sorted(CALLS | BIRTHS))} -o LOG COMMAND",
+            f"Record again with: strace -f -y -ttt -s 0 -e trace={','.join(_TRACED)} -o LOG COMMAND",
         ) from None
 
 

@@ -44,3 +44,22 @@ def test_what_failed_is_no_call() -> None:
 def test_what_is_no_whole_log_is_refused(lines: list[str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         read_log(lines)
+
+
+def test_names_below_the_folder_of_a_process_are_known_in_calls_that_do_not_say_it():
+    """Rename and mkdir give paths as the job wrote them: open tells the folder, chdir changes it, children inherit."""
+    lines = [
+        '7 1.0 openat(AT_FDCWD</srv/job>, "a.tmp", O_WRONLY|O_CREAT, 0666) = 3</srv/job/a.tmp>',
+        '7 2.0 rename("a.tmp", "a") = 0',
+        '7 3.0 chdir("below") = 0',
+        "7 4.0 clone(child_stack=NULL, flags=SIGCHLD) = 8",
+        '8 5.0 mkdir("step", 0777) = 0',
+        "8 6.0 fchdir(4</mnt>) = 0",
+        '8 7.0 rename("b.tmp", "/srv/b") = 0',
+        "8 8.0 +++ exited with 0 +++",
+        "7 9.0 +++ exited with 0 +++",
+    ]
+    calls = {(call.name, call.began): call.paths() for call in read_log(lines)}
+    assert calls["rename", 2.0] == ["/srv/job/a.tmp", "/srv/job/a"]
+    assert calls["mkdir", 5.0] == ["/srv/job/below/step"]
+    assert calls["rename", 7.0] == ["/mnt/b.tmp", "/srv/b"]

@@ -169,7 +169,13 @@ MATRIX = (
         may="COMMIT-FULL.each-phase DURABLE.rank-killed ERRORS.acknowledged ERRORS.full FULL.mid-save "
         "DURABLE.power-cut DIRECT.aligned",
     ),
-    row("unlink takes the file from its readers", "UNLINK.open-reader", {"UNLINK.open-reader": "removed file fails"}),
+    row(
+        "unlink takes the file from its readers",
+        "UNLINK.open-reader",
+        {"UNLINK.open-reader": "removed file fails"},
+        # A rename over a file unlinks it, too: who opens it then is refused.
+        may="COMMIT.file COMMIT.file-second-client",
+    ),
     row(
         "unlink gives its readers wrong bytes",
         "UNLINK.open-reader UNLINK.second-client",

@@ -149,12 +149,9 @@ FILE_SYSTEMS = (
             "NAMES.second-client": "A client keeps listings for 20 s.",
             "ERRORS.full": _FULL,
             "FULL.mid-save": _FULL,
-        },
-        may_fail={
-            "COMMIT.folder": _EMPTY,
-            "COMMIT.folder-second-client": _EMPTY,
             "COMMIT-FULL.each-phase": _FULL,
         },
+        may_fail={"COMMIT.folder": _EMPTY, "COMMIT.folder-second-client": _EMPTY},
         shows={
             "COMMIT.file": "replaced",
             "COMMIT.file-second-client": "replaced",
@@ -164,6 +161,7 @@ FILE_SYSTEMS = (
             "NAMES.second-client": "listed",
             "ERRORS.full": "filled",
             "FULL.mid-save": "filled",
+            "COMMIT-FULL.each-phase": "filled",
         },
         undecided=_UNSEEN,
         is_served=True,
@@ -174,9 +172,8 @@ FILE_SYSTEMS = (
         packages=("sshfs", "openssh-server", "openssh-client"),
         programs=("sshfs", "sshd", "ssh-keygen"),
         start=sshfs("dir_cache=no,attr_timeout=0,entry_timeout=0"),
-        fails={"ERRORS.full": _FULL, "FULL.mid-save": _FULL},
+        fails={"ERRORS.full": _FULL, "FULL.mid-save": _FULL, "COMMIT-FULL.each-phase": _FULL},
         may_fail={
-            "COMMIT-FULL.each-phase": _FULL,
             "COMMIT.file": _BY_PATH,
             "COMMIT.file-second-client": _BY_PATH,
             "COMMIT.folder": _EMPTY,
@@ -186,6 +183,7 @@ FILE_SYSTEMS = (
         shows={
             "ERRORS.full": "filled",
             "FULL.mid-save": "filled",
+            "COMMIT-FULL.each-phase": "filled",
             "COMMIT.folder": "renamed_folder",
             "COMMIT.folder-second-client": "renamed_folder",
             "EXCLUSIVE.create-second-client": "created_once",
