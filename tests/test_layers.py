@@ -47,7 +47,7 @@ OWNERS = {
     "jsonschema": ("evidence/schemas.py",),
     "weasyprint": ("report/pdf.py",),
     "cryptography": ("evidence/signing.py",),
-    "yaml": ("published/folder.py",),
+    "ruamel": ("published/folder.py",),
     "botocore": ("targets/objects/credentials.py",),
     "moto": (),
     "psutil": ("run/environment.py", "targets/"),

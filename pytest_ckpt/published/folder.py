@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -194,15 +195,24 @@ def _facts(folder: Path, names: list[str], messages: list[Message]) -> Facts:
 def _yaml(path: Path, messages: list[Message]) -> Any:
     if not path.is_file():
         return None
-    import yaml  # noqa: PLC0415 - many folders have none
+    from ruamel.yaml import YAML  # noqa: PLC0415 - many folders have none
+    from ruamel.yaml.error import YAMLError, YAMLWarning  # noqa: PLC0415
+
+    # What is no YAML ends the reader in more ways than its own error: "!!int" without digits by IndexError.
+    no_yaml = (YAMLError, ValueError, TypeError, LookupError, AssertionError, RecursionError)
 
     try:
         if path.stat().st_size > _MOST_YAML_BYTES:
             raise ValueError("it is far too large for what it should be")
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        reader = YAML(typ="safe", pure=True)
+        # Hydra writes the YAML of PyYAML, where "on" is true; a float may lack its point, as it may there.
+        reader.version = (1, 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", YAMLWarning)
+            return reader.load(path.read_text(encoding="utf-8"))
     except OSError as error:
         messages.append(Message(path=str(path), text=f"it cannot be read: {error.strerror}."))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except no_yaml as error:
         messages.append(Message(path=str(path), text=f"it is not YAML: {' '.join(str(error).split())}."))
     return None
 
