@@ -25,7 +25,7 @@ from pytest_ckpt.support.processes import end_session
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
-_MOST_SAID = 500
+_MAXIMUM_SAID = 500
 _OWED: Mapping[Command, Command] = {"break": "mend", "snapshot": "remove"}
 """What must follow a command, whatever happens."""
 LONGEST_UPGRADE_SECONDS = 6 * 3600.0
@@ -66,17 +66,17 @@ def run_command(command: Command, words: str, limit_seconds: float, *more: str) 
         return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=exit_code, says=says)
 
 
-def _end_of(file: IO[bytes], most: int = _MOST_SAID) -> str:
-    return " ".join(_tail(file, most).split())
+def _end_of(file: IO[bytes], maximum: int = _MAXIMUM_SAID) -> str:
+    return " ".join(_tail(file, maximum).split())
 
 
 def _last_line_of(file: IO[bytes]) -> str:
     return next((line for line in reversed(_tail(file, 1 << 16).splitlines()) if line.strip()), "").strip()
 
 
-def _tail(file: IO[bytes], most: int) -> str:
+def _tail(file: IO[bytes], maximum: int) -> str:
     size = file.seek(0, 2)
-    file.seek(max(0, size - most))
+    file.seek(max(0, size - maximum))
     return file.read().decode(errors="replace")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "pytest-ckpt/simulation/1"
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 70.0, 800.0, 34.0, 300.0, 344
-_LEAST_GAP = 15.0
+_MINIMUM_GAP = 15.0
 _HEAD = (
     "subject", "accelerators", "goodput", "90 % of runs", "by formula", "saving", "lost work", "restoring", "failures",
     "meet a save", "saves every", "best interval", "limits",
@@ -131,7 +131,7 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> str:
     for y, subject in sorted(ends):
         next_free = max(y + 4, next_free)
         parts.append(label(_RIGHT + 8, next_free, subject, "t"))
-        next_free += _LEAST_GAP
+        next_free += _MINIMUM_GAP
     parts.append(line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"))
     described = f"Goodput on clusters of {sizes[0]:,} to {sizes[-1]:,} accelerators."
     return picture("simulation", _WIDTH, _HEIGHT, "Goodput over cluster size", described, parts)

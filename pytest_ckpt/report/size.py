@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "pytest-ckpt/size/1"
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 84.0, 900.0, 34.0, 380.0, 424
-_LEAST_GAP = 15.0
+_MINIMUM_GAP = 15.0
 
 Cell = tuple[str, "Callable[[Mapping[str, Any]], str]"]
 
@@ -221,7 +221,7 @@ def _chart(rows: Sequence[SizeRow]) -> str:
         # Names of lines that end near each other stand below each other.
         lowest = max(y + 4, lowest)
         parts.append(label(_RIGHT + 8, lowest, model, "t"))
-        lowest += _LEAST_GAP
+        lowest += _MINIMUM_GAP
     parts.append(line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"))
     parts.append(label(0, 16, "bandwidth that a save by sync needs, over accelerators of the cluster", "t"))
     described = f"{units.counted(len(models), 'model')} over clusters of {sizes[0]:,} to {sizes[-1]:,} accelerators."

@@ -88,8 +88,8 @@ def make_run(
     catalogue = offered(REQUIREMENTS, MADE_UP.capabilities)
     chosen = {"performance", *settings.suites}
     asked = [r for r in asked_requirements(settings, gates, catalogue) if r.judge and r.suite in chosen]
-    book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
-    judgement = judge_run(plan, settings, gates, book, measurements, catalogue=catalogue)
+    findings = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
+    judgement = judge_run(plan, settings, gates, findings, measurements, catalogue=catalogue)
     document = make_document(
         run={
             "id": run_id or f"20310506T070809-{seed:06x}",
