@@ -60,7 +60,7 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
         cut = parallelism or written
         if cut is None:
             raise ValueError("nothing says how training cuts it: add --ckpt-parallel=tp=8,pp=4,dp=2,zero=1")
-        source = {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "said": word}
+        source = {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "given_as": word}
         return checked_model(_made(numbers, cut, source))
     except OSError as error:
         raise UsageError(

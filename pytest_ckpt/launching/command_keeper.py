@@ -50,20 +50,20 @@ def run_command(command: Command, words: str, limit_seconds: float, *more: str) 
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            says = f"it cannot be started: {error}"
-            return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, says=says)
+            output = f"it cannot be started: {error}"
+            return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, output=output)
         try:
             exit_code: int | None = process.wait(limit_seconds)
-            says = _last_line_of(out) if command == "snapshot" and exit_code == 0 else _end_of(errors) or _end_of(out)
+            output = _last_line_of(out) if command == "snapshot" and exit_code == 0 else _end_of(errors) or _end_of(out)
         except subprocess.TimeoutExpired:
             if command == "upgrade":
-                says = f"it had not ended after {format_seconds(limit_seconds)}, and goes on"
-                return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, says=says)
+                output = f"it had not ended after {format_seconds(limit_seconds)}, and goes on"
+                return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, output=output)
             end_session(process.pid)
             process.wait()
             exit_code = None
-            says = f"it was killed when it had not ended after {format_seconds(limit_seconds)} (--ckpt-deadline)"
-        return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=exit_code, says=says)
+            output = f"it was killed when it had not ended after {format_seconds(limit_seconds)} (--ckpt-deadline)"
+        return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=exit_code, output=output)
 
 
 def _end_of(file: IO[bytes], maximum: int = _MAXIMUM_SAID) -> str:
@@ -147,14 +147,16 @@ class _Served:
         if self.owed:
             self._run(self.owed)
         if self._upgrade and self._upgrade.is_alive():
-            says = "the run ended before it did, and it goes on"
-            self._tell(CommandRun(command="upgrade", seconds=time.monotonic() - self._began, exit_code=None, says=says))
+            output = "the run ended before it did, and it goes on"
+            self._tell(
+                CommandRun(command="upgrade", seconds=time.monotonic() - self._began, exit_code=None, output=output)
+            )
 
     def _run(self, command: Command) -> None:
         limit = max(self._limit, LONGEST_UPGRADE_SECONDS) if command == "upgrade" else self._limit
         run = run_command(command, self._commands[command], limit, *([self._clone] if command == "remove" else []))
         if command == "snapshot":
-            self._clone = run.says if run.is_good else ""
+            self._clone = run.output if run.is_good else ""
         # Also a break command that fails may have broken something; a snapshot that nobody can name cannot be removed.
         self.owed = _OWED.get(command) if command != "snapshot" or self._clone else None
         self._tell(run)
