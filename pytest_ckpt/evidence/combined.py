@@ -42,7 +42,7 @@ from pytest_ckpt.judging.waivers import expired
 from pytest_ckpt.sizing.plan import Plan
 from pytest_ckpt.support.errors import UsageError
 
-MOST_RUNS = 50
+MAXIMUM_RUNS = 50
 
 
 def combine_folders(folders: Sequence[Path], command_line: Mapping[str, str | None]) -> Document:
@@ -51,8 +51,8 @@ def combine_folders(folders: Sequence[Path], command_line: Mapping[str, str | No
     A folder that is not as its run left it is named, and nothing is certified by it. Raises UsageError for folders
     that hold no run that ended, and for runs that cannot stand on one certificate.
     """
-    if len(folders) > MOST_RUNS:
-        raise UsageError(f"{len(folders)} folders were named.", f"Combine at most {MOST_RUNS} runs.")
+    if len(folders) > MAXIMUM_RUNS:
+        raise UsageError(f"{len(folders)} folders were named.", f"Combine at most {MAXIMUM_RUNS} runs.")
     found = [(folder, _judged(folder, command_line)) for folder in folders]
     runs = labels([run for _, run in found])
     check_alike(runs, command_line)

@@ -21,7 +21,7 @@ _OF_TARGET = ("location", "kind", "gate_kind", "is_local", "source", "mount_poin
 # Of a mount, what differs with the client or the day, and says nothing of the storage.
 _OF_CLIENT = ("addr", "clientaddr", "mountaddr", "mountport", "port")
 _OF_SYSTEM = ("vendor", "product", "serial", "firmware")
-_MOST_LETTERS = 200
+_MAXIMUM_LETTERS = 200
 _REMEDY = "Runs on one certificate have target, gates, limits and version in common: leave one out, or run it again."
 
 
@@ -176,7 +176,7 @@ def moment(text: Any) -> datetime:
 
 def _short(value: Any) -> str:
     text = str(value) or "nothing"
-    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
+    return text if len(text) <= _MAXIMUM_LETTERS else f"{text[:_MAXIMUM_LETTERS]}…"
 
 
 def labels(runs: Sequence[JudgedRun]) -> dict[str, JudgedRun]:

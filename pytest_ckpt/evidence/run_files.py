@@ -17,7 +17,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
 VERIFY_REMEDY = "pytest-ckpt verify says what in the folder is not as its run left it."
-_MOST_TOLD = 5
+_MAXIMUM_TOLD = 5
 
 Document = dict[str, Any]
 """A report as a file holds it, checked against its schema."""
@@ -138,5 +138,5 @@ def read_file(file: Path) -> Any:
 
 def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
     """Return the error for a file that no run of ours wrote in this way."""
-    more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
-    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MOST_TOLD])}{more}.", VERIFY_REMEDY)
+    more = f"; and {len(wrong) - _MAXIMUM_TOLD} more" if len(wrong) > _MAXIMUM_TOLD else ""
+    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_TOLD])}{more}.", VERIFY_REMEDY)

@@ -93,9 +93,9 @@ def make_run(
     catalogue = offered(REQUIREMENTS, MADE_UP.capabilities)
     chosen = {"performance", *settings.suites} if settings.suites == ("auto",) else set(settings.suites)
     asked = [r for r in asked_requirements(settings, gates, catalogue) if r.judge and r.suite in chosen]
-    book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
-    book += [decide_observed(catalogue[o.requirement], o, gates, MADE_UP.kind) for o in observations]
-    judgement = judge_run(plan, settings, gates, book, measurements, waivers, started, catalogue)
+    findings = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
+    findings += [decide_observed(catalogue[o.requirement], o, gates, MADE_UP.kind) for o in observations]
+    judgement = judge_run(plan, settings, gates, findings, measurements, waivers, started, catalogue)
     document = make_document(
         run={
             "id": run_id or f"20310506T070809-{seed:06x}",

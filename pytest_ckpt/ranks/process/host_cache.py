@@ -60,8 +60,8 @@ class HostCache:
 
     def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
         """Return what this host saved and loaded where it was so many times its part of a checkpoint."""
-        least = self._group.sum_of_host(rank_bytes) * checkpoints
-        return MovedBytes(host=self._group.host, memory_bytes=_memory_bytes(), least_bytes=least)
+        minimum = self._group.sum_of_host(rank_bytes) * checkpoints
+        return MovedBytes(host=self._group.host, memory_bytes=_memory_bytes(), minimum_bytes=minimum)
 
     def drop(self, policy: str, files: Iterable[Files]) -> str:
         """Drop what this rank's files have in the cache and return the ways that were used.

@@ -327,8 +327,8 @@ def _serve(folder: Path, points: list[Path], open_flags: int, cache_seconds: flo
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
     # We write what the kernel holds back for us: when memory is scarce it must not let us wait for that same writing.
     libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
     os.umask(0)
     # Threads that take turns at the interpreter cost twice the CPU on two cores of what they do on one.
     cores = sorted(os.sched_getaffinity(0))
