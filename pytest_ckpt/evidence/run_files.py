@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,15 @@ from pytest_ckpt.support.strict_json import parse, read
 
 VERIFY_REMEDY = "pytest-ckpt verify says what in the folder is not as its run left it."
 _MAXIMUM_TOLD = 5
+
+Document = dict[str, Any]
+"""A report as a file holds it, checked against its schema."""
+ReadDocument = Mapping[str, Any]
+"""The same, for who only reads it."""
+
 REPORT = "report.json"
+COMBINED = "combined"
+"""What a report of several runs holds, and that of one run does not."""
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -38,6 +47,11 @@ def read_run(folder: Path) -> tuple[dict[str, Any], upgrade.Schema]:
         raise UsageError(
             f"{file} follows {report['schema']:.60}, which this version does not know.",
             "Judge it with the version of pytest-ckpt that made the run, or a newer one.",
+        )
+    if COMBINED in report:
+        raise UsageError(
+            f"{folder} holds a certificate of several runs, and no run.",
+            "Name the folders of its runs, or check it with them: pytest-ckpt verify FOLDER RUN1 RUN2 …",
         )
     return _today(file, "report", report, schema), schema
 

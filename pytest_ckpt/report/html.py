@@ -20,6 +20,7 @@ from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import REPEATED
 from pytest_ckpt.report import charts, pictures, view
 from pytest_ckpt.report.cards import as_cards
+from pytest_ckpt.report.combined import runs_of
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
     NONE,
@@ -94,6 +95,7 @@ def render(document: dict[str, Any]) -> str:
         heat_levels=pictures.heat_legend(),
         plugins=view.plugins_by_id(document),
         next_steps=view.next_steps(document),
+        runs=runs_of(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
     )

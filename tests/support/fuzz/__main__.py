@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
+from tests.support.fuzz.combined import CombinedRuns
 from tests.support.fuzz.families import Family, PublishedTrees, RunFolders, clear
 from tests.support.fuzz.said_options import InputFiles, OptionValues
 from tests.support.fuzz.sandbox import HANG_SECONDS, Sandbox
@@ -26,7 +27,7 @@ from tests.support.machine import patience
 
 FAMILIES: dict[str, tuple[type[Family], int]] = {
     "folders": (RunFolders, 20), "published": (PublishedTrees, 20),
-    "options": (OptionValues, 30), "inputs": (InputFiles, 30),
+    "options": (OptionValues, 30), "inputs": (InputFiles, 20), "combined": (CombinedRuns, 10),
 }  # fmt: skip
 """Each with its share of a hundred cases."""
 
