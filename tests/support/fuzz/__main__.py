@@ -20,13 +20,15 @@ from pathlib import Path
 from random import Random
 
 from tests.support.fuzz.families import Family, PublishedTrees, RunFolders, clear
+from tests.support.fuzz.figures import DescribedFiles, FigureOptions
 from tests.support.fuzz.said_options import InputFiles, OptionValues
 from tests.support.fuzz.sandbox import HANG_SECONDS, Sandbox
 from tests.support.machine import patience
 
 FAMILIES: dict[str, tuple[type[Family], int]] = {
-    "folders": (RunFolders, 20), "published": (PublishedTrees, 20),
-    "options": (OptionValues, 30), "inputs": (InputFiles, 30),
+    "folders": (RunFolders, 20), "published": (PublishedTrees, 16),
+    "options": (OptionValues, 24), "inputs": (InputFiles, 20),
+    "figures": (FigureOptions, 10), "described": (DescribedFiles, 10),
 }  # fmt: skip
 """Each with its share of a hundred cases."""
 
