@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.config.options import add_options, said_of
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.errors import UsageError
@@ -74,7 +75,7 @@ def run(asked: argparse.Namespace) -> int:
     if asked.json:
         print(json.dumps(document, indent=1))
     else:
-        print("\n".join(_lines(document)))
+        say(_lines(document))
     return int(document["exit_code"])
 
 
