@@ -32,7 +32,7 @@ _RULES = (
     "parallel",
 )
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
-_MOST_CLUSTERS = 100
+_MAXIMUM_CLUSTERS = 100
 # Clusters of the picture's curves.
 _CURVE = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 100_000)
 
@@ -80,8 +80,8 @@ def run(asked: argparse.Namespace) -> int:
 
     said = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
     clusters = [word.strip() for word in asked.cluster.split(",")]
-    if len(clusters) > _MOST_CLUSTERS:
-        raise UsageError(f"--cluster names {len(clusters)} clusters.", f"Name {_MOST_CLUSTERS} at most.")
+    if len(clusters) > _MAXIMUM_CLUSTERS:
+        raise UsageError(f"--cluster names {len(clusters)} clusters.", f"Name {_MAXIMUM_CLUSTERS} at most.")
     settings = [resolve(said | {"ckpt_cluster": cluster}, {}) for cluster in dict.fromkeys(clusters)]
     keeping = Keeping(
         newest=_read(asked, "retain", _count, 1),
@@ -120,13 +120,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _read(asked: argparse.Namespace, name: str, parse: Callable[[str], Number], least: float) -> Number:
+def _read(asked: argparse.Namespace, name: str, parse: Callable[[str], Number], minimum: float) -> Number:
     """Return what was said of an option. Raises UsageError that names it."""
     flag, text = f"--{name.replace('_', '-')}", getattr(asked, name)
     try:
         value = parse(text)
     except ValueError as error:
         raise UsageError(f"{flag}={text}: {error}.", f"See pytest-ckpt size --help for {flag}.") from None
-    if not least <= value < float("inf"):
-        raise UsageError(f"{flag}={text}: at least {least:g} is expected.", f"See pytest-ckpt size --help for {flag}.")
+    if not minimum <= value < float("inf"):
+        raise UsageError(
+            f"{flag}={text}: at least {minimum:g} is expected.", f"See pytest-ckpt size --help for {flag}."
+        )
     return value

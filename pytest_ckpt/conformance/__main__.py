@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.context import Book, CheckContext
+from pytest_ckpt.conformance.context import CheckContext, Findings
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import AGENT, Client
 from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
@@ -96,16 +96,16 @@ def _refused_to_make(folders: Iterable[Path]) -> OSError | None:
 
 
 def _refused(check: Check, error: OSError) -> Observation:
-    book = Book(unit=check.unit)
+    findings = Findings(unit=check.unit)
     seen = f"{error.strerror} (errno {error.errno}) from: mkdir"
-    book.wrong("a call failed", where=str(error.filename), seen=seen, expected="no error")
-    return book.observation(check.requirement, check.subject)
+    findings.wrong("a call failed", where=str(error.filename), seen=seen, expected="no error")
+    return findings.observation(check.requirement, check.subject)
 
 
 def make(check: Check, context: CheckContext) -> Observation:
     """Make a check and return what it saw; a call that fails where a healthy target's does not is an anomaly."""
     module, function = check.code.split(":")
-    book = Book(unit=check.unit)
+    findings = Findings(unit=check.unit)
     told = str(context.folder)
 
     def tell(call: str, path: str) -> None:
@@ -115,10 +115,10 @@ def make(check: Check, context: CheckContext) -> Observation:
 
     try:
         getattr(importlib.import_module(f"pytest_ckpt.conformance.posix.checks.{module}"), function)(
-            dataclasses.replace(context, tell=tell), book
+            dataclasses.replace(context, tell=tell), findings
         )
     except NotRun as reason:
-        return book.observation(check.requirement, check.subject, not_run=str(reason))
+        return findings.observation(check.requirement, check.subject, not_run=str(reason))
     except OSError as error:
         # A call on a descriptor does not know the name.
         name = str(error.filename or told)
@@ -126,13 +126,13 @@ def make(check: Check, context: CheckContext) -> Observation:
             (f.line or "" for f in reversed(traceback.extract_tb(error.__traceback__)) if "conformance" in f.filename),
             "",
         )
-        book.wrong(
+        findings.wrong(
             "a call failed",
             where=name,
             seen=f"{error.strerror} (errno {error.errno}) from: {call}",
             expected="no error",
         )
-    return book.observation(check.requirement, check.subject)
+    return findings.observation(check.requirement, check.subject)
 
 
 _tell = Teller()

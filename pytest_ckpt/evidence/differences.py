@@ -10,7 +10,7 @@ from typing import Any
 # Sentences for people, which another version may word otherwise.
 _WORDING = frozenset({"because", "reason", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
 _NAMES = ("requirement", "id", "kind", "index", "subject")
-_MOST_DETAILS = 20
+_MAXIMUM_DETAILS = 20
 _CLOSE = 1e-9
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 
@@ -61,8 +61,8 @@ def _is_equal(one: Any, other: Any, tolerance: float) -> bool:
 
 def some(found: Sequence[str]) -> tuple[str, ...]:
     """Return the first findings, and how many more there are."""
-    more = len(found) - _MOST_DETAILS
-    return (*found[:_MOST_DETAILS], *([f"and {more} more"] if more > 0 else []))
+    more = len(found) - _MAXIMUM_DETAILS
+    return (*found[:_MAXIMUM_DETAILS], *([f"and {more} more"] if more > 0 else []))
 
 
 def short(value: Any) -> str:

@@ -65,7 +65,7 @@ class MovedBytes:
 
     host: str
     memory_bytes: int
-    least_bytes: int
+    minimum_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

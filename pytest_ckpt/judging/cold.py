@@ -22,8 +22,8 @@ FASTER = 0.8
 HELPS = 0.5
 """So much faster a cache must be for its absence to show: memory that is touched again is a little faster by itself."""
 
-MOST_PROBABILITY = 0.02
-FEWEST = 10
+MAXIMUM_PROBABILITY = 0.02
+MINIMUM = 10
 VOLUME_FACTOR = 3
 
 BASIS_WORDS: Mapping[ColdBasis, str] = {
@@ -72,8 +72,8 @@ def of_canaries(reads: CanaryReads) -> Proof:
     )  # fmt: skip
     # A read and the one right behind it meet the same load; reads before and after the drop may not.
     pairs = ((saved, again), (dropped, reads.behind_seconds or again))
-    if len(saved) < FEWEST:
-        return Proof(found="unknown", because=f"only {len(saved)} of {FEWEST} reads were timed on {reads.host}")
+    if len(saved) < MINIMUM:
+        return Proof(found="unknown", because=f"only {len(saved)} of {MINIMUM} reads were timed on {reads.host}")
     many = f"{len(saved)} parts of {format_bytes(reads.bytes)}"
     took = (
         f"{many} on {reads.host} took {_each(saved)} after the save and a drop, {_each(again)} again at once, "
@@ -128,13 +128,13 @@ def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Pr
         return Proof(found="unknown", because=because)
     if not moved:
         return Proof(found="unknown", because="how much was moved between save and load is not known")
-    least = min(moved, key=lambda each: each.least_bytes / (each.memory_bytes + client_cache_bytes))
-    wanted = VOLUME_FACTOR * (least.memory_bytes + client_cache_bytes)
+    host = min(moved, key=lambda each: each.minimum_bytes / (each.memory_bytes + client_cache_bytes))
+    wanted = VOLUME_FACTOR * (host.memory_bytes + client_cache_bytes)
     compared = (
-        f"{format_bytes(least.least_bytes)} were moved on {least.host} between the save of a checkpoint and its load, "
+        f"{format_bytes(host.minimum_bytes)} were moved on {host.host} between the save of a checkpoint and its load, "
         f"and {VOLUME_FACTOR} times its memory and stated caches are {format_bytes(wanted)}"
     )
-    if least.least_bytes < wanted:
+    if host.minimum_bytes < wanted:
         return Proof(found="unknown", because=compared)
     return Proof(found="proven", because=compared, basis="volume")
 
@@ -145,7 +145,7 @@ def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
         return False
     wins = sum(a < b for a, b in zip(first, second, strict=True))
     count = len(first)
-    return sum(math.comb(count, k) for k in range(wins, count + 1)) <= MOST_PROBABILITY * (1 << count)
+    return sum(math.comb(count, k) for k in range(wins, count + 1)) <= MAXIMUM_PROBABILITY * (1 << count)
 
 
 def _helps(warm: Sequence[float], own: Sequence[float]) -> bool:

@@ -59,7 +59,7 @@ def test_a_file_beyond_any_size_is_named_and_not_read(run):
 
 def test_of_more_bytes_than_any_run_has_the_largest_files_are_not_read(run, capsys, monkeypatch):
     """Ten thousand files, each no larger than is allowed, would be read for hours."""
-    monkeypatch.setattr(manifest, "_MOST_BYTES_IN_ALL", 1 << 20)
+    monkeypatch.setattr(manifest, "_MAXIMUM_BYTES_IN_ALL", 1 << 20)
     for number in range(10):
         (run / "launches" / "1" / f"added-{number}.log").write_bytes(bytes((110 << 10) + number))
     unread = sorted(name for name, digest in digests(run).items() if not digest)

@@ -13,7 +13,7 @@ from pytest_ckpt.facts.proofs import COLD_BASES, CacheFacts, CanaryReads, MovedB
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cold import BASIS_WORDS, of_canaries, of_volume, prove_cold
 from pytest_ckpt.judging.verdicts import decide
-from pytest_ckpt.sizing.caches import least_moved
+from pytest_ckpt.sizing.caches import minimum_moved
 from tests.support.made_failover import failed_over
 from tests.support.made_maintenance import upgraded
 from tests.support.made_measurement import LIMITS, judged, measurement
@@ -186,18 +186,18 @@ def test_other_hosts_prove_it_without_any_timing():
 
 
 def test_the_volume_counts_only_where_caches_on_disks_were_stated():
-    moved = (MovedBytes(host="n1", memory_bytes=16 * GIB, least_bytes=60 * GIB),)
+    moved = (MovedBytes(host="n1", memory_bytes=16 * GIB, minimum_bytes=60 * GIB),)
     for stated, proven in ((0, True), (4 * GIB, True), (5 * GIB, False), (None, False)):
         verdict = judged("COLD", of(moved=moved, client_cache_bytes=stated))
         assert (verdict.outcome, verdict.basis) == (("met", "volume") if proven else ("not run", ""))
     assert "--ckpt-client-cache" in judged("COLD", of(moved=moved)).because
     # Of several hosts the one with the least for its memory counts.
-    small = MovedBytes(host="n2", memory_bytes=32 * GIB, least_bytes=60 * GIB)
+    small = MovedBytes(host="n2", memory_bytes=32 * GIB, minimum_bytes=60 * GIB)
     assert of_volume((*moved, small), 0).found == "unknown"
 
 
 def test_a_cache_larger_than_stated_is_found_by_the_timed_reads():
-    moved = (MovedBytes(host="n1", memory_bytes=GIB, least_bytes=60 * GIB),)
+    moved = (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=60 * GIB),)
     verdict = judged("COLD", of(canaries(FAST, FAST, FAST, SLOW), moved=moved, client_cache_bytes=0))
     assert (verdict.outcome, verdict.reason) == ("failed", "cached")
 
@@ -212,7 +212,7 @@ def test_gates_take_the_proofs_that_they_name(basis):
     facts = {
         "other client": {"by_other_hosts": True},
         "timed canary": {"canaries": (canaries(SLOW, FAST, SLOW),)},
-        "volume": {"moved": (MovedBytes(host="n", memory_bytes=1, least_bytes=9),), "client_cache_bytes": 0},
+        "volume": {"moved": (MovedBytes(host="n", memory_bytes=1, minimum_bytes=9),), "client_cache_bytes": 0},
     }
     seen = measurement(resident=None, cache=dataclasses.replace(BLIND, **facts[basis]))
     shared = built_in("posix-shared")
@@ -231,11 +231,13 @@ def test_every_basis_has_its_words():
 
 
 @pytest.mark.parametrize(
-    ("saves", "loads", "least"),
+    ("saves", "loads", "minimum"),
     [([1, 2, 3], [1, 2, 3], 2), ([1], [1], 0), ([1, 2], [1, 2, 1, 2], 1), ([1, 2, 3], [3, 2, 1], 0), ([1, 2], [], 0)],
 )
-def test_what_moves_between_a_save_and_its_load_is_counted_from_the_last_time_that_it_was_touched(saves, loads, least):
-    assert least_moved(saves, loads) == least
+def test_what_moves_between_a_save_and_its_load_is_counted_from_the_last_time_that_it_was_touched(
+    saves, loads, minimum
+):
+    assert minimum_moved(saves, loads) == minimum
 
 
 @pytest.mark.parametrize(("name", "made"), [("FAILOVER", failed_over), ("UPGRADE", upgraded)])

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 CANARY_BYTES = 64 << 20
 """So much is read in a time that a clock and a lucky moment do not decide."""
 
-FEWEST_CANARIES = 10
-_MOST_CANARIES = 16
+MINIMUM_CANARIES = 10
+_MAXIMUM_CANARIES = 16
 _READ_BYTES = 4 << 20
 
 
@@ -64,7 +64,7 @@ class Canaries:
     second: Store | None
     drop: Callable[[Sequence[Files]], None]
     after: int
-    most: int
+    maximum: int
     files: FileRule
 
     def measure(self) -> tuple[CanaryReads, ...]:
@@ -113,16 +113,16 @@ class Canaries:
 
     def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
         """Return how many checkpoints hold enough canaries of every leader, or why none are made."""
-        least = min(len(self._parts(leader, [0])) for leader in leaders)
-        wanted = -(-FEWEST_CANARIES // least) if least else 0
-        if least and wanted <= self.most:
+        minimum = min(len(self._parts(leader, [0])) for leader in leaders)
+        wanted = -(-MINIMUM_CANARIES // minimum) if minimum else 0
+        if minimum and wanted <= self.maximum:
             return wanted, ""
-        if not self.most:
+        if not self.maximum:
             return 0, "the checkpoints stay (--ckpt-keep), and there may be no room for more"
         mib = CANARY_BYTES >> 20
         return 0, (
-            f"{FEWEST_CANARIES} parts of {mib} MiB on each host are needed for timed reads, and {self.most} "
-            f"checkpoints of this size hold {least * self.most}"
+            f"{MINIMUM_CANARIES} parts of {mib} MiB on each host are needed for timed reads, and {self.maximum} "
+            f"checkpoints of this size hold {minimum * self.maximum}"
         )
 
     def _parts(self, rank: int, numbers: Sequence[int]) -> list[_Part]:
@@ -132,7 +132,7 @@ class Canaries:
             for name, size in files_of(self.layout.rank(rank), self.files)
             for offset in range(0, size - CANARY_BYTES + 1, CANARY_BYTES)
         ]
-        return found[:_MOST_CANARIES]
+        return found[:_MAXIMUM_CANARIES]
 
     def _read_twice(self, store: Store, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return the seconds of the first read of each part, and of one right behind it: no cache is too small."""

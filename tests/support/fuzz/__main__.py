@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
+from tests.support.fuzz.combined import CombinedRuns
 from tests.support.fuzz.families import Family, PublishedTrees, RunFolders, clear
 from tests.support.fuzz.figures import DescribedFiles, FigureOptions
 from tests.support.fuzz.said_options import InputFiles, OptionValues
@@ -26,9 +27,9 @@ from tests.support.fuzz.sandbox import HANG_SECONDS, Sandbox
 from tests.support.machine import patience
 
 FAMILIES: dict[str, tuple[type[Family], int]] = {
-    "folders": (RunFolders, 20), "published": (PublishedTrees, 16),
-    "options": (OptionValues, 24), "inputs": (InputFiles, 20),
-    "figures": (FigureOptions, 10), "described": (DescribedFiles, 10),
+    "folders": (RunFolders, 18), "published": (PublishedTrees, 16), "combined": (CombinedRuns, 10),
+    "options": (OptionValues, 22), "inputs": (InputFiles, 16),
+    "figures": (FigureOptions, 9), "described": (DescribedFiles, 9),
 }  # fmt: skip
 """Each with its share of a hundred cases."""
 

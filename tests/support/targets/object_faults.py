@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pytest_ckpt.targets.objects.server.held import Held, Object, Piece, Refused
+from pytest_ckpt.targets.objects.server.held import Held, HeldPart, Object, Refused
 from pytest_ckpt.targets.objects.server.http import Handler, Server
 from tests.support.targets.object_server import BUCKET
 
@@ -230,6 +230,6 @@ def bytes_of(found: Object) -> bytes:
 
 def of_bytes(found: Object, data: bytes) -> Object:
     """Return an object with other bytes."""
-    piece = Piece(found.pieces[0].space, len(data), found.etag)
+    piece = HeldPart(found.pieces[0].space, len(data), found.etag)
     piece.space.write(piece.offset, data)
     return replace(found, pieces=(piece,))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ckpt.targets.objects import parts
-from pytest_ckpt.targets.objects.server.held import Condition, Held, Object, Piece, Refused
+from pytest_ckpt.targets.objects.server.held import Condition, Held, HeldPart, Object, Refused
 from tests.support.targets.object_faults import Requests, Store, _Late, _of_command, bytes_of, of_bytes
 
 Wanted = Sequence[tuple[int, str, str]]
@@ -20,7 +20,7 @@ Wanted = Sequence[tuple[int, str, str]]
 class EarlyParts(Store, fault="early visible multipart"):
     """A part that was sent is seen as an object before the end of its upload."""
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: Piece) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
         super().put_part(bucket, upload, number, piece)
         key = self._uploads[bucket, upload].key
         Held._publish(self, bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, Condition())
@@ -29,14 +29,14 @@ class EarlyParts(Store, fault="early visible multipart"):
 class LostPart(Store, fault="lost part"):
     """An object of three parts and more is acknowledged without one of them."""
 
-    def _publish(self, bucket: str, key: str, pieces: tuple[Piece, ...], *words: Any) -> Object:
+    def _publish(self, bucket: str, key: str, pieces: tuple[HeldPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, pieces[:1] + pieces[2:] if len(pieces) > 2 else pieces, *words)
 
 
 class PartsAsTheyCame(Store, fault="parts in order of arrival"):
     """An object has its parts in the order in which they came."""
 
-    def _publish(self, bucket: str, key: str, pieces: tuple[Piece, ...], *words: Any) -> Object:
+    def _publish(self, bucket: str, key: str, pieces: tuple[HeldPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
 
 
@@ -83,7 +83,7 @@ class SmallParts(Store, fault="small parts accepted"):
 class FewParts(Store, fault="1,000 parts at most"):
     """A part number above 1,000 is refused."""
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: Piece) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
         if number > 1000:
             raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 1000")
         super().put_part(bucket, upload, number, piece)
