@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.sizing.caches import minimum_moved
 from pytest_ckpt.sizing.reading import shifted
+from pytest_ckpt.support.kernel_state import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,8 +64,11 @@ class CountedLoads:
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
 
     def _of_another_host(self) -> RankLayout | None:
-        """Return the shard of another host that this rank loads; None where not every rank can load one."""
-        hosts: list[str] = self.group.share(self.group.gather(self.group.host))
+        """Return the shard of another host that this rank loads; None where not every rank can load one.
+
+        Containers of one kernel may read through one client, whatever they are called: they are one host here.
+        """
+        hosts: list[str] = self.group.share(self.group.gather(boot_id()))
         reading = shifted(self.layout, hosts)
         fits = self.lends_memory or len(set(self.layout.rank_bytes)) == 1
         if reading.not_run or not fits or self.loader is None:
