@@ -243,6 +243,7 @@ class MeasurementLoop:
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
         """Drop what this rank is about to read; ``again`` says that it may have been read before."""
         task, found = self._task, self._found
+        self._do.await_files(files)
         with self._do.stage("drop caches", self._do.all("drop caches")):
             readings = cache.readings(self._shard.bytes, task.full_saves)
             way = ""
