@@ -96,7 +96,7 @@ def render(document: dict[str, Any]) -> str:
         plugins=view.plugins_by_id(document),
         open_points=front.open_points(document),
         matrix=front.matrix(document),
-        most_columns=front.MOST_COLUMNS,
+        maximum_columns=front.MAXIMUM_COLUMNS,
         next_steps=view.next_steps(document),
         runs=runs_of(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
