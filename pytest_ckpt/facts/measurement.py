@@ -10,6 +10,7 @@ from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.tiers import DrainRule, Tiers
@@ -221,6 +222,7 @@ class Measurement:
     seconds of the whole measurement by what they were spent on. ``failure`` is None only when everything ran.
     ``save_bytes`` and ``load_bytes`` are what each save writes and each restore reads, by the number of the checkpoint;
     empty where that is all of a checkpoint, once. ``drains`` says which saves a local tier hands on to the target.
+    ``requests`` are those that the subject's own saves and loads made over the network.
     """
 
     subject: Subject
@@ -251,6 +253,7 @@ class Measurement:
     save_bytes: tuple[int, ...] = ()
     load_bytes: tuple[int, ...] = ()
     drains: DrainRule | None = None
+    requests: tuple[Requests, ...] = ()
 
     @property
     def share(self) -> float:
