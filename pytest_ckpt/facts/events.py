@@ -35,6 +35,7 @@ from pytest_ckpt.facts.measurement import (
     Retention,
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.sights import Sight
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
@@ -218,6 +219,7 @@ class MeasurementDone:
     cache: CacheFacts
     ranks: tuple[RankFacts, ...]
     engine_facts: dict[str, str] = field(default_factory=dict)
+    requests: tuple[Requests, ...] = ()
     retention: Retention | None = None
     data: DataEffect | None = None
     stages: dict[str, float] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.host_waits import HostWaits
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.tiers import DrainRule, Tiers
@@ -223,6 +224,7 @@ class Measurement:
     ``save_bytes`` and ``load_bytes`` are what each save writes and each restore reads, by the number of the checkpoint;
     empty where that is all of a checkpoint, once. ``drains`` says which saves a local tier hands on to the target.
     ``host_waits``: what hosts waited for before clocks started; None on a single host.
+    ``requests`` are those that the subject's own saves and loads made over the network.
     """
 
     subject: Subject
@@ -254,6 +256,7 @@ class Measurement:
     load_bytes: tuple[int, ...] = ()
     drains: DrainRule | None = None
     host_waits: HostWaits | None = None
+    requests: tuple[Requests, ...] = ()
 
     @property
     def share(self) -> float:

@@ -36,6 +36,7 @@ OF_SCHEMA = {
     "engine": "checkpoints", "definition": "checkpoints",
     "": "The document", "run": "run", "cluster": "cluster", "checkpoint": "checkpoints", "demand": "demand",
     "verdict": "requirements", "requirement": "catalogue", "gates": "gates", "measurement": "measurements",
+    "requests": "measurements",
     "operation": "operations", "cache": "cache", "integrity": "integrity", "fault": "faults",
     "host_waits": "measurements",
     "durability": "durability", "retention": "retention and data", "data": "retention and data",
@@ -54,7 +55,8 @@ OF_SCHEMA = {
     "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip
 OF_RECORDS = {
-    "Measurement": "measurements", "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache",
+    "Measurement": "measurements", "Requests": "measurements",
+    "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache",
     "CanaryReads": "cache", "MovedBytes": "cache",
     "Integrity": "integrity", "Fault": "faults", "Durability": "durability", "Retention": "retention and data",
     "DataEffect": "retention and data", "Patterns": "patterns", "LoadPattern": "patterns",
