@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
+from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.event_line import CALL, MARK, Call, line_of, plain_of
 from pytest_ckpt.facts.failover import Failover
@@ -45,7 +46,7 @@ from pytest_ckpt.facts.training import Crashes, Preempted, Training
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
     "near_full", "failover", "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation",
+    "serving", "consolidation", "compression",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
@@ -65,6 +66,7 @@ PatternFound = (
     | Preempted
     | Serving
     | Consolidation
+    | Compression
 )
 
 

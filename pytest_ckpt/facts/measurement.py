@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pytest_ckpt.facts.chains import Chains
+from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.host_waits import HostWaits
@@ -180,7 +181,7 @@ class Patterns:
     ``crashes``: saves in the background are killed. ``chains``: checkpoints before a chain of deltas are deleted.
     ``tiers``: saves to a local tier beside drains of it, and restores when it is whole and when it is not.
     ``preempt``: saves that jobs begin when they are given notice. ``serving``: replicas load weights alone;
-    ``consolidation``: one client rewrites them.
+    ``consolidation``: one client rewrites them. ``compression``: saves through a codec and plain ones, in turns.
     ``not_run`` holds, by the name of one of these, why something could not be measured.
     """
 
@@ -202,6 +203,7 @@ class Patterns:
     preempt: Preempted | None = None
     serving: Serving | None = None
     consolidation: Consolidation | None = None
+    compression: Compression | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 

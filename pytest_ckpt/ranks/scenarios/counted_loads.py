@@ -26,7 +26,8 @@ class CountedLoads:
 
     ``loader`` makes what loads a shard of another rank, None where no rank can. ``drop`` empties the caches of what
     this rank is about to read, ``take_in`` is given every load. Where ranks differ in size, one may load a larger shard
-    than its own only where memory was planned for that: ``lends_memory``.
+    than its own only where memory was planned for that: ``lends_memory``. ``knows_bytes``: files are as large as the
+    layout says, so that what passed a cache can be added up.
     """
 
     group: Group
@@ -35,6 +36,7 @@ class CountedLoads:
     layout: Layout
     loader: Callable[[RankLayout], Loader] | None
     lends_memory: bool
+    knows_bytes: bool
     drop: Callable[[Sequence[Files]], None]
     take_in: Callable[[Loaded], None]
 
@@ -60,6 +62,8 @@ class CountedLoads:
         # What passes caches between two reads of the same bytes is known where every load reads as much.
         if has_chains or not self.cache.wants_proof:
             return False, ()
+        if not self.knows_bytes:
+            return swapped is not None, ()
         moved = self.cache.moved(self.layout.rank(self.group.rank).bytes, minimum_moved(kept, order))
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
 
