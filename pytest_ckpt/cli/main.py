@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_ckpt import __version__
-from pytest_ckpt.cli import diff, doctor, judge, plan, project, record, show, simulate, size, trend, verify
+from pytest_ckpt.cli import diff, doctor, export, judge, plan, project, record, show, simulate, size, trend, verify
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ COMMANDS = {
     "verify": verify,
     "diff": diff,
     "trend": trend,
+    "export": export,
     "simulate": simulate,
     "project": project,
     "record": record,

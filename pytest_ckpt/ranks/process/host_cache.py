@@ -46,6 +46,8 @@ class HostCache:
         self.is_declared_cold = "page cache" not in store.capabilities
         # Whether some host has no gauge: then something else must prove that loads come from the storage.
         self.is_blind = group.any_of(self.gauge is None and not self.is_declared_cold)
+        # What is declared is proven besides, where that costs nothing.
+        self.wants_proof = self.is_blind or self.is_declared_cold
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
         """Return (resident, all) bytes of files, or None where no gauge tells the truth."""

@@ -51,6 +51,11 @@ class MpiGroup:
         """Whether this rank is the one that acts for its host."""
         return self._of_host[0] == self.rank
 
+    @property
+    def spans_hosts(self) -> bool:
+        """Whether there are ranks on other hosts."""
+        return len(self._of_host) < self.size
+
     def duplicate(self, activity: Activity) -> MpiGroup:
         """Return the same ranks in a communicator of their own, for work in another thread.
 
