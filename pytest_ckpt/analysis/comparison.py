@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from pytest_ckpt.analysis.statistics import FEWEST, ratio_of_medians
+from pytest_ckpt.analysis.statistics import MINIMUM, ratio_of_medians
 
 SCHEMA = "pytest-ckpt/diff/1"
 # What differs between any two runs and says nothing about them.
@@ -156,7 +156,7 @@ def _verdict_on(
     found = ratio_of_medians(was, now)
     if found.low is None:
         change = "unknown"
-        note = "; ".join(filter(None, [note, f"too few operations for an interval: {FEWEST} of each are needed"]))
+        note = "; ".join(filter(None, [note, f"too few operations for an interval: {MINIMUM} of each are needed"]))
     elif found.is_change:
         change = "slower" if found.ratio > 1 else "faster"
     else:

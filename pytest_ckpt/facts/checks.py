@@ -18,7 +18,7 @@ class Check:
     """One subject of one requirement.
 
     ``code`` is ``module:function`` below the ``checks`` of its ``room`` in ``pytest_ckpt.conformance``: ``posix`` for
-    mounted file systems, ``objects`` for object stores; a function of (the room's context, Book).
+    mounted file systems, ``objects`` for object stores; a function of (the room's context, Findings).
     ``needs`` is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is
     done, in one sentence for the documentation. ``limit`` is the default limit of the figure that the check measures,
     in ``unit``.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.proofs import CacheFacts
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_RESIDENT = 0.01
+MAXIMUM_RESIDENT = 0.01
 
 
 def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decision:
@@ -80,12 +80,12 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         + ("caches must be dropped" if r.requires_drop else "no drop needed")
         for r in (cache.readings if cache else ())
     )
-    if fraction > MOST_RESIDENT:
+    if fraction > MAXIMUM_RESIDENT:
         because = (
             f"{format_percent(fraction)} of what load {warmest.index} was about to read was cached on the client"
             f"{method}, so its time is not the storage's."
         )
-        return measured_as("cached", fraction, MOST_RESIDENT, "fraction", because, detail)
+        return measured_as("cached", fraction, MAXIMUM_RESIDENT, "fraction", because, detail)
     every = measurement.of_kind("load")
     if len(every) < measurement.operations_planned:
         return undecided(measurement, "load")
@@ -94,7 +94,7 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return not_decided("unproven", f"The cached share before load {unknown} was not measured.")
     cached = f"At most {format_percent(fraction)}" if fraction else "None"
     because = f"{cached} of the data to be read was cached{method}."
-    met = measured_as("met", fraction, MOST_RESIDENT, "fraction", because, detail)
+    met = measured_as("met", fraction, MAXIMUM_RESIDENT, "fraction", because, detail)
     return replace(met, basis="seen")
 
 
@@ -105,7 +105,7 @@ def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
     because, proof = "The target declares that its clients keep no cache of what they read", prove_cold(cache)
     if proof.basis:
         because = f"{because}, and {proof.because}"
-    met = measured_as("met", 0.0, MOST_RESIDENT, "fraction", f"{because}; nothing was counted.", ())
+    met = measured_as("met", 0.0, MAXIMUM_RESIDENT, "fraction", f"{because}; nothing was counted.", ())
     return replace(met, basis=proof.basis or "declared")
 
 

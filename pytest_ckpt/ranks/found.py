@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.measurement import DataEffect, Retention
 from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
-from pytest_ckpt.sizing.record import MOST_FAULTS
+from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Loaded
@@ -36,7 +36,7 @@ class Found:
             self.worst_resident = max(self.worst_resident or 0.0, resident)
         self.bytes_checked += loaded.bytes_checked
         self.fault_count += loaded.fault_count
-        self.faults = (self.faults + loaded.faults)[:MOST_FAULTS]
+        self.faults = (self.faults + loaded.faults)[:MAXIMUM_FAULTS]
         return Integrity(
             bytes_expected=expected_bytes,
             bytes_checked=self.bytes_checked,

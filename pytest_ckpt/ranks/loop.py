@@ -231,7 +231,7 @@ class MeasurementLoop:
             second=second,
             drop=lambda files: self._drop(cache, files, again=True),
             after=task.operations,
-            most=0 if task.keep else task.operations,
+            maximum=0 if task.keep else task.operations,
             files=task.file_rule,
         ).measure()
         if second:

@@ -50,7 +50,7 @@ OF_SCHEMA = {
     "cluster_size": "certified_cluster", "training": "training", "framework_overhead": "framework_overhead",
     "scope": "scope",
     "environment": "environment", "target": "environment",
-    "published": "published",
+    "published": "published", "combined": "combined",
     "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip
 OF_RECORDS = {

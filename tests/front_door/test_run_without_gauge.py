@@ -75,6 +75,7 @@ def test_a_cache_that_the_given_command_drops_is_proven_cold_by_timed_reads(targ
     assert (verdict["outcome"], verdict["basis"]) == ("met", "timed canary")
     assert "the drop works" in verdict["because"]
     assert len(canaries(run)["saved_seconds"]) == 10
+    assert len(canaries(run)["behind_seconds"]) == 10
     assert canaries(run)["elsewhere_seconds"] == []
     assert run.left_on_target == []
 

@@ -21,7 +21,7 @@ from pytest_ckpt.facts.targets import Access, AreaRef, CheckpointRef, Names
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.errors import without_identities
-from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, read_place, sort_out
+from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, read_prefix, sort_out
 from pytest_ckpt.targets.objects.store import ObjectStore, open_store
 from pytest_ckpt.targets.objects.target import ObjectTarget, target
 from tests.support.certificates import write_certificate
@@ -41,7 +41,7 @@ from tests.support.targets.object_server import (
 
 REF = CheckpointRef(subject="m", number=1)
 NAMES = Names(files={"m": frozenset(("a.pt", "b.pt"))})
-PART = parts.LEAST_PART_BYTES
+PART = parts.MINIMUM_PART_BYTES
 THOROUGH = pytest.mark.thorough
 
 
@@ -119,15 +119,15 @@ def loaded(store: ObjectStore, name: str = "a.pt", ref: CheckpointRef = REF) -> 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "least", "expected"), [
-    (1, 0, PART), (PART * parts.MOST_PARTS, 4 << 20, PART), (PART * parts.MOST_PARTS + 1, 0, 6 << 20),
+@pytest.mark.parametrize(("size", "minimum", "expected"), [
+    (1, 0, PART), (PART * parts.MAXIMUM_PARTS, 4 << 20, PART), (PART * parts.MAXIMUM_PARTS + 1, 0, 6 << 20),
     (1, 16 << 20, 16 << 20), (5 << 40, 0, 525 << 20), (None, 0, 16 << 20),
 ])  # fmt: skip
-def test_no_object_needs_more_parts_than_a_store_takes(size, least, expected):
-    chosen = parts.part_bytes(size, least)
+def test_no_object_needs_more_parts_than_a_store_takes(size, minimum, expected):
+    chosen = parts.part_bytes(size, minimum)
     assert chosen == expected
     assert chosen >= PART
-    assert size is None or -(-size // chosen) <= parts.MOST_PARTS
+    assert size is None or -(-size // chosen) <= parts.MAXIMUM_PARTS
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -248,7 +248,7 @@ def test_an_object_that_the_marker_does_not_name_is_none_of_the_checkpoint(store
 )
 def test_what_names_no_place_is_refused(location):
     with pytest.raises(UsageError) as refused:
-        read_place(location)
+        read_prefix(location)
     assert refused.value.remedy
 
 

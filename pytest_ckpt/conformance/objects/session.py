@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
-from pytest_ckpt.targets.objects.keys import Place
+from pytest_ckpt.targets.objects.keys import BucketPrefix
 from pytest_ckpt.targets.objects.wire import Patience, Wire
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Session:
 
     def __init__(self, asked: Asked, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
         self.seed = asked.seed
-        self._place = Place(bucket=asked.bucket, prefix=asked.prefix)
+        self._place = BucketPrefix(bucket=asked.bucket, prefix=asked.prefix)
         patience = Patience(connect_seconds=_CONNECT_SECONDS, silent_seconds=asked.patience_seconds, attempts=_ATTEMPTS)
         self._wire = Wire(asked.bucket, asked.access, patience, self._place.url)
         self._tell = tell

@@ -125,7 +125,7 @@ class Task:
         """Which files a checkpoint has."""
         pattern = JobPattern(*self.pattern) if self.pattern else None
         return FileRule(
-            of_rank=self.rank_file, shared=self.shared_files, most_bytes=self.rank_file_bytes, pattern=pattern
+            of_rank=self.rank_file, shared=self.shared_files, maximum_bytes=self.rank_file_bytes, pattern=pattern
         )
 
     @property
@@ -148,7 +148,7 @@ class Task:
             "is_collective": planned.engine.is_collective,
             "rank_file": planned.engine.files.of_rank,
             "shared_files": planned.engine.files.shared,
-            "rank_file_bytes": planned.engine.files.most_bytes,
+            "rank_file_bytes": planned.engine.files.maximum_bytes,
             "pattern": tuple(planned.engine.files.pattern or ()),
             "strategy": planned.strategy.make,
             "blocks": planned.strategy.blocks,

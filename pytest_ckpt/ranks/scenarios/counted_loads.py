@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.sizing.caches import least_moved
+from pytest_ckpt.sizing.caches import minimum_moved
 from pytest_ckpt.sizing.reading import shifted
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class CountedLoads:
         # What passes caches between two reads of the same bytes is known where every load reads as much.
         if has_chains or not self.cache.wants_proof:
             return False, ()
-        moved = self.cache.moved(self.layout.rank(self.group.rank).bytes, least_moved(kept, order))
+        moved = self.cache.moved(self.layout.rank(self.group.rank).bytes, minimum_moved(kept, order))
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
 
     def _of_another_host(self) -> RankLayout | None:

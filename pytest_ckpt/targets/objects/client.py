@@ -16,7 +16,7 @@ from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
-from pytest_ckpt.targets.objects.keys import Place
+from pytest_ckpt.targets.objects.keys import BucketPrefix
 from pytest_ckpt.targets.objects.wire import OF_RANKS, Answer, Patience, Wire
 from pytest_ckpt.targets.protocol import Buffer
 
@@ -35,7 +35,7 @@ class Seen:
 class Bucket:
     """A bucket, as one process reaches it; safe from several threads."""
 
-    def __init__(self, place: Place, access: Access, patience: Patience = OF_RANKS) -> None:
+    def __init__(self, place: BucketPrefix, access: Access, patience: Patience = OF_RANKS) -> None:
         self.place = place
         self.part_bytes = access.part_bytes
         self._wire = Wire(place.bucket, access, patience, place.url)

@@ -15,7 +15,7 @@ from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.draft import ObjectsDraft
-from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, place_of
+from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, prefix_of
 from pytest_ckpt.targets.objects.source import ObjectsCommitted, marker_text
 from pytest_ckpt.targets.protocol import Phases
 from pytest_ckpt.targets.without_cache import StoreWithoutCache
@@ -36,7 +36,7 @@ class ObjectStore(StoreWithoutCache):
     wants_entries = True
 
     def __init__(self, area: AreaRef) -> None:
-        place = place_of(area)
+        place = prefix_of(area)
         self._below = place.below
         self._bucket = Bucket(place, area.access)
 

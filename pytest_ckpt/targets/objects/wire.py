@@ -29,7 +29,7 @@ from pytest_ckpt.targets.objects.signing import UNSIGNED, encoded_path, encoded_
 
 # A send or a receive of so much is one sign of life: a slow store is told from a silent one.
 _PIECE_BYTES = 1 << 20
-_MOST_ANSWER_BYTES = 16 << 20
+_MAXIMUM_ANSWER_BYTES = 16 << 20
 _IDLE_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 10.0
 _BUSY_STATUSES = frozenset({429, 503})
@@ -204,8 +204,8 @@ class Wire:
             if into is not None and said.status in (200, 206):
                 read, data = _read_into(said, into, moved), b""
             else:
-                read, data = 0, said.read(_MOST_ANSWER_BYTES)
-                if said.length and len(data) < _MOST_ANSWER_BYTES:
+                read, data = 0, said.read(_MAXIMUM_ANSWER_BYTES)
+                if said.length and len(data) < _MAXIMUM_ANSWER_BYTES:
                     # A read of so many bytes at most tells nobody that the connection ended before.
                     raise http.client.IncompleteRead(data, said.length)
             if not said.isclosed():

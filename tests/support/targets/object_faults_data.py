@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ckpt.targets.objects import parts
-from pytest_ckpt.targets.objects.server.held import Condition, Held, Object, Piece, Refused
+from pytest_ckpt.targets.objects.server.held import Condition, Held, HeldPart, Object, Refused
 from tests.support.targets.object_faults import (
-    MOST_CHANGED_BYTES,
+    MAXIMUM_CHANGED_BYTES,
     Requests,
     Store,
     _Late,
@@ -27,7 +27,7 @@ Wanted = Sequence[tuple[int, str, str]]
 class EarlyParts(Store, fault="early visible multipart"):
     """A part that was sent is seen as an object before the end of its upload."""
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: Piece) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
         super().put_part(bucket, upload, number, piece)
         key = self._uploads[bucket, upload].key
         Held._publish(self, bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, Condition())
@@ -36,14 +36,14 @@ class EarlyParts(Store, fault="early visible multipart"):
 class LostPart(Store, fault="lost part"):
     """An object of three parts and more is acknowledged without one of them."""
 
-    def _publish(self, bucket: str, key: str, pieces: tuple[Piece, ...], *words: Any) -> Object:
+    def _publish(self, bucket: str, key: str, pieces: tuple[HeldPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, pieces[:1] + pieces[2:] if len(pieces) > 2 else pieces, *words)
 
 
 class PartsAsTheyCame(Store, fault="parts in order of arrival"):
     """An object has its parts in the order in which they came."""
 
-    def _publish(self, bucket: str, key: str, pieces: tuple[Piece, ...], *words: Any) -> Object:
+    def _publish(self, bucket: str, key: str, pieces: tuple[HeldPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
 
 
@@ -90,7 +90,7 @@ class SmallParts(Store, fault="small parts accepted"):
 class FewParts(Store, fault="1,000 parts at most"):
     """A part number above 1,000 is refused."""
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: Piece) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
         if number > 1000:
             raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 1000")
         super().put_part(bucket, upload, number, piece)
@@ -166,7 +166,7 @@ class ShiftedRange(Store, fault="shifted range"):
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:
             is_inside = self.headers.get("Range", "bytes=0-")[6:8] not in ("0-",)
-            if is_inside and self.command == "GET" and held.bytes < MOST_CHANGED_BYTES:
+            if is_inside and self.command == "GET" and held.bytes < MAXIMUM_CHANGED_BYTES:
                 held = of_bytes(held, b"x" + bytes_of(held)[:-1])
             super()._get(held)
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.embedded import serve
-from pytest_ckpt.targets.objects.keys import read_place
+from pytest_ckpt.targets.objects.keys import read_prefix
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 
 BUCKET = "test"
@@ -81,7 +81,7 @@ def moto_server() -> Iterator[str]:
 
 def bucket_of(endpoint: str) -> Bucket:
     """Return the bucket, for a look at what lies there."""
-    return Bucket(read_place(BUCKET), Access(endpoints=(endpoint,), embedded="a look"), OF_CONTROLLER)
+    return Bucket(read_prefix(BUCKET), Access(endpoints=(endpoint,), embedded="a look"), OF_CONTROLLER)
 
 
 def what_lies_in(endpoint: str) -> tuple[list[str], list[tuple[str, str]]]:

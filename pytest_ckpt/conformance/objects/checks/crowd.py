@@ -10,7 +10,7 @@ from pytest_ckpt.conformance.objects.content import content
 from pytest_ckpt.conformance.objects.session import CROWD
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
     from pytest_ckpt.conformance.objects.context import ObjectContext
     from pytest_ckpt.conformance.objects.session import Session
 
@@ -19,7 +19,7 @@ _SHARDS = 4
 _FOLDER, _MARKER = "checkpoint", "_COMMITTED"
 
 
-def marker(context: ObjectContext, book: Book) -> None:
+def marker(context: ObjectContext, findings: Findings) -> None:
     """Have many clients LIST a checkpoint, and HEAD and GET its marker, at once."""
     here = context.here
     for number in range(_SHARDS):
@@ -36,17 +36,17 @@ def marker(context: ObjectContext, book: Book) -> None:
         looks["the second client"] = theirs
         for who, (faults, asked, seconds, again) in looks.items():
             for how, fault in faults:
-                book.wrong(
+                findings.wrong(
                     "client of a crowd turned away" if "refused" in fault else "client of a crowd sees less",
                     where=f"{how} of {here.url(_FOLDER)} by one of {CROWD} threads of {who}",
                     seen=fault,
                     expected="what was there before they came",
                 )
-            book.trials += asked
+            findings.trials += asked
             slowest, busy = max(slowest, seconds), busy + again
-    book.measured = slowest
-    book.facts["at once"] = f"{2 * CROWD} connections"
-    book.facts["503 and 429, asked again"] = f"{busy:,}"
+    findings.measured = slowest
+    findings.facts["at once"] = f"{2 * CROWD} connections"
+    findings.facts["503 and 429, asked again"] = f"{busy:,}"
 
 
 def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float, int]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.objects.content import content
 from pytest_ckpt.conformance.posix.client import decoded, encoded
-from pytest_ckpt.targets.objects.parts import LEAST_PART_BYTES, MOST_PARTS
+from pytest_ckpt.targets.objects.parts import MAXIMUM_PARTS, MINIMUM_PART_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
     from pytest_ckpt.conformance.objects.context import ObjectContext
     from pytest_ckpt.conformance.objects.session import Session
 
@@ -25,8 +25,8 @@ _FILLER = "filler"
 _WINDOW = 1000
 # Bytes of their own stand at the start, across 4 GiB, and beyond 5 GiB: an offset that is folded back shows others.
 _SIZES = (
-    ("first", 30 * _MIB), *((_FILLER, 32 * _MIB),) * 127, ("across 4 GiB", LEAST_PART_BYTES),
-    *((_FILLER, 32 * _MIB),) * 33, ("last", LEAST_PART_BYTES),
+    ("first", 30 * _MIB), *((_FILLER, 32 * _MIB),) * 127, ("across 4 GiB", MINIMUM_PART_BYTES),
+    *((_FILLER, 32 * _MIB),) * 33, ("last", MINIMUM_PART_BYTES),
 )  # fmt: skip
 # One page of a listing of parts, and of many a table of a store, has 1,000.
 _MINIMUM_PARTS = 1001
@@ -42,28 +42,28 @@ class Part:
     size: int
 
 
-def ranges(context: ObjectContext, book: Book) -> None:
+def ranges(context: ObjectContext, findings: Findings) -> None:
     """Make an object above 5 GiB, and read it around 2 GiB, 4 GiB, 5 GiB and at its end."""
     name, parts = "object", _placed([(number, *part) for number, part in enumerate(_SIZES, 1)])
     size = parts[-1].offset + parts[-1].size
     offsets = (0, 2 * _GIB - _WINDOW // 2, 4 * _GIB - _WINDOW // 2, 4 * _GIB, 4 * _GIB + _MIB, 5 * _GIB,
-               size - LEAST_PART_BYTES - 10, size - _WINDOW)  # fmt: skip
+               size - MINIMUM_PART_BYTES - 10, size - _WINDOW)  # fmt: skip
     data = _content(context.seed, parts)
-    if _make(context, book, name, parts, data):
-        _look(context, book, name, parts, data, offsets)
+    if _make(context, findings, name, parts, data):
+        _look(context, findings, name, parts, data, offsets)
 
 
-def many(context: ObjectContext, book: Book) -> None:
+def many(context: ObjectContext, findings: Findings) -> None:
     """Make an object of as many parts as S3 allows, in a shorter run of more than 1,000; the last number is 10,000."""
-    count = context.count(MOST_PARTS, minimum=_MINIMUM_PARTS)
-    own = {1: "first", count // 2: "middle", MOST_PARTS: "last"}
-    numbers = (*range(1, count), MOST_PARTS)
-    parts = _placed([(number, own.get(number, _FILLER), LEAST_PART_BYTES) for number in numbers])
-    offsets = [part.offset + into for part in parts if part.of != _FILLER for into in (0, LEAST_PART_BYTES - _WINDOW)]
+    count = context.count(MAXIMUM_PARTS, minimum=_MINIMUM_PARTS)
+    own = {1: "first", count // 2: "middle", MAXIMUM_PARTS: "last"}
+    numbers = (*range(1, count), MAXIMUM_PARTS)
+    parts = _placed([(number, own.get(number, _FILLER), MINIMUM_PART_BYTES) for number in numbers])
+    offsets = [part.offset + into for part in parts if part.of != _FILLER for into in (0, MINIMUM_PART_BYTES - _WINDOW)]
     data = _content(context.seed, parts)
-    if _make(context, book, "object", parts, data):
-        _look(context, book, "object", parts, data, offsets)
-    book.facts["parts"] = f"{len(parts):,}"
+    if _make(context, findings, "object", parts, data):
+        _look(context, findings, "object", parts, data, offsets)
+    findings.facts["parts"] = f"{len(parts):,}"
 
 
 def _placed(sizes: Sequence[tuple[int, str, int]]) -> tuple[Part, ...]:
@@ -78,7 +78,9 @@ def _content(seed: int, parts: Sequence[Part]) -> dict[str, bytes]:
     return {of: content(seed, of, 1, size) for of, size in {part.of: part.size for part in parts}.items()}
 
 
-def _make(context: ObjectContext, book: Book, name: str, parts: Sequence[Part], data: Mapping[str, bytes]) -> bool:
+def _make(
+    context: ObjectContext, findings: Findings, name: str, parts: Sequence[Part], data: Mapping[str, bytes]
+) -> bool:
     """Make an object of these parts; return whether the store took all of them."""
     here = context.here
     here.put(_FILLER, data[_FILLER]).needed("an object")
@@ -96,22 +98,26 @@ def _make(context: ObjectContext, book: Book, name: str, parts: Sequence[Part], 
         return part.number, answer.etag
 
     etags = here.at_once(send, parts)
-    book.trials += len(parts)
-    book.facts["most parts"] = "copied by the store" if copies else "sent: the store copies no parts"
+    findings.trials += len(parts)
+    findings.facts["most parts"] = "copied by the store" if copies else "sent: the store copies no parts"
     for number, said in refused:
-        book.wrong("part refused", where=f"part {number:,} of {here.url(name)}", seen=said, expected="success")
+        findings.wrong("part refused", where=f"part {number:,} of {here.url(name)}", seen=said, expected="success")
     if refused:
         return False
     size = parts[-1].offset + parts[-1].size
     if not (answer := here.end(name, upload, etags)):
-        book.wrong("large object refused", where=f"the end of {here.url(name)}, {size:,} bytes in {len(parts):,} parts",
-                   seen=answer.said, expected="success")  # fmt: skip
+        findings.wrong(
+            "large object refused",
+            where=f"the end of {here.url(name)}, {size:,} bytes in {len(parts):,} parts",
+            seen=answer.said,
+            expected="success",
+        )
     return bool(answer)
 
 
 def _look(
     context: ObjectContext,
-    book: Book,
+    findings: Findings,
     name: str,
     parts: Sequence[Part],
     data: Mapping[str, bytes],
@@ -120,9 +126,9 @@ def _look(
     here, size = context.here, parts[-1].offset + parts[-1].size
     listed, head = {key: found for key, found, _ in here.listed(name)}, here.head(name)
     for how, seen in (("HEAD", head.headers.get("content-length", "no")), ("LIST", str(listed.get(name, "no")))):
-        book.trials += 1
+        findings.trials += 1
         if seen != str(size):
-            book.wrong("wrong size of a large object", where=f"{how} of {here.url(name)}", seen=f"{seen} bytes",
+            findings.wrong("wrong size of a large object", where=f"{how} of {here.url(name)}", seen=f"{seen} bytes",
                        expected=f"{size:,} bytes")  # fmt: skip
     for offset in offsets:
         expected = _expected(parts, data, offset)
@@ -131,9 +137,9 @@ def _look(
             "the second client": context.other.ask("large:read", name, first=offset, count=_WINDOW),
         }
         for who, (said, text) in seen_by.items():
-            book.trials += 1
+            findings.trials += 1
             if decoded(text) != expected:
-                book.wrong(
+                findings.wrong(
                     "wrong bytes in a large object",
                     where=f"{_WINDOW:,} bytes from {offset:,} of {here.url(name)} by {who}, {size:,} bytes",
                     seen=f"{said}, {_words(parts, data, decoded(text))}",
