@@ -243,7 +243,8 @@ def test_no_module_builds_a_path_of_the_target(path):
     assert not built, f"{path} builds paths of the target: {built}"
     names = {name for name in imported(tree_of(path), path) if name.startswith("pytest_ckpt.targets.")}
     if path.parts[0] == "ranks":
-        protocols = {"pytest_ckpt.targets.protocol", "pytest_ckpt.targets.protocol_of_paths"}
+        # A file object over any source names no target either.
+        protocols = {f"pytest_ckpt.targets.{name}" for name in ("protocol", "protocol_of_paths", "source_file")}
         assert names <= protocols, "ranks know targets by their protocols alone"
 
 

@@ -33,6 +33,7 @@ NEXT_STEPS: dict[str, str] = {
     "RETAIN-CHAIN": "Look at what the sentence names: a wrong page of the chain, or space that did not come back.",
     "DRAIN": "Look what is longer: the drain (the target, or the local tier that it reads), or what saves take from "
     "training; --ckpt-drain-every says how many saves share a drain.",
+    "COMPRESSION": "Compress at a lower level (--ckpt-compress), with more cores for each rank, or not at all.",
     "PREEMPT": "Look at the phase that took longest, and whether a save in the background was waited for.",
     "NODE-LOSS": "Try it on the cluster: end a host in the middle of a job, and restore from the partner's tier.",
     "TIER-ORDER": "Look which tier showed a checkpoint that was not whole, or hid one that was, and at the named file.",

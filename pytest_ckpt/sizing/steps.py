@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS
+from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
 from pytest_ckpt.facts.events import StepKind
 from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.facts.maintenance import PAIRS
@@ -53,6 +54,7 @@ _LABELS: dict[StepKind, str] = {
     "preempt": "save at notice",
     "serving": "load of the weights",
     "consolidation": "copy of the weights",
+    "compression": "save or load through the codec or past it",
     "snapshots": "snapshot in a save",
     "upgrade": "change of the storage",
     "failover": "break of a component",
@@ -97,7 +99,9 @@ def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
     return settings.asks_serving and planned.deltas is None
 
 
-def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Sequence[Steps]:
+def planned_steps(  # noqa: PLR0915 - one statement for each kind
+    planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None
+) -> Sequence[Steps]:
     """Return what is measured of a checkpoint, in the order in which ranks do it."""
     size, demand, count = planned.layout.bytes, planned.demand, planned.operations
     save, load = demand.save_limit_seconds, demand.load_limit_seconds
@@ -117,7 +121,7 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
     if 0 < settings.retain <= count:
         found.append(steps("retention", 1, size, save))
     found.append(steps("load", count, planned.loaded_bytes // count, load))
-    if settings.data_pairs:
+    if settings.data_pairs and not planned.strategy.compresses:
         found.append(steps("data", 4 * settings.data_pairs, size, (save + load) / 2))
     forks = not (planned.engine.is_collective and planned.strategy.stages)
     kills = kills_of(planned.strategy, settings) if forks else 0
@@ -134,6 +138,8 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
                 3 * save + load,
             )
         )
+    if planned.strategy.compresses and settings.asks_strategies:
+        found.append(steps("compression", 4 * CODEC_PAIRS, size, (save + load) / 2))
     if settings.asks_notice:
         # A save is under way when the notice comes.
         found.append(steps("preempt", NOTICES, 2 * size, 2 * save))

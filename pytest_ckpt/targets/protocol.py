@@ -2,6 +2,8 @@
 
 A `Target` belongs to the controller, a `Store` to whoever attaches to an area by its `AreaRef`: ranks, checks, a second
 client, the cleaner. What crosses between processes is the reference, never a path that somebody joins.
+
+Longer than other modules, for the seam is read in one place.
 """
 
 from __future__ import annotations
@@ -228,6 +230,15 @@ class Store(Protocol):
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
         """Begin this rank's part of a checkpoint; ranks of the same checkpoint begin in any order."""
+
+    def announce(self, ref: CheckpointRef) -> None:
+        """Make what all ranks begin a checkpoint in, where there is such; called by rank 0, on several hosts alone."""
+
+    def sees_draft(self, ref: CheckpointRef) -> bool:
+        """Return whether this client sees what was announced."""
+
+    def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
+        """Return whether this client sees a committed checkpoint, and files of it with all of their bytes."""
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
         """Commit a checkpoint of which all ranks have sealed their drafts; called by rank 0."""

@@ -220,6 +220,17 @@ def test_many_operations_list_the_slowest() -> None:
     assert len(raw.encode()) < 3_000_000
 
 
+def test_what_hosts_waited_for_outside_the_clocks_is_told() -> None:
+    document = made_up.document("certified")
+    assert "Waited for other hosts" not in Page(render(document)).text
+    late = {"host": "n2", "awaited": "folder", "times": 3, "waited_seconds": 1.5, "longest_seconds": 0.75, "unseen": 1}
+    document["measurements"][0]["host_waits"] = {"looks": 40, "late": []}
+    assert "hosts looked 40 times for what another one had just made, and saw it at once" in Page(render(document)).text
+    document["measurements"][0]["host_waits"]["late"] = [late]
+    text = Page(render(document)).text
+    assert "n2 waited 3 times for the folder of a save: 1.5 s in all, 750 ms the longest, 1 time in vain." in text
+
+
 def test_requests_to_an_object_store_are_listed_by_endpoint_and_kind() -> None:
     document = made_up.document("certified", subjects=("llama3-8b-full",))
     assert "Requests to the object store" not in Page(render(document)).text

@@ -64,8 +64,9 @@ class HostCache:
 
     def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
         """Return what this host saved and loaded where it was so many times its part of a checkpoint."""
+        memory = memory_of_host()["MemTotal"]
         minimum = self._group.sum_of_host(rank_bytes) * checkpoints
-        return MovedBytes(host=self._group.host, memory_bytes=memory_of_host()["MemTotal"], minimum_bytes=minimum)
+        return MovedBytes(host=self._group.host, memory_bytes=memory, minimum_bytes=minimum)
 
     def drop(self, policy: str, files: Iterable[Files]) -> str:
         """Drop what this rank's files have in the cache and return the ways that were used.

@@ -15,6 +15,7 @@ from pytest_ckpt.facts.proofs import CanaryReads
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.job import OF_CANARIES
 from pytest_ckpt.sizing.files import files_of
+from pytest_ckpt.support.kernel_state import boot_id
 from pytest_ckpt.support.memory_limits import memory_of_host
 
 if TYPE_CHECKING:
@@ -147,7 +148,9 @@ class Canaries:
         mount with what it read just before. The storage itself has read these parts by then: what it holds
         in its own memory is there.
         """
-        if len(leaders) > 1:
+        kernels: list[str] = self.group.share(self.group.gather(boot_id()))
+        # Containers of one kernel may read through one client: then another one of them is no other client.
+        if all(kernels[leader] != kernels[leaders[at - 1]] for at, leader in enumerate(leaders)):
             at = leaders.index(self.group.rank) if mine else 0
             theirs = self._parts(leaders[at - 1], numbers) if mine else []
             read = self._read(self.store, theirs)

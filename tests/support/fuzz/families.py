@@ -30,7 +30,8 @@ _USAGE = 4
 _STORED = CHECKOUT / "tests" / "evidence" / "schema_1"
 _PYTHON = re.compile(
     r"invalid literal|object has no attribute|NoneType|unhashable|not subscriptable|not iterable|KeyError|TypeError|"
-    r"IndexError|AttributeError|codec can't|<class '|object at 0x|Errno|unsupported operand"
+    r"IndexError|AttributeError|codec can't|<class '|object at 0x|Errno|unsupported operand|"
+    r"instances of '|cannot be interpreted|must be an iterable"
 )
 
 
