@@ -27,11 +27,15 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondClient:
-    """``folder`` is what it calls the target; ``command`` starts its agent, empty for this host."""
+    """``folder`` is what it calls the target; ``command`` starts its agent, empty for this host.
+
+    It calls back at one of ``ports``, if given.
+    """
 
     folder: str
     command: tuple[str, ...] = ()
     description: str = ""
+    ports: tuple[int, int] | None = None
 
 
 def find_second_client(
@@ -54,13 +58,13 @@ def find_second_client(
     wanted = there.environment(area.run_id, scratch="")
     changed = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]
     command = ("env", *changed, *there.command(1, "pytest_ckpt.conformance.posix.agent"))
-    _check_is_elsewhere(names[1], command)
-    return SecondClient(folder=target.location, command=command, description=f"host {names[1]}")
+    _check_is_elsewhere(names[1], command, launcher.ports)
+    return SecondClient(folder=target.location, command=command, description=f"host {names[1]}", ports=launcher.ports)
 
 
-def _check_is_elsewhere(host: str, command: Sequence[str]) -> None:
+def _check_is_elsewhere(host: str, command: Sequence[str], ports: tuple[int, int] | None) -> None:
     """Refuse a second host that is this one: a launcher that was not told where to start may start anything here."""
-    client = Client(command)
+    client = Client(command, ports=ports)
     try:
         theirs = client.read(str(_BOOT_ID))
     except (NotRun, OSError):
