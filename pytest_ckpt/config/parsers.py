@@ -1,6 +1,6 @@
 """How the text of an option becomes its value; each raises ValueError that says what is accepted.
 
-The rows of `facts.options` name these functions.
+The rows of `facts.options` name these functions. Longer than other modules, for all that users write is read here.
 """
 
 from __future__ import annotations
