@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
+from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.event_line import CALL, MARK, Call, line_of, plain_of
 from pytest_ckpt.facts.failover import Failover
@@ -35,6 +36,7 @@ from pytest_ckpt.facts.measurement import (
     Retention,
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.sights import Sight
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
@@ -44,7 +46,7 @@ from pytest_ckpt.facts.training import Crashes, Preempted, Training
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
     "near_full", "failover", "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation",
+    "serving", "consolidation", "compression",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
@@ -64,6 +66,7 @@ PatternFound = (
     | Preempted
     | Serving
     | Consolidation
+    | Compression
 )
 
 
@@ -218,6 +221,7 @@ class MeasurementDone:
     cache: CacheFacts
     ranks: tuple[RankFacts, ...]
     engine_facts: dict[str, str] = field(default_factory=dict)
+    requests: tuple[Requests, ...] = ()
     retention: Retention | None = None
     data: DataEffect | None = None
     stages: dict[str, float] = field(default_factory=dict)

@@ -72,6 +72,7 @@ class SubjectEvents:
             "cache": end and end.cache,
             "ranks": end.ranks if end else (),
             "engine_facts": end.engine_facts if end else {},
+            "requests": end.requests if end else (),
             "retention": end and end.retention,
             "data": end and end.data,
             "host_waits": added_up(self.looks),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store
 
 
-_MOST_FAULTS_OF_RANK = 20
+_MAXIMUM_FAULTS_OF_RANK = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,7 +181,7 @@ class Operations(Checkpoints):
         own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
-        local = self.faults(checks, checkpoint)[:_MOST_FAULTS_OF_RANK]
+        local = self.faults(checks, checkpoint)[:_MAXIMUM_FAULTS_OF_RANK]
         gathered = self._group.gather((*counts, local, loaded_bytes))
         return Loaded(
             operation=operation,

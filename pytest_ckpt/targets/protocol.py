@@ -16,15 +16,13 @@ from typing import Any, Literal, Protocol
 from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.pattern import Step
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, TargetFacts
 from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.sizing.pattern_files import ReplayedFile
 
 Buffer = Any
 """A writable or readable object with the buffer protocol: memoryview, bytearray, an array of numpy."""
-
-AGAIN = "sent again"
-"""Under this name a store counts the requests that it sent once more (`Store.requests`)."""
 
 
 class Phases(Protocol):
@@ -278,8 +276,8 @@ class Store(Protocol):
     def drop_cache(self) -> str | None:
         """Empty the cache of this whole host; return how, None where this process may not."""
 
-    def requests(self) -> Mapping[str, int]:
-        """Return how many requests of each kind were sent over the network from here, `AGAIN` among them."""
+    def requests(self) -> Tallies:
+        """Return what was counted of the requests that were sent over the network from here."""
 
     def close(self) -> None:
         """Let go of connections and descriptors."""

@@ -12,12 +12,13 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
 from pytest_ckpt.facts.host_waits import SEEN_WITHIN_SECONDS
 from pytest_ckpt.facts.proofs import CommitProof, Entry
+from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.targets.posix.ballast import PosixBallast
@@ -181,7 +182,7 @@ class PosixStore:
         """Empty this host's page cache."""
         return drop_all()
 
-    def requests(self) -> Mapping[str, int]:
+    def requests(self) -> Tallies:
         """The kernel sends them."""
         return {}
 

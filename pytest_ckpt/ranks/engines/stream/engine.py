@@ -16,7 +16,7 @@ import numpy as np
 from pytest_ckpt.facts.proofs import FaultKind
 from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
-from pytest_ckpt.ranks.engines.stream.buffers import MOST_ALIGNMENT_BYTES, Buffers
+from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.engines.stream.staged_files import StagedFiles
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _WINDOW_BYTES = 32 << 20
 _BLOCK_BYTES = 4096
-_MOST_FAULTS = 20
+_MAXIMUM_FAULTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class StreamEngine:
                 count += pages
                 name = file.tensors[number].name
                 faults.extend(LocalFault.of(found, file.name, name) for found in findings)
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def release(self) -> None:
         """Close what is open and let the threads end; the buffers stay, they are touched."""
@@ -192,7 +192,7 @@ class StreamEngine:
         # A rank that has little takes no more memory than that: many of them share a host.
         requests = sum(-(-image.bytes // request_bytes) for image in self._images)
         largest = max((image.bytes for image in self._images), default=0)
-        size = min(request_bytes, -(-max(largest, 1) // MOST_ALIGNMENT_BYTES) * MOST_ALIGNMENT_BYTES)
+        size = min(request_bytes, -(-max(largest, 1) // MAXIMUM_ALIGNMENT_BYTES) * MAXIMUM_ALIGNMENT_BYTES)
         self._buffers = Buffers(max(min(_WINDOW_BYTES // request_bytes, requests), 1), size)
         # Every request in flight has a buffer of its own.
         self._depth = min(self._options.depth, len(self._buffers.slots))
@@ -227,7 +227,7 @@ class StreamEngine:
         later = {r.file for window in self._windows[step + 1 : step + 2] for r in window}
         return [number for number in self._open if number not in later]
 
-    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int, int], None], most: int) -> None:
+    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int, int], None], maximum: int) -> None:
         """Let at most ``most`` threads, each of which can have a buffer, work through the requests.
 
         ``act`` gets a request, its number, and the thread's. The first error stops all and is raised here.
@@ -249,7 +249,7 @@ class StreamEngine:
                     waiting = iter(())
                     raise
 
-        self._pool.work(work, min(most, len(self._buffers.slots), len(requests)))
+        self._pool.work(work, min(maximum, len(self._buffers.slots), len(requests)))
 
     def write(self, image: FileImage, sink: Sink, copy: Bytes | None, request: _Request, slot: int) -> None:
         """Make the bytes of one request in a buffer, or take them from a copy of the state, and write them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.ranks.engines.stream.buffers import MOST_ALIGNMENT_BYTES, Buffers
+from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,4 +48,4 @@ class StagedFiles:
         return self._copies if is_staged else [None] * len(self._copies)
 
     def _made(self) -> list[Bytes]:
-        return [Buffers(1, image.bytes + MOST_ALIGNMENT_BYTES).slots[0] for image in self._images]
+        return [Buffers(1, image.bytes + MAXIMUM_ALIGNMENT_BYTES).slots[0] for image in self._images]
