@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondClient:
-    """``folder`` is what it calls the target; ``command`` starts its agent, empty for this host."""
+    """``folder`` is what it calls the target; ``command`` starts its agent, empty for this host.
+
+    It calls back at one of ``ports``, if given.
+    """
 
     folder: str
     command: tuple[str, ...] = ()
     description: str = ""
+    ports: tuple[int, int] | None = None
 
 
 def find_second_client(
@@ -49,12 +53,12 @@ def find_second_client(
         return None
     command = agent_on(names[1], launcher, area.run_id)
     # Where it does not answer, the checks that need it say why.
-    if is_elsewhere(command) is False:
+    if is_elsewhere(command, launcher.ports) is False:
         raise UsageError(
             f"The second client, {names[1]} of --ckpt-hosts, was started on this host, whose caches it would share.",
             "Name another host, or tell the launcher where to start: --ckpt-launcher='srun --nodelist={ranks} …'.",
         )
-    return SecondClient(folder=target.location, command=command, description=f"host {names[1]}")
+    return SecondClient(folder=target.location, command=command, description=f"host {names[1]}", ports=launcher.ports)
 
 
 def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
@@ -65,12 +69,12 @@ def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
     return ("env", *changed, *there.command(1, "pytest_ckpt.conformance.posix.agent"))
 
 
-def is_elsewhere(command: Sequence[str]) -> bool | None:
+def is_elsewhere(command: Sequence[str], ports: tuple[int, int] | None = None) -> bool | None:
     """Return whether an agent is on another kernel: a launcher that was not told where to start may start it here.
 
     None where it does not answer.
     """
-    client = Client(command)
+    client = Client(command, ports=ports)
     try:
         return client.read(str(BOOT_ID)).decode(errors="replace").strip() != boot_id()
     except (NotRun, OSError):

@@ -170,7 +170,7 @@ def _launch(
     """Start as many ranks as a run would, without torch, and let them introduce themselves."""
     remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-processes."
     try:
-        launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
+        launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
     except UsageError as error:
         return Finding(name="MPI launch", can=False, needed=True, description=error.what, remedy=error.remedy), []
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
