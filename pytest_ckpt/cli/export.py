@@ -27,9 +27,9 @@ DESCRIPTION = (
     "verdicts and proofs lie in pytest-ckpt.json beside."
 )
 _DIVISION, _SUBMITTER = "not-a-submission", "pytest-ckpt"
-_MOST_LETTERS = 60
+_MAXIMUM_LETTERS = 60
 # What a date of the format can say; a year of five digits is none.
-_MOST_SECONDS = 1e9
+_MAXIMUM_SECONDS = 1e9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +101,7 @@ def _exported(folder: Path, report: Mapping[str, Any], schema: Schema, measureme
             f"{folder}: its report does not say when the run started.",
             "pytest-ckpt verify says what in the folder is not as its run left it.",
         ) from None
-    if sum(o.seconds for o in measurement.operations) > _MOST_SECONDS or started.year > 9900:
+    if sum(o.seconds for o in measurement.operations) > _MAXIMUM_SECONDS or started.year > 9900:
         raise UsageError(f"{folder}: its operations end later than a date can say.", "Export another run.")
     ends = ends_of(folder, schema, measurement)
     hosts = {host["host"]: host for host in report["environment"]["hosts"]}
@@ -120,7 +120,7 @@ def _exported(folder: Path, report: Mapping[str, Any], schema: Schema, measureme
             )
             for name in measurement.hosts
         ),
-        ends=ends if all(0 <= end < _MOST_SECONDS for end in ends) else (),
+        ends=ends if all(0 <= end < _MAXIMUM_SECONDS for end in ends) else (),
     )
 
 
@@ -128,11 +128,11 @@ def _system_name(document: Mapping[str, Any]) -> str:
     """Return the storage's name as a folder's: vendor and product as told, else that it has none."""
     told = (document.get("system") or {}).get("system") or {}
     words = [str(told[name]) for name in ("vendor", "product") if told.get(name)]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", " ".join(words))[:_MOST_LETTERS].strip("-.") or "system-not-described"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", " ".join(words))[:_MAXIMUM_LETTERS].strip("-.") or "system-not-described"
 
 
 def _write(place: Path, exported: Exported) -> None:
-    import yaml  # noqa: PLC0415 - only here
+    from ruamel.yaml import YAML  # noqa: PLC0415 - only here
 
     from pytest_ckpt.published.export import metadata, statistics_files, summary, workload  # noqa: PLC0415
 
@@ -141,5 +141,9 @@ def _write(place: Path, exported: Exported) -> None:
         (place / name).write_text(json.dumps(content, indent=1) + "\n")
     (place / "summary.json").write_text(json.dumps(summary(exported), indent=1) + "\n")
     (place / f"checkpointing_{place.name}_metadata.json").write_text(json.dumps(metadata(exported), indent=1) + "\n")
-    text = yaml.safe_dump({"workload": workload(exported)}, sort_keys=False)
-    (place / "dlio_config" / "config.yaml").write_text(text)
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    # The order of the format's own files; the library's types know None alone.
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    with (place / "dlio_config" / "config.yaml").open("w") as file:
+        writer.dump({"workload": workload(exported)}, file)

@@ -78,8 +78,10 @@ class _Parser(argparse.ArgumentParser):
     """Ends with the contract's exit code for usage errors."""
 
     def error(self, message: str) -> NoReturn:
+        from pytest_ckpt.report.svg import printable  # noqa: PLC0415
+
         self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n")
+        self.exit(EXIT_USAGE, printable(f"{self.prog}: error: {message}\n"))
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """End with what is not known, and the option that is nearest to it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging import chains, strategies, tiers
+from pytest_ckpt.judging import chains, compression, strategies, tiers
 from pytest_ckpt.judging.requirement import Requirement
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ def _has_tiers(strategy: StrategySpec) -> bool:
 
 def _saves_deltas(strategy: StrategySpec) -> bool:
     return strategy.saves_deltas
+
+
+def _compresses(strategy: StrategySpec) -> bool:
+    return strategy.compresses
 
 
 def _asks_notice(settings: Settings) -> bool:
@@ -125,13 +129,13 @@ STRATEGY_ROWS = (
         id="DRAIN",
         title="The local tier is drained in time",
         severity="required",
-        most=tiers.MOST_SLOWER_SAVE,
+        maximum=tiers.MAXIMUM_SLOWER_SAVE,
         judge=tiers.judge_drain,
         units=("s", "beside / alone"),
         figure="the slowest drain, from when the job could go on until the checkpoint was committed on the target; the "
         "ratio of medians where drains slow saves",
-        limit="the time from one drain to the next, less where the work at risk leaves less; {most:g} x for saves to "
-        "the local tier beside a drain that miss the save limit",
+        limit="the time from one drain to the next, less where the work at risk leaves less; {maximum:g} x for saves "
+        "to the local tier beside a drain that miss the save limit",
         source="derived from the cluster: a failure that only the target survives costs all work since the last drain",
         suite="strategies",
         of_strategy=_has_tiers,
@@ -161,6 +165,19 @@ STRATEGY_ROWS = (
         of_strategy=_has_tiers,
     ),
     Requirement(
+        id="COMPRESSION",
+        title="Compressed saves are not slower than plain ones",
+        severity="advisory",
+        maximum=compression.MAXIMUM_SLOWER,
+        judge=compression.judge_compression,
+        units=("compressed / plain",),
+        figure="the ratio of the median times of saves, compressed and plain",
+        limit="{maximum:g}",
+        source="our proposal: a codec that slows saves gains nothing for training",
+        suite="strategies",
+        of_strategy=_compresses,
+    ),
+    Requirement(
         id="PREEMPT",
         title="A job that is given notice saves in time",
         severity="advisory",
@@ -176,11 +193,11 @@ STRATEGY_ROWS = (
         id="SLOWDOWN",
         title="A save in the background hardly slows training",
         severity="advisory",
-        most=strategies.MOST_SLOWDOWN,
+        maximum=strategies.MAXIMUM_SLOWDOWN,
         judge=strategies.judge_slowdown,
         units=("fraction",),
         figure="by how much longer the steps beside saves took",
-        limit="{most:g}",
+        limit="{maximum:g}",
         source="our proposal: at most 5 % longer, with a 95 % interval",
         suite="strategies",
         of_strategy=_lets_go_on,

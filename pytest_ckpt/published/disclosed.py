@@ -12,8 +12,8 @@ from typing import Any
 EXPORT = "pytest_ckpt_export"
 """The table of the metadata that says that a folder is an export of a run of ours."""
 
-_MOST_NAMES = 1_000
-_MOST_SLOTS, _MOST_DIGITS = 16_384, 5
+_MAXIMUM_NAMES = 1_000
+_MAXIMUM_SLOTS, _MAXIMUM_DIGITS = 16_384, 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Dis
         has_metadata=bool(metadata),
         accelerator=_text(said.get("accelerator")) or _text(said.get("accelerator_type")),
         result_folder=_text(said.get("result_dir")) or _text(said.get("results_dir")),
-        changed_parameters=tuple(map(str, list(changed)[:_MOST_NAMES])) if isinstance(changed, dict) else None,
+        changed_parameters=tuple(map(str, list(changed)[:_MAXIMUM_NAMES])) if isinstance(changed, dict) else None,
         slots=_slots(said.get("hosts")),
         started=_text(metadata.get("invocation_start_time")),
         ended=_text(summary.get("end")) or _text(summary.get("end_time")),
@@ -56,14 +56,14 @@ def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Dis
 def _slots(hosts: Any) -> tuple[int, ...]:
     """Return the processes of each host from ``name:slots``; empty unless every host says so."""
     words = [_text(host) for host in hosts] if isinstance(hosts, list) else []
-    counts = [word.rpartition(":")[2] for word in words[:_MOST_SLOTS]]
+    counts = [word.rpartition(":")[2] for word in words[:_MAXIMUM_SLOTS]]
     if not words or not all(":" in word for word in words) or not all(_is_count(c) for c in counts):
         return ()
     return tuple(map(int, counts))
 
 
 def _is_count(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS
+    return word.isascii() and word.isdigit() and len(word) <= _MAXIMUM_DIGITS
 
 
 def _text(value: Any) -> str:

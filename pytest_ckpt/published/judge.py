@@ -31,8 +31,8 @@ NEVER_CERTIFIED = (
     "bytes are right."
 )
 
-_MOST_TOLD = 20
-_MOST_OPERATIONS = 4_000
+_MAXIMUM_TOLD = 20
+_MAXIMUM_OPERATIONS = 4_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +128,7 @@ def judge_results(folder: Path, found: Found, command_line: Mapping[str, str | N
 def refuse_nothing(folder: Path, found: Found) -> None:
     """Raise UsageError where nothing below a folder can be judged."""
     if not found.results:
-        told = [f"  {m.path}: {m.text}" for m in found.messages[:_MOST_TOLD]]
+        told = [f"  {m.path}: {m.text}" for m in found.messages[:_MAXIMUM_TOLD]]
         if found.training_count:
             others = counted(found.training_count, "run of another benchmark", "runs of other benchmarks")
             told.append(f"  Passed over: {others}, such as training.")
@@ -150,7 +150,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
         "ckpt_mode": shards.mode,
         "ckpt_processes": str(shards.processes),
         # Pooled runs may have more than any single one can be asked for.
-        "ckpt_operations": str(min(operations, _MOST_OPERATIONS)),
+        "ckpt_operations": str(min(operations, _MAXIMUM_OPERATIONS)),
     }
     settings = resolve(command_line, said, ini_source="the published result")
     plan = plan_run(settings, None)

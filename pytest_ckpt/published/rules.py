@@ -29,10 +29,10 @@ EDITION = "mlperf-v3"
 SOURCE = "MLPerf Storage, Rules.md (edition 3.0, commit 0366ccf): the rules on checkpointing that files can show"
 
 _TIMESTAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
-_MOST_GAP_SECONDS = 30.0
+_MAXIMUM_GAP_SECONDS = 30.0
 _OPERATIONS = 10
-_FEWEST_A_HOST = 5
-_MOST_DIRECTORIES = 2
+_MINIMUM_A_HOST = 5
+_MAXIMUM_DIRECTORIES = 2
 # Memory of the accelerators that a submission may name, in GB (table 3).
 _ACCELERATOR_BYTES = {"b200": 180 << 30, "mi355": 288 << 30}
 _CHANGEABLE = {"checkpoint.checkpoint_folder"}
@@ -101,7 +101,7 @@ def _directories(result: Result) -> _Found:
     names = [run.folder.name for run in result.runs]
     if odd := [name for name in names if not _TIMESTAMP.fullmatch(name)]:
         return "broken", f"{_some(odd)} is no YYYYMMDD_HHmmss."
-    if len(names) > _MOST_DIRECTORIES:
+    if len(names) > _MAXIMUM_DIRECTORIES:
         return "broken", f"There are {len(names)} of them."
     return "met", f"There {'is' if len(names) == 1 else 'are'} {_some(names)}."
 
@@ -201,11 +201,11 @@ def _a_host(result: Result) -> _Found:
     processes = result.layout.processes
     slots = max((d.slots for d in _disclosed(result)), key=len, default=())
     if slots and sum(slots) == processes:
-        return "met" if min(slots) >= _FEWEST_A_HOST else "broken", f"The host with the fewest has {min(slots)}."
+        return "met" if min(slots) >= _MINIMUM_A_HOST else "broken", f"The host with the fewest has {min(slots)}."
     hosts = max((run.files.facts.host_count or 0 for run in result.runs), default=0)
     if not hosts:
         return "not told", "The number of hosts is not recorded."
-    if processes / hosts < _FEWEST_A_HOST:
+    if processes / hosts < _MINIMUM_A_HOST:
         return "broken", f"{format_count(processes)} on {counted(hosts, 'host')}: {processes / hosts:.3g} each."
     if hosts == 1:
         return "met", f"{format_count(processes)} on one host."
@@ -267,7 +267,7 @@ def _gap(seconds: float, *, is_exact: bool) -> _Found:
     if seconds < 0:
         return "not told", f"The loads' began {format_seconds(-seconds)} before the saves' ended: clocks that differ."
     at_most = "" if is_exact else "at most "
-    if seconds <= _MOST_GAP_SECONDS:
+    if seconds <= _MAXIMUM_GAP_SECONDS:
         return "met", f"The loads' began {at_most}{format_seconds(seconds)} after the saves' had ended."
     # Of an invocation's own start and end only bounds are recorded: it may have begun earlier.
     outcome: Outcome = "broken" if is_exact else "not told"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pytest_ckpt.report import view
 from pytest_ckpt.report.view import Document
 
-MOST_COLUMNS = 8
+MAXIMUM_COLUMNS = 8
 """Checkpoints that a matrix has room for on a phone; of one, and of more, each has a line of its own."""
 
 FAQ: Mapping[str, str] = {

@@ -20,6 +20,7 @@ from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
 from pytest_ckpt.report import charts, front, pictures, view
 from pytest_ckpt.report.cards import as_cards
+from pytest_ckpt.report.combined import runs_of
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
     NONE,
@@ -34,7 +35,7 @@ from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import resources, units
 from pytest_ckpt.support.clean_pictures import cleaned_text
 
-MOST_ROWS = 40
+MAXIMUM_ROWS = 40
 """Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
 
 _LONGEST = 260
@@ -96,8 +97,9 @@ def render(document: dict[str, Any]) -> str:
         plugins=view.plugins_by_id(document),
         open_points=front.open_points(document),
         matrix=front.matrix(document),
-        most_columns=front.MOST_COLUMNS,
+        maximum_columns=front.MAXIMUM_COLUMNS,
         next_steps=view.next_steps(document),
+        runs=runs_of(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
         topology=_topology(document),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
@@ -259,8 +261,8 @@ def _table_rows(subject: view.Subject) -> list[dict[str, Any]]:
     """Return the operations by number, a save and a load side by side."""
     chosen: set[int] = set()
     for kind in subject.kinds:
-        slowest = sorted(kind.operations, key=lambda o: -o["seconds"])[:MOST_ROWS]
-        chosen |= {o["index"] for o in (kind.operations if len(kind.operations) <= MOST_ROWS else slowest)}
+        slowest = sorted(kind.operations, key=lambda o: -o["seconds"])[:MAXIMUM_ROWS]
+        chosen |= {o["index"] for o in (kind.operations if len(kind.operations) <= MAXIMUM_ROWS else slowest)}
     found = {(o["kind"], o["index"]): o for kind in subject.kinds for o in kind.operations}
     return [{"index": n, "save": found.get(("save", n)), "load": found.get(("load", n))} for n in sorted(chosen)]
 

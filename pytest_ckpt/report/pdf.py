@@ -30,7 +30,7 @@ _LIBRARIES = (
 _PACKAGE = "Install it: pip install 'pytest-ckpt[pdf]'"
 _HTML = "The certificate as HTML says the same, and a browser prints it."
 _EXIT_TOLD = 4
-_MOST_SECONDS = 900
+_MAXIMUM_SECONDS = 900
 _VARIABLE = re.compile(r"var\((--[a-z0-9-]+)\)")
 _SVG = re.compile(r"<svg\b[^>]*>")
 _NAMES = re.compile(r"(<title id=\"[^\"]*\">)([^<]*)(</title><desc id=\"[^\"]*\">)([^<]*)")
@@ -64,12 +64,12 @@ def _print_apart(page: str) -> bytes:
             [sys.executable, "-m", "pytest_ckpt.report.pdf"],
             input=page.encode(),
             capture_output=True,
-            timeout=_MOST_SECONDS,
+            timeout=_MAXIMUM_SECONDS,
             check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
     except subprocess.TimeoutExpired:
-        raise UsageError(f"no PDF was printed within {_MOST_SECONDS} s.", _HTML) from None
+        raise UsageError(f"no PDF was printed within {_MAXIMUM_SECONDS} s.", _HTML) from None
     if done.returncode == 0:
         return done.stdout
     said = done.stderr.decode(errors="replace").strip().splitlines()

@@ -11,7 +11,7 @@ from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import units
 
 WIDTH = 100
-_MOST_MESSAGES = 30
+_MAXIMUM_MESSAGES = 30
 _SYSTEM_WIDTH = 30
 _ONE = "{:<6}{:>11}{:>15}{:>12}{:>10}  {}"
 _MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>14}  {}"
@@ -101,14 +101,14 @@ def message_lines(messages: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the messages; files of which the same is said stand together."""
     lines = []
     grouped = group_messages(messages)
-    for text, paths in grouped[:_MOST_MESSAGES]:
+    for text, paths in grouped[:_MAXIMUM_MESSAGES]:
         more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
         lines += textwrap.wrap(
             f"note: {paths[0]}{more}: {text}", WIDTH, subsequent_indent="  ", break_long_words=False,
             break_on_hyphens=False,
         )  # fmt: skip
-    if len(grouped) > _MOST_MESSAGES:
-        lines.append(f"and {units.counted(len(grouped) - _MOST_MESSAGES, 'more note')}: --json has all of them")
+    if len(grouped) > _MAXIMUM_MESSAGES:
+        lines.append(f"and {units.counted(len(grouped) - _MAXIMUM_MESSAGES, 'more note')}: --json has all of them")
     return lines
 
 

@@ -70,11 +70,11 @@ def state_memory(
     own = shards.rank_bytes
     files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
     alone = [engine.memory.state_bytes(each, file) for each, file in zip(own, files, strict=True)]
-    most = max(alone) if loads_others and not engine.is_collective else 0
+    maximum = max(alone) if loads_others and not engine.is_collective else 0
     times = 2 if strategy.stages else 1
     deltas = [times * rule.largest_file_bytes(shard) for shard in shards.ranks()] if rule else [0] * len(own)
     return [
-        max(strategy.memory_bytes(needed, each), most) + of_delta
+        max(strategy.memory_bytes(needed, each), maximum) + of_delta
         for needed, each, of_delta in zip(alone, own, deltas, strict=True)
     ]
 
@@ -85,6 +85,9 @@ def checkpoints_at_once(settings: Settings) -> int:
     at_once = kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
     if settings.asks_serving:
         # Weights and their copy: two times 2 of the 14 bytes that a checkpoint has for a parameter.
+        at_once = max(at_once, kept + 1)
+    if settings.compresses and settings.asks_strategies:
+        # One that is saved plainly and compressed in turns.
         at_once = max(at_once, kept + 1)
     if settings.asks_notice or (settings.has_tiers and settings.asks_strategies):
         # A save beside one that goes on, or one drained while the one before is still there.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS
+from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS
+from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
 from pytest_ckpt.facts.events import StepKind
 from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.facts.maintenance import PAIRS
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 LOADS_OF_A_PATTERN = 3
 TURNS = 6
 """Saves and turns of contention: half of them alone, half beside the other."""
-LEAST_TURN_SECONDS, MOST_TURN_SECONDS = 1.0, 30.0
+MINIMUM_TURN_SECONDS, MAXIMUM_TURN_SECONDS = 1.0, 30.0
 SAVES_OF_A_LEVEL = 5
 KILLS = 60
 """Saves in the background that are killed, at the full effort of a profile."""
@@ -53,6 +54,7 @@ _LABELS: dict[StepKind, str] = {
     "preempt": "save at notice",
     "serving": "load of the weights",
     "consolidation": "copy of the weights",
+    "compression": "save or load through the codec or past it",
     "snapshots": "snapshot in a save",
     "upgrade": "change of the storage",
     "failover": "break of a component",
@@ -77,7 +79,7 @@ class Steps:
     parts: int = 1
 
     @property
-    def is_most(self) -> bool:
+    def is_maximum(self) -> bool:
         """Whether it may be less."""
         return self.parts > 1
 
@@ -97,7 +99,9 @@ def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
     return settings.asks_serving and planned.deltas is None
 
 
-def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Sequence[Steps]:
+def planned_steps(  # noqa: PLR0915 - one statement for each kind
+    planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None
+) -> Sequence[Steps]:
     """Return what is measured of a checkpoint, in the order in which ranks do it."""
     size, demand, count = planned.layout.bytes, planned.demand, planned.operations
     save, load = demand.save_limit_seconds, demand.load_limit_seconds
@@ -117,7 +121,7 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
     if 0 < settings.retain <= count:
         found.append(steps("retention", 1, size, save))
     found.append(steps("load", count, planned.loaded_bytes // count, load))
-    if settings.data_pairs:
+    if settings.data_pairs and not planned.strategy.compresses:
         found.append(steps("data", 4 * settings.data_pairs, size, (save + load) / 2))
     forks = not (planned.engine.is_collective and planned.strategy.stages)
     kills = kills_of(planned.strategy, settings) if forks else 0
@@ -134,6 +138,8 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
                 3 * save + load,
             )
         )
+    if planned.strategy.compresses and settings.asks_strategies:
+        found.append(steps("compression", 4 * CODEC_PAIRS, size, (save + load) / 2))
     if settings.asks_notice:
         # A save is under way when the notice comes.
         found.append(steps("preempt", NOTICES, 2 * size, 2 * save))
@@ -154,13 +160,13 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
             kinds: tuple[StepKind, ...] = ("shifted", "joined", "split")
             found += [steps(kind, LOADS_OF_A_PATTERN, size, load) for kind in kinds]
             found.append(steps("neighbour", TURNS, size, save))
-        found.append(steps("mixed", TURNS, 0, max(MOST_TURN_SECONDS, save), turn_seconds=0.0))
+        found.append(steps("mixed", TURNS, 0, max(MAXIMUM_TURN_SECONDS, save), turn_seconds=0.0))
     if settings.asks_endurance:
         if settings.duration_seconds:
             seconds = settings.duration_seconds
             found.append(steps("endurance", 1, 0, seconds + save, turn_seconds=seconds))
         else:
-            found.append(steps("endurance", 1, MOST_ROUNDS * size, MOST_ROUNDS * save, parts=MOST_ROUNDS))
+            found.append(steps("endurance", 1, MAXIMUM_ROUNDS * size, MAXIMUM_ROUNDS * save, parts=MAXIMUM_ROUNDS))
         if settings.near_full:
             number = SAVES_OF_A_LEVEL * (1 + len(LEVELS))
             found.append(steps("near_full", number, size + _ballast_bytes(target) // number, save))
@@ -201,7 +207,7 @@ def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
         said.append("cold and warm loads of the weights alone by replicas, by reads and mapped; one copy of them")
     if settings.asks_endurance:
         seconds = settings.duration_seconds
-        said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MOST_ROUNDS} saves")
+        said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MAXIMUM_ROUNDS} saves")
     if settings.asks_failover:
         saves, loads = BREAKS.count("save"), BREAKS.count("load")
         # One of each with nothing broken; a save after each break; a load of whatever was saved.

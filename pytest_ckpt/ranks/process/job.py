@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
 # in turns, those whose reads are timed, ten at most, two for each launch in which the storage is changed, those whose
 # processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), those in two tiers, those that a job
-# saves at notice, and last the weights alone and their copy.
+# saves at notice, the weights alone and their copy; and one that is saved plainly and compressed.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
-BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_NOTICE, OF_SERVING = 24, 32, 160, 192, 208
+BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_NOTICE, OF_SERVING, OF_COMPRESSION = 24, 32, 160, 192, 208, 224
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,8 @@ class Task:
     saves to the local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a
     local tier. Where ``notice_seconds`` are given, saves at notice are timed. Where there are
     ``serving_readers``, so many ranks load one replica of the weights alone, and one rank rewrites them.
-    ``definition``: the model is a user's.
+    ``codec`` is what files pass, such as ``zstd:1``, empty where they pass none; ``compares_codec``: saves through it
+    are compared with plain ones. ``definition``: the model is a user's.
     """
 
     subject: Subject
@@ -107,6 +108,8 @@ class Task:
     serving_readers: int = 0
     serving_limit_seconds: float = 0.0
     consolidate_limit_seconds: float = 0.0
+    codec: str = ""
+    compares_codec: bool = False
     is_collective: bool = False
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
@@ -125,7 +128,7 @@ class Task:
         """Which files a checkpoint has."""
         pattern = JobPattern(*self.pattern) if self.pattern else None
         return FileRule(
-            of_rank=self.rank_file, shared=self.shared_files, most_bytes=self.rank_file_bytes, pattern=pattern
+            of_rank=self.rank_file, shared=self.shared_files, maximum_bytes=self.rank_file_bytes, pattern=pattern
         )
 
     @property
@@ -148,7 +151,7 @@ class Task:
             "is_collective": planned.engine.is_collective,
             "rank_file": planned.engine.files.of_rank,
             "shared_files": planned.engine.files.shared,
-            "rank_file_bytes": planned.engine.files.most_bytes,
+            "rank_file_bytes": planned.engine.files.maximum_bytes,
             "pattern": tuple(planned.engine.files.pattern or ()),
             "strategy": planned.strategy.make,
             "blocks": planned.strategy.blocks,
@@ -161,6 +164,10 @@ class Task:
             "tiers": planned.strategy.tiers,
             "notice_seconds": settings.notice_seconds if settings.asks_notice else 0.0,
             "serving_readers": settings.serving_readers if serves(planned, settings) else 0,
+            "codec": settings.compress if planned.strategy.compresses else "",
+            "compares_codec": planned.strategy.compresses and settings.asks_strategies,
+            # Of what a codec makes smaller, constant data shows nothing of the storage.
+            "data_pairs": 0 if planned.strategy.compresses else settings.data_pairs,
             "compares_tiers": planned.strategy.tiers and settings.asks_strategies,
             "endurance": settings.asks_endurance,
             "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
