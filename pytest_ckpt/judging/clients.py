@@ -19,7 +19,7 @@ _OPERATORS = (">=", "<=", "==", "!=", ">", "<")
 _EXAMPLE = '"client.nconnect >= 8"'
 # What each client has of its own, by its nature.
 _OWN = frozenset(("addr", "clientaddr", "mountaddr", "localaddr", "port", "mountport", "fd", "user_id", "group_id"))
-_MOST_SHOWN = 4
+_MAXIMUM_SHOWN = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,8 +111,8 @@ def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 def _on(hosts: Sequence[str]) -> str:
     if not hosts:
         return ""
-    more = f" and {counted(len(hosts) - _MOST_SHOWN, 'more host')}" if len(hosts) > _MOST_SHOWN else ""
-    return f" on {', '.join(hosts[:_MOST_SHOWN])}{more}"
+    more = f" and {counted(len(hosts) - _MAXIMUM_SHOWN, 'more host')}" if len(hosts) > _MAXIMUM_SHOWN else ""
+    return f" on {', '.join(hosts[:_MAXIMUM_SHOWN])}{more}"
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:

@@ -9,11 +9,11 @@ import xml.etree.ElementTree as ET
 import zlib
 from dataclasses import dataclass
 
-MOST_BYTES = 256 << 10
+MAXIMUM_BYTES = 256 << 10
 """What a picture may have, before and after cleaning: it lies in the report and in the certificate."""
 
-_MOST_PIXELS = 16_000_000
-_MOST_ELEMENTS, _MOST_DEPTH = 5_000, 64
+_MAXIMUM_PIXELS = 16_000_000
+_MAXIMUM_ELEMENTS, _MAXIMUM_DEPTH = 5_000, 64
 _PNG = b"\x89PNG\r\n\x1a\n"
 _CHUNK_BYTES = 12
 # Of a PNG what shows the picture; texts, profiles and times are left out.
@@ -58,8 +58,8 @@ class Picture:
 
 def cleaned(data: bytes) -> Picture:
     """Return a picture without what could run or ask for something. Raises ValueError with what is wrong with it."""
-    if len(data) > MOST_BYTES:
-        raise ValueError(f"it has {len(data):,} bytes, and {MOST_BYTES:,} at most are expected")
+    if len(data) > MAXIMUM_BYTES:
+        raise ValueError(f"it has {len(data):,} bytes, and {MAXIMUM_BYTES:,} at most are expected")
     return _png(data) if data.startswith(_PNG) else _svg(data)
 
 
@@ -86,7 +86,7 @@ def _png(data: bytes) -> Picture:
             raise ValueError("it is a PNG without a header")
         if name == b"IHDR":
             width, height = struct.unpack_from(">II", data, at + 8) if length >= 8 else (0, 0)
-            if not 0 < width * height <= _MOST_PIXELS:
+            if not 0 < width * height <= _MAXIMUM_PIXELS:
                 raise ValueError(f"it is a PNG of {width:,} by {height:,} pixels")
         names.append(name)
         if name in _CHUNKS:
@@ -120,15 +120,15 @@ def _svg(data: bytes) -> Picture:
     if not (made.get("viewBox") or (made.get("width") and made.get("height"))):
         raise ValueError("it says neither viewBox nor width and height")
     content = ET.tostring(made, encoding="unicode").encode()
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"cleaned it has {len(content):,} bytes, and {MOST_BYTES:,} at most are expected")
+    if len(content) > MAXIMUM_BYTES:
+        raise ValueError(f"cleaned it has {len(content):,} bytes, and {MAXIMUM_BYTES:,} at most are expected")
     return Picture(kind="svg", content=content, removed=counts[1])
 
 
 def _element(given: ET.Element, counts: list[int], depth: int) -> ET.Element:
     """Return an element with what may stay; ``counts`` are those kept, and the parts that were taken away."""
     counts[0] += 1
-    if counts[0] > _MOST_ELEMENTS or depth > _MOST_DEPTH:
+    if counts[0] > _MAXIMUM_ELEMENTS or depth > _MAXIMUM_DEPTH:
         raise ValueError("it has too many elements, or they lie too deep in each other")
     name = _name(given.tag)
     made = ET.Element(name, {"xmlns": _SVG} if depth == 0 else {})

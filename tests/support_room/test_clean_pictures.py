@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from pytest_ckpt.support.clean_pictures import MOST_BYTES, cleaned, cleaned_text
+from pytest_ckpt.support.clean_pictures import MAXIMUM_BYTES, cleaned, cleaned_text
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9">{}</svg>'
 
@@ -73,7 +73,7 @@ def test_what_runs_or_asks_for_something_is_taken_away(inside):
 @pytest.mark.parametrize("data", [
     b"", b"GIF89a", b"\xff\xfe", b"<html/>", svg("<g>"),
     b"<svg viewBox='0 0 1 1'>" + b"<g>" * 99 + b"</g>" * 99 + b"</svg>",
-    svg("", '<!DOCTYPE svg [<!ENTITY a "aaaa">]>'), svg("<g/>" * 6000), svg(" " * MOST_BYTES),
+    svg("", '<!DOCTYPE svg [<!ENTITY a "aaaa">]>'), svg("<g/>" * 6000), svg(" " * MAXIMUM_BYTES),
     b'<svg xmlns="http://www.w3.org/2000/svg"/>', png()[:-5], png().replace(b"IDAT", b"IDAX"), b"\x89PNG\r\n\x1a\n",
 ])  # fmt: skip
 def test_what_is_no_picture_is_refused_in_a_sentence(data):
