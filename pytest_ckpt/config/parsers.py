@@ -1,6 +1,6 @@
 """How the text of an option becomes its value; each raises ValueError that says what is accepted.
 
-The rows of `facts.options` name these functions.
+The rows of `facts.options` name these functions. Longer than other modules, for every option is read here.
 """
 
 from __future__ import annotations
@@ -195,6 +195,14 @@ def read_request(value: str) -> int:
     if count % _REQUEST_STEP_BYTES or not 0 < count <= _MAXIMUM_REQUEST_BYTES:
         raise ValueError("a multiple of 64KiB up to 16MiB is expected, such as 4MiB")
     return count
+
+
+def read_ceilings(value: str) -> tuple[float, float]:
+    """Return rates in bytes a second, above 0: of saves and of loads; one stands for both."""
+    rates = [float(parse_size(word.strip().removesuffix("/s"))) for word in value.split(",")]
+    if len(rates) > 2 or min(rates) <= 0:
+        raise ValueError("one rate above 0 is expected, or two with a comma between them, such as 60GB/s,120GB/s")
+    return rates[0], rates[-1]
 
 
 def read_cache_size(value: str) -> int:

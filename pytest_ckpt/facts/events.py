@@ -33,6 +33,7 @@ from pytest_ckpt.facts.measurement import (
     Retention,
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.scaling import Scaling
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.sights import Sight
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
@@ -42,7 +43,7 @@ from pytest_ckpt.facts.training import Crashes, Preempted, Training
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
     "near_full", "failover", "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation",
+    "serving", "consolidation", "scaling",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
@@ -62,6 +63,7 @@ PatternFound = (
     | Preempted
     | Serving
     | Consolidation
+    | Scaling
 )
 
 

@@ -10,6 +10,7 @@ from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.scaling import Scaling
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.tiers import DrainRule, Tiers
@@ -178,7 +179,7 @@ class Patterns:
     ``crashes``: saves in the background are killed. ``chains``: checkpoints before a chain of deltas are deleted.
     ``tiers``: saves to a local tier beside drains of it, and restores when it is whole and when it is not.
     ``preempt``: saves that jobs begin when they are given notice. ``serving``: replicas load weights alone;
-    ``consolidation``: one client rewrites them.
+    ``consolidation``: one client rewrites them. ``scaling``: growing counts of clients save and load.
     ``not_run`` holds, by the name of one of these, why something could not be measured.
     """
 
@@ -200,6 +201,7 @@ class Patterns:
     preempt: Preempted | None = None
     serving: Serving | None = None
     consolidation: Consolidation | None = None
+    scaling: Scaling | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 

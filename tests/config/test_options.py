@@ -547,3 +547,17 @@ def test_what_is_no_endpoint_is_refused(said):
     with pytest.raises(UsageError) as refused:
         resolve({"ckpt_endpoint": said}, {})
     assert "--ckpt-endpoint" in refused.value.what
+
+
+@pytest.mark.parametrize(
+    ("said", "ceilings"),
+    [("60GB/s", (6e10, 6e10)), ("60GB/s,120GB/s", (6e10, 1.2e11)), ("1KiB, 2KiB", (1024.0, 2048.0))],
+)
+def test_a_ceiling_is_of_saves_and_of_loads(said, ceilings):
+    assert resolve({"ckpt_ceiling": said}, {}).ceilings == ceilings
+
+
+@pytest.mark.parametrize("said", ["0GB/s", "fast", "1GB,2GB,3GB", "1GB,", "-1GB"])
+def test_what_is_no_ceiling_is_refused(said):
+    with pytest.raises(UsageError, match="--ckpt-ceiling"):
+        resolve({"ckpt_ceiling": said}, {})
