@@ -48,7 +48,7 @@ OF_SCHEMA = {
     "noisy_neighbour": "patterns", "mixed_load": "patterns", "failure": "failure", "observation": "observations",
     "operation_reference": "failure", "blocked_call": "observations",
     "cluster_size": "certified_cluster", "training": "training", "framework_overhead": "framework_overhead",
-    "scope": "scope",
+    "scope": "scope", "forecast": "forecast",
     "environment": "environment", "target": "environment",
     "published": "published", "combined": "combined",
     "setting": "The document", "plugin": "environment", "section": "sections",
