@@ -124,6 +124,18 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(subject: str, judge: Judge) ->
     judge(subject)
 
 
+@pytest.mark.requirement("COMPRESSION")
+def test_compressed_saves_are_not_slower_than_plain_ones(subject: str, judge: Judge) -> None:
+    """Saves through a codec take at most 5 % longer than plain saves of the same content.
+
+    Compressing spares the storage bytes and costs the client's processor time. Three saves and loads of each kind are
+    taken in turns, caches are dropped before each load, every byte is compared. Content is made to compress as one
+    measured training state does: mixed-precision states store about 0.9 of their bytes by zstd, and LZ4 gains nothing.
+    What a job's own data would give is not known from it. Advisory: no published limit exists.
+    """
+    judge(subject)
+
+
 @pytest.mark.requirement("PREEMPT")
 def test_a_job_that_is_given_notice_saves_in_time(subject: str, judge: Judge) -> None:
     """What a job saves when it is told that it will be ended is committed before its end.

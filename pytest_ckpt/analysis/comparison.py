@@ -31,6 +31,7 @@ def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any], notices
         "versions": _changes(one.get("versions") or {}, other.get("versions") or {}),
         "verdicts": _verdicts(before, after),
         "operations": list(_operations(before, after)),
+        "requests": list(_requests(before, after)),
         "notices": list(notices),
     }
 
@@ -102,6 +103,29 @@ def _operations(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
                 continue
             row: dict[str, Any] = {"subject": subject, "kind": kind, "before": _summary(was), "after": _summary(now)}
             yield row | _verdict_on(was, now, one.get(subject, {}).get("bytes"), other.get(subject, {}).get("bytes"))
+
+
+def _requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what was counted of requests to an object store, by checkpoint and kind, over all endpoints."""
+    one, other = (
+        {
+            (_layout(m["subject"]), kind): _joined([r for r in m["requests"] if r["kind"] == kind])
+            for m in report.get("measurements") or ()
+            for kind in dict.fromkeys(r["kind"] for r in m.get("requests") or ())
+        }
+        for report in (before, after)
+    )
+    for subject, kind in dict.fromkeys([*one, *other]):
+        was, now = one.get((subject, kind)), other.get((subject, kind))
+        yield {"subject": subject, "kind": kind, "before": was, "after": now}
+
+
+def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return the counts of several endpoints together, and the times of the worst."""
+    added: dict[str, float | None] = {name: sum(row[name] for row in rows) for name in ("sent", "again", "busy")}
+    for name in ("p99_seconds", "slowest_seconds"):
+        added[name] = max((row[name] for row in rows if row.get(name) is not None), default=None)
+    return added
 
 
 def _times(measurement: Mapping[str, Any] | None, kind: str) -> list[float]:

@@ -8,15 +8,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.config.options import add_options, said_of
 from pytest_ckpt.facts.options import with_role
-from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_ckpt.evidence.run_files import Document
+    from pytest_ckpt.published.folder import Message
+    from pytest_ckpt.published.judge import Found
 
 HELP = "re-judge the saved results of runs, or judge results of DLIO, for any cluster"
 DESCRIPTION = (
@@ -41,10 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FOLDER", help="write report, certificate and digests of several runs there")
     parser.add_argument("--sign", metavar="KEY", help="private key (Ed25519, PEM) that signs what --out writes")
     parser.add_argument("--pdf", metavar="FILE", help="write the same as PDF, which needs the extra pytest-ckpt[pdf]")
+    parser.add_argument(
+        "--rules",
+        metavar="EDITION",
+        help="hold results of DLIO against the rules of a submission instead: mlperf-v3, those on checkpointing",
+    )
 
 
 def run(asked: argparse.Namespace) -> int:
     """Print the judgement; the exit code is that of a run."""
+    if asked.rules is not None:
+        return _hold_against_rules(asked)
     if asked.pdf:
         from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
 
@@ -74,7 +84,7 @@ def run(asked: argparse.Namespace) -> int:
     if asked.json:
         print(json.dumps(document, indent=1))
     else:
-        print("\n".join(_lines(document)))
+        say(_lines(document))
     return int(document["exit_code"])
 
 
@@ -111,20 +121,54 @@ def _combine(folders: list[Path], limits: Mapping[str, str | None], asked: argpa
     return document
 
 
+def _hold_against_rules(asked: argparse.Namespace) -> int:
+    """Print which rules of a submission published results meet or break; no limit takes part in that."""
+    from pytest_ckpt.published.folder import find_runs  # noqa: PLC0415
+    from pytest_ckpt.published.rule_report import judge_rules  # noqa: PLC0415
+    from pytest_ckpt.published.rules import EDITION  # noqa: PLC0415
+    from pytest_ckpt.report.published import rule_lines  # noqa: PLC0415
+
+    if asked.rules != EDITION:
+        raise UsageError(
+            f"--rules={asked.rules:.60}: it is none{nearest(asked.rules, [EDITION])}.", f"Say --rules={EDITION}."
+        )
+    if others := [name for name in ("html", "pdf", "out", "sign") if getattr(asked, name)]:
+        raise UsageError(f"--{others[0]} and --rules do not go together.", "Leave one of them out, or take --json.")
+    said = said_of(asked, with_role("limit"))
+    if option := next((o.flag for o in with_role("limit") if said.get(o.ini_name) is not None), ""):
+        raise UsageError(f"{option} and --rules do not go together: no rule asks for a time.", f"Leave out {option}.")
+    if len(asked.folders) > 1:
+        raise UsageError("--rules reads one folder, and several were named.", "Name the folder that holds them all.")
+    folder = Path(asked.folders[0])
+    if (folder / "report.json").exists():
+        raise UsageError(
+            f"{folder} is a run of pytest-ckpt, and no result of DLIO.",
+            f"Export it first: pytest-ckpt export {shlex.quote(str(folder))} --mlperf OUT",
+        )
+    overlooked: list[Message] = []
+    document = judge_rules(folder, _read(folder, find_runs(folder, overlooked.append), overlooked))
+    print(json.dumps(document, indent=1) if asked.json else "\n".join(rule_lines(document)))
+    return int(document["exit_code"])
+
+
 def _judge_published(folder: Path, limits: Mapping[str, str | None]) -> dict[str, Any] | None:
     """Return the judgement of results of DLIO; None where the folder holds none."""
-    from pytest_ckpt.published.judge import find_results, judge_results, read_results  # noqa: PLC0415
-    from pytest_ckpt.report.bar import Bar  # noqa: PLC0415
+    from pytest_ckpt.published.judge import find_results, judge_results  # noqa: PLC0415
 
     places, overlooked = find_results(folder, limits)
-    if not places:
-        return None
+    return judge_results(folder, _read(folder, places, overlooked), limits) if places else None
+
+
+def _read(folder: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> Found:
+    """Read the runs of a tree; on a terminal a bar shows how far it is."""
+    from pytest_ckpt.published.judge import read_results  # noqa: PLC0415
+    from pytest_ckpt.report.bar import Bar  # noqa: PLC0415
+
     bar = Bar(sys.stderr)
     try:
-        found = read_results(folder, places, bar.show, overlooked)
+        return read_results(folder, places, bar.show, overlooked)
     finally:
         bar.end()
-    return judge_results(folder, found, limits)
 
 
 def _lines(document: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import parse_size
 
@@ -59,7 +60,10 @@ def run(asked: argparse.Namespace) -> int:
             f"Name runs of one model with {MINIMUM_COUNTS} counts or more, such as 1, 2, 4 and 8 hosts.",
         )
     document = document_of(rows, notices)
-    print(json.dumps(document, indent=1) if asked.json else "\n".join(projection_lines(document)))
+    if asked.json:
+        print(json.dumps(document, indent=1))
+    else:
+        say(projection_lines(document))
     return 0
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -106,7 +107,10 @@ def run(asked: argparse.Namespace) -> int:
 
         lead = ["Simulated over measured times. It certifies nothing.", *notices]
         write_page(Path(asked.html), "What training would lose on this storage", lead, simulation_sections(document))
-    print(json.dumps(document, indent=1) if asked.json else "\n".join(simulation_lines(document)))
+    if asked.json:
+        print(json.dumps(document, indent=1))
+    else:
+        say(simulation_lines(document))
     return 0
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError
@@ -106,7 +107,10 @@ def run(asked: argparse.Namespace) -> int:
         curves = size_rows(models, [resolve(said | {"ckpt_cluster": str(n)}, {}) for n in _CURVE], keeping)
         lead = ["Nothing was measured: every figure follows from the rules below."]
         write_page(Path(asked.html), "What clusters ask of checkpoint storage", lead, size_sections(document, curves))
-    print(json.dumps(document, indent=1) if asked.json else "\n".join(size_lines(document)))
+    if asked.json:
+        print(json.dumps(document, indent=1))
+    else:
+        say(size_lines(document))
     return 0
 
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.cli.saying import say
+
 if TYPE_CHECKING:
     import argparse
 
@@ -51,13 +53,11 @@ def run(asked: argparse.Namespace) -> int:
         outcome = "changed" if is_broken else "incomplete" if unfinished else "unchanged"
         print(json.dumps({"schema": SCHEMA, "outcome": outcome, "checks": to_plain(checks)}, indent=1))
     else:
-        print("\n".join(_lines(checks, is_broken=is_broken, unfinished=unfinished)))
+        say(_lines(checks, is_broken=is_broken, unfinished=unfinished))
     return 1 if is_broken else EXIT_INCOMPLETE if unfinished else 0
 
 
 def _lines(checks: tuple[Examination, ...], *, is_broken: bool, unfinished: bool) -> list[str]:
-    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
-
     lines = []
     width = max(10, *(len(check.name) for check in checks))
     for check in checks:
@@ -74,4 +74,4 @@ def _lines(checks: tuple[Examination, ...], *, is_broken: bool, unfinished: bool
         lines.append("UNCHANGED since it was signed")
     else:
         lines.append(f"UNCHANGED; {' and '.join(unchecked)} not checked")
-    return [printable(line).replace("\n", " ") for line in lines]
+    return lines

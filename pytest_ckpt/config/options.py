@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config import parsers
+from pytest_ckpt.config.codecs import check_codec
 from pytest_ckpt.config.engines import Engines, known_engines
 from pytest_ckpt.config.models import Models
 from pytest_ckpt.config.pattern_files import with_pattern
@@ -102,6 +103,7 @@ def resolve(
     _check_together(values)
     _check_deltas(values)
     _check_tiers(values)
+    check_codec(values["engine"], values["strategy"], compressible=values["compressible"])
     fields = {option.field or option.key: values[option.key] for option in OPTIONS if option.field != "-"}
     # What depends on more than one option.
     fields |= {

@@ -1,6 +1,6 @@
 """How the text of an option becomes its value; each raises ValueError that says what is accepted.
 
-The rows of `facts.options` name these functions. Longer than other modules, for every option is read here.
+The rows of `facts.options` name these functions. Longer than other modules, for it has one for each kind of value.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pytest_ckpt.config.model_files import is_file
 from pytest_ckpt.config.parallelism import read_parallelism
+from pytest_ckpt.facts.compression import CODECS
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS
@@ -149,6 +150,19 @@ def read_changed(value: str) -> float:
     if share < _MINIMUM_CHANGED:
         raise ValueError("1 % or more is expected, such as 10%")
     return share
+
+
+def read_codec(value: str) -> str:
+    """Return a codec with its level, such as ``zstd:1``; without one, its usual level."""
+    name, colon, level = value.strip().partition(":")
+    if name not in CODECS:
+        raise ValueError(f"one of {', '.join(CODECS)} is expected{nearest(name, CODECS)}")
+    codec = CODECS[name]
+    if not colon:
+        return f"{name}:{codec.level}"
+    if not (level.isascii() and level.isdigit()) or not codec.lowest <= int(level[:9]) <= codec.highest:
+        raise ValueError(f"{name}:{codec.lowest} to {name}:{codec.highest} are expected, such as {name}:{codec.level}")
+    return f"{name}:{int(level)}"
 
 
 def read_suites(value: str) -> tuple[str, ...]:

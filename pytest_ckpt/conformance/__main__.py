@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,8 @@ def main() -> int:
     asked = _parser().parse_args()
     check = BY_NAME[asked.check]
     base = Path(asked.folder).absolute()
-    with tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-") as witness:
+    # A check that is killed leaves a folder of its own behind; so it has one only where none is given.
+    with _witness(asked.witness) as witness:
         folder = base / f"{check.name}-{os.getpid()}"
         small = Path(asked.small_folder).absolute() / f"small-{folder.name}" if asked.small_folder else None
         refused = _refused_to_make(path for path in (folder, small) if path)
@@ -49,7 +51,7 @@ def main() -> int:
             other = Client(shlex.split(asked.second_command) if asked.second_command else AGENT, tell=_tell)
         context = CheckContext(
             folder=folder,
-            witness=Path(asked.witness or witness),
+            witness=Path(witness),
             seed=asked.seed,
             share=asked.share,
             tell=_tell,
@@ -74,6 +76,10 @@ def main() -> int:
                     _tell("remove", str(made))
                     shutil.rmtree(made, ignore_errors=True)
     return exit_code(seen)
+
+
+def _witness(given: str | None) -> AbstractContextManager[str]:
+    return nullcontext(given) if given else tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-")
 
 
 def _refused_to_make(folders: Iterable[Path]) -> OSError | None:

@@ -3,7 +3,8 @@
 An event is a JSON object whose ``event`` names its kind. Every rank tells what it does (hello, beat, failed), rank 0
 tells what came of it, each on its connection; a check of a target's behaviour names the call that it is about to make.
 Where there is no connection, an event is a line: a mark, then the object. ``events.jsonl`` keeps what rank 0 told, with
-the seconds since the launch began.
+the seconds since the launch began. Longer than other modules, for the set is closed
+and stands in one place.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any, Literal
 from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
+from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.event_line import CALL, MARK, Call, line_of, plain_of
 from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Phase
+from pytest_ckpt.facts.host_waits import Awaited, LateHost
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.measurement import (
     DataEffect,
@@ -33,6 +36,7 @@ from pytest_ckpt.facts.measurement import (
     Retention,
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.scaling import Scaling
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.sights import Sight
@@ -43,7 +47,7 @@ from pytest_ckpt.facts.training import Crashes, Preempted, Training
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
     "near_full", "failover", "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation", "scaling",
+    "serving", "consolidation", "compression", "scaling",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
@@ -63,6 +67,7 @@ PatternFound = (
     | Preempted
     | Serving
     | Consolidation
+    | Compression
     | Scaling
 )
 
@@ -160,6 +165,15 @@ class StepDone:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HostsLooked:
+    """Before a clock starts, all hosts have looked for what another one had made; ``late`` are those that waited."""
+
+    subject: Subject
+    awaited: Awaited
+    late: tuple[LateHost, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityCounted:
     """The durable calls of all saves of a subject."""
 
@@ -209,6 +223,7 @@ class MeasurementDone:
     cache: CacheFacts
     ranks: tuple[RankFacts, ...]
     engine_facts: dict[str, str] = field(default_factory=dict)
+    requests: tuple[Requests, ...] = ()
     retention: Retention | None = None
     data: DataEffect | None = None
     stages: dict[str, float] = field(default_factory=dict)
@@ -225,6 +240,7 @@ Event = (
     | OperationStarted
     | OperationDone
     | StepDone
+    | HostsLooked
     | DurabilityCounted
     | IntegrityCompared
     | PatternMeasured
@@ -245,6 +261,7 @@ KINDS: dict[str, type[Event]] = {
     "start": OperationStarted,
     "operation": OperationDone,
     "step": StepDone,
+    "looked": HostsLooked,
     "durability": DurabilityCounted,
     "integrity": IntegrityCompared,
     "pattern": PatternMeasured,

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pytest_ckpt.facts.chains import Chains
+from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.host_waits import HostWaits
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.scaling import Scaling
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.subject import Subject
@@ -179,7 +182,8 @@ class Patterns:
     ``crashes``: saves in the background are killed. ``chains``: checkpoints before a chain of deltas are deleted.
     ``tiers``: saves to a local tier beside drains of it, and restores when it is whole and when it is not.
     ``preempt``: saves that jobs begin when they are given notice. ``serving``: replicas load weights alone;
-    ``consolidation``: one client rewrites them. ``scaling``: growing counts of clients save and load.
+    ``consolidation``: one client rewrites them. ``compression``: saves through a codec and plain ones, in turns.
+    ``scaling``: growing counts of clients save and load.
     ``not_run`` holds, by the name of one of these, why something could not be measured.
     """
 
@@ -201,6 +205,7 @@ class Patterns:
     preempt: Preempted | None = None
     serving: Serving | None = None
     consolidation: Consolidation | None = None
+    compression: Compression | None = None
     scaling: Scaling | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
@@ -223,6 +228,8 @@ class Measurement:
     seconds of the whole measurement by what they were spent on. ``failure`` is None only when everything ran.
     ``save_bytes`` and ``load_bytes`` are what each save writes and each restore reads, by the number of the checkpoint;
     empty where that is all of a checkpoint, once. ``drains`` says which saves a local tier hands on to the target.
+    ``host_waits``: what hosts waited for before clocks started; None on a single host.
+    ``requests`` are those that the subject's own saves and loads made over the network.
     """
 
     subject: Subject
@@ -253,6 +260,8 @@ class Measurement:
     save_bytes: tuple[int, ...] = ()
     load_bytes: tuple[int, ...] = ()
     drains: DrainRule | None = None
+    host_waits: HostWaits | None = None
+    requests: tuple[Requests, ...] = ()
 
     @property
     def share(self) -> float:

@@ -182,6 +182,10 @@ OPTIONS: tuple[Option, ...] = (
            roles=("plan", "disclosed"), unset=0.0,
            help="share of the pages that change between two checkpoints, from 1 %, which strategies incremental and "
            "hybrid need: dense training changes all of them, sparse experts, adapters and frozen layers about 10 %"),
+    Option(key="compress", group="workload", metavar="CODEC", parse="read_codec", example="lz4",
+           roles=("plan", "condition", "disclosed"), unset="zstd:1",
+           help="codec and level by which strategy compressed compresses: zstd:1, where nothing is said, to zstd:22, "
+           "lz4:0 to lz4:12"),
     Option(key="drain_every", group="workload", metavar="N", default="10", parse="read_number", example="5",
            roles=("plan", "disclosed"),
            help="every N-th save is drained from the local tier to the target (strategy tiered); all saves of the run "

@@ -129,8 +129,8 @@ def read_pattern(text: str) -> Pattern:
             },
         )
         _check(pattern)
-    except (TypeError, AttributeError, KeyError, IndexError) as error:
-        raise ValueError(f"it is no pattern: {error}") from None
+    except (TypeError, AttributeError, KeyError, IndexError):
+        raise ValueError("it is no pattern: a field or a value of it is not of the kind that a pattern has") from None
     return pattern
 
 

@@ -77,6 +77,7 @@ class Settings:
     step_cpu: float
     full_every: int
     changed: float
+    compress: str
     local: str | None
     drain_every: int
     target_share: float
@@ -145,6 +146,11 @@ class Settings:
     def has_tiers(self) -> bool:
         """Whether some saves go to a local tier first."""
         return any(strategy.tiers for strategy in self.strategies)
+
+    @property
+    def compresses(self) -> bool:
+        """Whether some saves pass a codec."""
+        return any(strategy.compresses for strategy in self.strategies)
 
     @property
     def asks_strategies(self) -> bool:

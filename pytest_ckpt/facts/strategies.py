@@ -22,6 +22,7 @@ class StrategySpec(NamedTuple):
     training go on beside every save. ``stages`` says whether the state is copied before it is written: then a rank
     holds it twice, and an engine must be able to do so. ``saves_deltas``: between full saves it
     saves only what changed. ``tiers``: it saves to a local tier, and drains some saves from there to the target.
+    ``compresses``: files pass a codec on their way, and content compresses as a training state does.
     """
 
     name: str
@@ -31,6 +32,7 @@ class StrategySpec(NamedTuple):
     stages: bool = False
     saves_deltas: bool = False
     tiers: bool = False
+    compresses: bool = False
 
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
         """Return what a rank needs for its state: that of its engine, or the state and a copy of it."""
@@ -70,6 +72,12 @@ STRATEGIES = (
         make="pytest_ckpt.ranks.strategies.tiered:TieredStrategy",
         blocks=False,
         tiers=True,
+    ),
+    StrategySpec(
+        name="compressed",
+        help="the job stands still as for sync, and every file is compressed on its way to the storage",
+        make="pytest_ckpt.ranks.strategies.sync:SyncStrategy",
+        compresses=True,
     ),
 )
 """The first is the default."""

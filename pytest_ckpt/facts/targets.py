@@ -24,7 +24,8 @@ MOUNTED: frozenset[Capability] = frozenset(
 """What a mounted file system is taken to offer; whether it keeps its promises is what the checks of it find out."""
 
 Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance", "canary", "failover",
-    "upgrade", "snapshots", "crash", "chain", "tier", "preempt", "serving", "scaling",
+    "upgrade", "snapshots", "crash", "chain", "tier", "preempt", "serving", "compression",
+    "scaling",
 ]  # fmt: skip
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}

@@ -116,6 +116,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             limit="{maximum:g}",
             source="IO500 rule 7; our proposal: within 5 %",
             asked_by=lambda settings: settings.data_pairs > 0,
+            of_strategy=lambda strategy: not strategy.compresses,
         ),
         *STRATEGY_ROWS,
         *PATTERNS,

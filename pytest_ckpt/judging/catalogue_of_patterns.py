@@ -5,6 +5,7 @@ from __future__ import annotations
 from pytest_ckpt.analysis import steadiness
 from pytest_ckpt.judging import endurance, failover, interference, maintenance, restore_patterns, scaling, serving
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.sizing.steps import saves_whole
 
 PATTERNS = (
     Requirement(
@@ -144,7 +145,7 @@ PATTERNS = (
         suite="scaling",
         since=2,
         asked_by=lambda settings: settings.asks_scaling,
-        of_strategy=lambda strategy: strategy.blocks and not strategy.saves_deltas,
+        of_strategy=saves_whole,
     ),
     Requirement(
         id="FAILOVER",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging import chains, strategies, tiers
+from pytest_ckpt.judging import chains, compression, strategies, tiers
 from pytest_ckpt.judging.requirement import Requirement
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ def _has_tiers(strategy: StrategySpec) -> bool:
 
 def _saves_deltas(strategy: StrategySpec) -> bool:
     return strategy.saves_deltas
+
+
+def _compresses(strategy: StrategySpec) -> bool:
+    return strategy.compresses
 
 
 def _asks_notice(settings: Settings) -> bool:
@@ -159,6 +163,19 @@ STRATEGY_ROWS = (
         source="zero tolerance",
         suite="strategies",
         of_strategy=_has_tiers,
+    ),
+    Requirement(
+        id="COMPRESSION",
+        title="Compressed saves are not slower than plain ones",
+        severity="advisory",
+        maximum=compression.MAXIMUM_SLOWER,
+        judge=compression.judge_compression,
+        units=("compressed / plain",),
+        figure="the ratio of the median times of saves, compressed and plain",
+        limit="{maximum:g}",
+        source="our proposal: a codec that slows saves gains nothing for training",
+        suite="strategies",
+        of_strategy=_compresses,
     ),
     Requirement(
         id="PREEMPT",

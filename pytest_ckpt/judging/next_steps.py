@@ -33,6 +33,7 @@ NEXT_STEPS: dict[str, str] = {
     "RETAIN-CHAIN": "Look at what the sentence names: a wrong page of the chain, or space that did not come back.",
     "DRAIN": "Look what is longer: the drain (the target, or the local tier that it reads), or what saves take from "
     "training; --ckpt-drain-every says how many saves share a drain.",
+    "COMPRESSION": "Compress at a lower level (--ckpt-compress), with more cores for each rank, or not at all.",
     "PREEMPT": "Look at the phase that took longest, and whether a save in the background was waited for.",
     "NODE-LOSS": "Try it on the cluster: end a host in the middle of a job, and restore from the partner's tier.",
     "TIER-ORDER": "Look which tier showed a checkpoint that was not whole, or hid one that was, and at the named file.",
@@ -83,6 +84,8 @@ NEXT_STEPS: dict[str, str] = {
     "OBJECT-RANGE": _CACHES,
     "OBJECT-OVERWRITE": _OF_STORE,
     "OBJECT-LIST": "Ask for a version of the store that lists rightly; until then find checkpoints by their marker.",
+    "OBJECT-LARGE": "Keep objects below what this store takes, or ask for a version of it that takes larger ones.",
+    "OBJECT-CROWD": "Raise the connections and requests that gateways serve at once, or add gateways.",
     "OBJECT-LIVE": "Look at the named request, at the gateway's and the store's log, and the network at that time.",
 }
 """By requirement; what a plugin asks for has none."""

@@ -64,7 +64,7 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     """No load found its data in a client's page cache."""
     cache = measurement.cache
     if cache is not None and cache.is_declared_cold:
-        return _cold_as_declared(measurement)
+        return _cold_as_declared(measurement, cache)
     loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
     if cache is not None and not cache.gauge:
         return _cold_without_gauge(measurement, cache)
@@ -98,12 +98,15 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     return replace(met, basis="seen")
 
 
-def _cold_as_declared(measurement: Measurement) -> Decision:
-    """The target's word stands for what cannot be counted: its clients keep no cache."""
+def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
+    """The target's word stands for what cannot be counted, where nothing better shows it: its clients keep no cache."""
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
-    because = "The target declares that its clients keep no cache of what they read; nothing was counted."
-    return replace(measured_as("met", 0.0, MAXIMUM_RESIDENT, "fraction", because, ()), basis="declared")
+    because, proof = "The target declares that its clients keep no cache of what they read", prove_cold(cache)
+    if proof.basis:
+        because = f"{because}, and {proof.because}"
+    met = measured_as("met", 0.0, MAXIMUM_RESIDENT, "fraction", f"{because}; nothing was counted.", ())
+    return replace(met, basis=proof.basis or "declared")
 
 
 def _cold_without_gauge(measurement: Measurement, cache: CacheFacts) -> Decision:

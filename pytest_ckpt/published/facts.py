@@ -12,6 +12,7 @@ from typing import Any
 
 from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.models import Model
+from pytest_ckpt.published.disclosed import Disclosed, disclosed_of
 from pytest_ckpt.sizing.architectures import MODELS
 
 _GIB = 2**30
@@ -59,6 +60,7 @@ class Facts:
     published: Mapping[OperationKind, Published] = field(default_factory=dict)
     kind_of_benchmark: str = ""
     contradictions: tuple[str, ...] = ()
+    disclosed: Disclosed = field(default_factory=Disclosed)
 
 
 def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
@@ -118,6 +120,7 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
         published={kind: found for kind in ("save", "load") if (found := _published(metric, kind))},
         kind_of_benchmark=_text(meta.get("benchmark_type")),
         contradictions=tuple(contradictions),
+        disclosed=disclosed_of(meta, about),
     )
 
 

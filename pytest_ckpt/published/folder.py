@@ -47,6 +47,7 @@ class RunLocation:
     submitter: str
     system: str
     model_folder: str
+    division: str = ""
 
     @property
     def is_published_tree(self) -> bool:
@@ -111,6 +112,7 @@ def location_of(folder: Path) -> RunLocation:
                 submitter=parts[at - 3] if published else "",
                 system=parts[at - 1] if published else "",
                 model_folder=parts[at + 1],
+                division=parts[at - 4].lower() if published and at > 4 else "",
             )
     return RunLocation(folder=folder, submitter="", system="", model_folder=folder.parent.name)
 

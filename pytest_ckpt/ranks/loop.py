@@ -15,11 +15,12 @@ from pytest_ckpt.facts.events import (
     PatternMeasured,
 )
 from pytest_ckpt.facts.measurement import RankFacts
+from pytest_ckpt.facts.requests import together
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
-from pytest_ckpt.ranks.engines.factory import engine_maker
+from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts
-from pytest_ckpt.ranks.found import Found, sent_facts
+from pytest_ckpt.ranks.found import Found
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import EngineOptions
@@ -96,12 +97,12 @@ class MeasurementLoop:
             layout=self._layout,
             loader=None if task.is_collective or task.deltas else lambda shard: self._loader(shard, self._options),
             lends_memory=task.contention,
+            knows_bytes=not task.codec,
             drop=lambda files: self._drop(cache, files),
             take_in=self._take_in,
         ).measure(engine, self._own.kept, task.operations)
-        facts = joined_facts(self._group.gather(engine.facts())) | sent_facts(
-            self._group.gather(self._store.requests())
-        )
+        facts = joined_facts(self._group.gather(engine.facts()))
+        requests = together(self._group.gather(self._store.requests()))
         # What the engine holds must be free before another one takes its place.
         del engine, strategy
         self._measure_beside(cache)
@@ -132,6 +133,7 @@ class MeasurementLoop:
                 ),
                 ranks=tuple(ranks),
                 engine_facts=facts,
+                requests=requests,
                 retention=found.retention,
                 data=found.data,
                 stages=do.stages,
@@ -165,18 +167,19 @@ class MeasurementLoop:
             if row.is_asked(self._task):
                 row.measure(bench)
 
-    def _strategy(self, *, constant: bool = False, aside: str = "") -> Strategy:
-        """Return what saves this rank's own files; ``aside`` gives them other content than the subject's."""
-        engine = self._engine(constant=constant, aside=aside)
+    def _strategy(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Strategy:
+        """Return what saves this rank's own files; ``aside`` gives them other content than the subject's.
+
+        ``plain``: past the codec, where the task has one.
+        """
+        engine = self._engine(constant=constant, aside=aside, plain=plain)
         make = strategy_of(self._task.strategy)
         return make(engine=engine, store=self._store, group=self._group, activity=self._activity, tier=self._tier)
 
-    def _engine(self, *, constant: bool = False, aside: str = "") -> Engine:
+    def _engine(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Engine:
         """Return the engine of this rank's own files."""
-        task = self._task
-        seed = content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject))
-        content = Content(seed, compressible=task.compressible, constant=constant)
-        return self._made(self._shard, content, replace(self._options, stages=task.stages))
+        content = content_of(self._task, self._shard, constant=constant, aside=aside)
+        return self._made(self._shard, content, replace(self._options, stages=self._task.stages), plain=plain)
 
     def _training(self, engine: Engine) -> TrainingSteps | None:
         """Return what goes on beside saves that do not block; None where they do."""
@@ -203,13 +206,10 @@ class MeasurementLoop:
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
         """Return what loads a shard that this or another rank wrote."""
-        content = Content(content_seed(self._task.seed, str(self._task.subject)), compressible=self._task.compressible)
-        return self._made(shard, content, options)
+        return self._made(shard, content_of(self._task, shard), options)
 
-    def _made(self, shard: RankLayout, content: Content, options: EngineOptions) -> Engine:
-        engine: Engine = engine_maker(self._task.make)(
-            shard=shard, content=content, group=self._group, activity=self._activity, options=options
-        )
+    def _made(self, shard: RankLayout, content: Content, options: EngineOptions, *, plain: bool = False) -> Engine:
+        engine = made_engine(self._task, shard, content, self._group, self._activity, options, plain=plain)
         if rule := self._task.deltas:
             return ChainedEngine(engine, shard, content, rule, options)
         return engine
@@ -225,7 +225,7 @@ class MeasurementLoop:
             activity=self._activity,
             do=do,
             layout=self._layout,
-            strategy=self._strategy(aside="canaries"),
+            strategy=self._strategy(aside="canaries", plain=True),
             store=self._store,
             second=second,
             drop=lambda files: self._drop(cache, files, again=True),
@@ -243,14 +243,17 @@ class MeasurementLoop:
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
         """Drop what this rank is about to read; ``again`` says that it may have been read before."""
         task, found = self._task, self._found
+        self._do.await_files(files)
         with self._do.stage("drop caches", self._do.all("drop caches")):
             readings = cache.readings(self._shard.bytes, task.full_saves)
             way = ""
             if task.drop_caches != "never":
                 counts = cache.resident(files)
                 seen = counts is not None and counts[0] > _RESIDENT_WITHOUT_DROP * counts[1]
-                # Where the same checkpoints come again, the rule's sum of written bytes says nothing.
-                asked = seen or any(r.requires_drop for r in readings) or bool(task.retain or task.deltas) or again
+                # Where the same checkpoints come again, or a codec has made them smaller, the rule's sum of written
+                # bytes says nothing.
+                changes = bool(task.retain or task.deltas or task.codec)
+                asked = seen or any(r.requires_drop for r in readings) or changes or again
                 if self._group.any_of(asked or task.drop_caches != "auto"):
                     way = cache.drop(task.drop_caches, files)
             gathered = self._group.gather((way, readings))

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import REPEATED
-from pytest_ckpt.report import charts, pictures, view
+from pytest_ckpt.report import charts, front, pictures, view
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.combined import runs_of
 from pytest_ckpt.report.published import group_messages, share
@@ -94,6 +94,9 @@ def render(document: dict[str, Any]) -> str:
         hosts=_alike((document.get("environment") or {}).get("hosts") or []),
         heat_levels=pictures.heat_legend(),
         plugins=view.plugins_by_id(document),
+        open_points=front.open_points(document),
+        matrix=front.matrix(document),
+        maximum_columns=front.MAXIMUM_COLUMNS,
         next_steps=view.next_steps(document),
         runs=runs_of(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),

@@ -84,6 +84,11 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
     how = "drained " if planned.drains else "" if planned.strategy.blocks else "committed "
     within = format_seconds(asks.save_limit_seconds)
     yield f"  save   {how}within {within}: {format_rate(asks.save_bytes_per_second)}"
+    if planned.strategy.compresses:
+        yield (
+            "  codec  these are bytes before it, as for sync: how many are stored depends on the data of a job; the "
+            "space is that of files which it makes no smaller"
+        )
     limit = limits.save_limit_seconds * planned.layout.bytes / planned.layout.full_bytes
     if planned.drains:
         yield (

@@ -79,6 +79,24 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
     return [_plain(line) for line in [*lines, "", *message_lines(document["messages"])]]
 
 
+def rule_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return every result with the rules that it breaks, then those that its files do not tell of, then the others."""
+    lines = []
+    for row in document["results"]:
+        division = row["division"].upper() or "no division"
+        lines.append(f"{row['system']}: {row['subject']} ({division})")
+        for outcome in ("broken", "not told", "met"):
+            for rule in row["rules"]:
+                if rule["outcome"] == outcome:
+                    head = f"  {outcome:<9} {rule['number']:<13}"
+                    text = f"{rule['text']}. {rule['because']}" if outcome != "met" else rule["text"]
+                    lines += textwrap.wrap(head + text, WIDTH, subsequent_indent=" " * len(head))
+        counts = [sum(rule["outcome"] == outcome for rule in row["rules"]) for outcome in ("met", "broken", "not told")]
+        lines += [f"  {counts[0]} met, {counts[1]} broken, {counts[2]} that these files do not tell", ""]
+    lines += textwrap.wrap(f"{document['source']}. Whether a submission is valid is for MLCommons to say.", WIDTH)
+    return [_plain(line) for line in [*lines, "", *message_lines(document["messages"])]]
+
+
 def message_lines(messages: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the messages; files of which the same is said stand together."""
     lines = []

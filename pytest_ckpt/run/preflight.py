@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.config.codecs import check_codec_installed
 from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.engines import DEFAULT
@@ -89,6 +90,7 @@ def check(
         )
     for engine in settings.engines:
         check_installed(engine)
+    check_codec_installed(settings)
     spec = spec_of(settings.target, targets)
     target = make_target(spec, settings.target, access)
     facts = dataclasses.replace(target.check(), plugin=spec.plugin)

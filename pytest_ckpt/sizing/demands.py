@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout
 
 _DAYS_A_YEAR = 365
-# Strategies whose demand follows from the cluster alone; deltas need the share of pages that change.
-SIZED = tuple(strategy for strategy in STRATEGIES if not strategy.saves_deltas)
+# Strategies whose demand follows from the cluster alone; deltas need the share of pages that change, and what a codec
+# stores depends on the data of a job: before the codec it is that of sync.
+SIZED = tuple(strategy for strategy in STRATEGIES if not (strategy.saves_deltas or strategy.compresses))
 
 FORMULAS = {
     "interval_seconds": "I = MTTF / k: time between two failures of the cluster / checkpoints per failure",
     "save_limit_seconds": "b I: share of the training time that saving may cost, of an interval",
     "load_limit_seconds": "c MTTF: share of the time between two failures that a restore may take",
-    "sync": "S / (b I): S are the bytes of a checkpoint; the job stands still until it is committed",
+    "sync": "S / (b I): S are the bytes of a checkpoint; the job stands still until it is committed; "
+    "compressed: the same, in bytes before the codec",
     "async": "S / (I min(1, k b)): committed before the next is due, and the work at risk costs no more than a "
     "save by sync",
     "tiered": "S / D: every n-th save is drained in D <= min(n I, (b I) k / p - (n - 1) I / 2), p the share of "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.facts.compression import THREAD_BYTES
 from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.strategies import StrategySpec
 from pytest_ckpt.facts.tiers import DrainRule
@@ -230,6 +231,9 @@ def _plan_checkpoint(
     rule, drains = space.delta_rule(settings, strategy), drain_rule(settings, strategy)
     state = space.state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
     beside = engine.memory.process_bytes + (DRAIN_BUFFER_BYTES * 2 if drains else 0)
+    if strategy.compresses:
+        # A thread for each request in flight, and one that makes the next bytes.
+        beside += THREAD_BYTES * (settings.depth + 1)
     if settings.asks_contention:
         beside += _SAMPLES_BYTES
     memory = [bytes_of_state + beside for bytes_of_state in state]

@@ -87,6 +87,9 @@ def checkpoints_at_once(settings: Settings) -> int:
         # Weights and their copy: two times 2 of the 14 bytes that a checkpoint has for a parameter. Of growing counts
         # of clients one checkpoint at a time.
         at_once = max(at_once, kept + 1)
+    if settings.compresses and settings.asks_strategies:
+        # One that is saved plainly and compressed in turns.
+        at_once = max(at_once, kept + 1)
     if settings.asks_notice or (settings.has_tiers and settings.asks_strategies):
         # A save beside one that goes on, or one drained while the one before is still there.
         at_once = max(at_once, kept + 2)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS
+from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
 from pytest_ckpt.facts.events import StepKind
 from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.facts.maintenance import PAIRS
@@ -54,6 +55,7 @@ _LABELS: dict[StepKind, str] = {
     "preempt": "save at notice",
     "serving": "load of the weights",
     "consolidation": "copy of the weights",
+    "compression": "save or load through the codec or past it",
     "scaling": "save or load by some of the clients",
     "snapshots": "snapshot in a save",
     "upgrade": "change of the storage",
@@ -99,12 +101,19 @@ def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
     return settings.asks_serving and planned.deltas is None
 
 
+def saves_whole(strategy: StrategySpec) -> bool:
+    """Whether a job waits for saves of the whole checkpoint as it is: what grows is then the storage's alone."""
+    return strategy.blocks and not strategy.saves_deltas and not strategy.compresses
+
+
 def scales(planned: PlannedCheckpoint, settings: Settings) -> bool:
     """Return whether growing counts of clients save and load a subject's parts: where a job waits for whole saves."""
-    return settings.asks_scaling and planned.strategy.blocks and not planned.strategy.saves_deltas
+    return settings.asks_scaling and saves_whole(planned.strategy)
 
 
-def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Sequence[Steps]:
+def planned_steps(  # noqa: PLR0915 - one statement for each kind
+    planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None
+) -> Sequence[Steps]:
     """Return what is measured of a checkpoint, in the order in which ranks do it."""
     size, demand, count = planned.layout.bytes, planned.demand, planned.operations
     save, load = demand.save_limit_seconds, demand.load_limit_seconds
@@ -124,7 +133,7 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
     if 0 < settings.retain <= count:
         found.append(steps("retention", 1, size, save))
     found.append(steps("load", count, planned.loaded_bytes // count, load))
-    if settings.data_pairs:
+    if settings.data_pairs and not planned.strategy.compresses:
         found.append(steps("data", 4 * settings.data_pairs, size, (save + load) / 2))
     forks = not (planned.engine.is_collective and planned.strategy.stages)
     kills = kills_of(planned.strategy, settings) if forks else 0
@@ -141,6 +150,8 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
                 3 * save + load,
             )
         )
+    if planned.strategy.compresses and settings.asks_strategies:
+        found.append(steps("compression", 4 * CODEC_PAIRS, size, (save + load) / 2))
     if settings.asks_notice:
         # A save is under way when the notice comes.
         found.append(steps("preempt", NOTICES, 2 * size, 2 * save))

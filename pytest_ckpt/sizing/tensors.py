@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Dtype = Literal["float16", "float32", "uint8"]
 
-_ITEM_BYTES: dict[Dtype, int] = {"float16": 2, "float32": 4, "uint8": 1}
+ITEM_BYTES: dict[Dtype, int] = {"float16": 2, "float32": 4, "uint8": 1}
+"""Bytes of an element."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +27,7 @@ class Tensor:
     @property
     def bytes(self) -> int:
         """Bytes of its elements."""
-        return self.elements * _ITEM_BYTES[self.dtype]
+        return self.elements * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +41,11 @@ class ShardFile:
     def bytes(self) -> int:
         """Bytes of its tensors, without what a container adds."""
         return sum(tensor.bytes for tensor in self.tensors)
+
+
+def dtypes(files: Iterable[ShardFile]) -> tuple[Dtype, ...]:
+    """Return the types of a rank's tensors, in the order in which they are numbered."""
+    return tuple(tensor.dtype for file in files for tensor in file.tensors)
 
 
 def scaled(elements: int, scale: float) -> int:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.config import parsers
+from pytest_ckpt.config.codecs import check_codec_installed
 from pytest_ckpt.config.engines import check_installed, known_engines
 from pytest_ckpt.config.options import command_words, resolve
 from pytest_ckpt.facts.engines import BUILT_IN, EngineSpec, MemoryRule
@@ -561,3 +562,27 @@ def test_a_ceiling_is_of_saves_and_of_loads(said, ceilings):
 def test_what_is_no_ceiling_is_refused(said):
     with pytest.raises(UsageError, match="--ckpt-ceiling"):
         resolve({"ckpt_ceiling": said}, {})
+
+
+CODECS = {"zstd": "zstd:1", "zstd:19": "zstd:19", "lz4": "lz4:0", "lz4:012": "lz4:12"}
+NO_CODECS = ("", "zst", "zstd:", "zstd:0", "zstd:-1", "zstd:1.5", "lz4:13", "zstd:99999999999", "zstd:1:2")
+
+
+@pytest.mark.parametrize("text", CODECS)
+def test_a_codec_has_a_level(text):
+    assert parsers.read_codec(text) == CODECS[text]
+
+
+@pytest.mark.parametrize("text", NO_CODECS)
+def test_a_codec_that_there_is_not_says_which_there_are(text):
+    with pytest.raises(ValueError, match="expected"):
+        parsers.read_codec(text)
+
+
+def test_a_codec_whose_library_is_missing_names_what_brings_it(monkeypatch):
+    monkeypatch.setattr("pytest_ckpt.config.codecs.importlib.util.find_spec", lambda _: None)
+    says = r"(?s)--ckpt-compress lz4:0 needs the package lz4, .*pip install 'pytest-ckpt\[compressed\]'"
+    with pytest.raises(UsageError, match=says):
+        check_codec_installed(settings_of({"strategy": "compressed", "compress": "lz4", "engine": "stream"}))
+    # What is not asked for needs nothing.
+    check_codec_installed(settings_of({"engine": "stream"}))

@@ -24,12 +24,12 @@ BLIND = CacheFacts(required=True, readings=(), policy="auto", method="none", gau
 SLOW, FAST = 0.5, 0.1
 
 
-def canaries(saved, again, dropped, elsewhere=None, count=10, **more):
-    """Return timed reads, each kind a little uneven."""
+def canaries(saved, again, dropped, elsewhere=None, count=10, behind=None, **more):
+    """Return timed reads, each kind a little uneven; ``behind`` is that of a cache where nothing is said."""
+    kinds = {"saved": saved, "again": again, "dropped": dropped, "elsewhere": elsewhere}
+    kinds["behind"] = behind or min(again, dropped)
     parts = {
-        name: tuple(seconds * (1 + 0.01 * (n % 3)) for n in range(count))
-        for name, seconds in (("saved", saved), ("again", again), ("dropped", dropped), ("elsewhere", elsewhere))
-        if seconds
+        name: tuple(seconds * (1 + 0.01 * (n % 3)) for n in range(count)) for name, seconds in kinds.items() if seconds
     }
     client = {"client": "host n2"} if elsewhere else {}
     return CanaryReads(host="n1", bytes=64 << 20, **{f"{k}_seconds": v for k, v in parts.items()}, **client, **more)
@@ -87,6 +87,73 @@ def test_the_verdict_says_so(reads, found, words):
     assert (verdict.outcome, verdict.reason) == (outcome, reason)
     assert verdict.basis == ("timed canary" if found == "proven" else "")
     assert words in verdict.because
+
+
+@pytest.mark.parametrize(("reads", "found", "words"), CASES.values(), ids=CASES)
+def test_an_older_report_that_has_no_second_pair_keeps_its_verdict(reads, found, words):
+    proof = of_canaries(dataclasses.replace(reads, behind_seconds=()))
+    assert (proof.found, words in proof.because) == (found, True)
+    assert reads.not_made or len(reads.saved_seconds) < 10 or proof.because != of_canaries(reads).because
+
+
+# Other work on the host makes each read five times as slow, for some of the reads.
+BUSY = 5
+BURSTS = {
+    "after the drop, a cache of loaded files survives": (
+        canaries(SLOW, FAST, FAST * BUSY, behind=FAST * BUSY), "unknown", "told apart"),
+    "in every pair, and the drop works": (
+        canaries(SLOW * BUSY, FAST * BUSY, SLOW * BUSY, behind=FAST * BUSY), "proven", "the drop works"),
+    "in the first pair and after the drop, and the cache survives": (
+        canaries(FAST * BUSY, FAST, FAST * BUSY, behind=FAST * BUSY), "unknown", "told apart"),
+    "before the drop, and the drop works": (
+        canaries(SLOW * BUSY, FAST * BUSY, SLOW, behind=FAST), "unknown", "told apart"),
+    "after the drop, and the drop works": (
+        canaries(SLOW, FAST, SLOW * BUSY, behind=FAST * BUSY), "unknown", "told apart"),
+    "in all reads of this client, whose cache survives": (
+        canaries(*(FAST * BUSY,) * 3, SLOW, client_own_seconds=(FAST,) * 10), "unknown", "on the other client alone"),
+    "in all reads of this client, and the second mount caches nothing": (
+        canaries(*(SLOW * BUSY,) * 3, SLOW, client_own_seconds=(SLOW,) * 10), "proven", "no cache of this client"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("reads", "found", "words"), BURSTS.values(), ids=BURSTS)
+def test_other_work_between_the_reads_is_no_drop_that_works(reads, found, words):
+    proof = of_canaries(reads)
+    assert (proof.found, words in proof.because) == (found, True), proof
+
+
+def test_one_pair_alone_proved_what_two_do_not():
+    burst, _, _ = BURSTS["after the drop, a cache of loaded files survives"]
+    assert of_canaries(dataclasses.replace(burst, behind_seconds=())).found == "proven"
+    assert judged("COLD", of(burst)).outcome == "not run"
+
+
+loads = st.lists(st.floats(1, 50), min_size=10, max_size=16)
+
+
+@given(st.data(), loads)
+def test_what_a_cache_serves_after_the_drop_is_never_proven_whatever_else_the_host_does(data, before):
+    """Each pair meets one load; a cache serves both of its reads within a tenth."""
+    after = data.draw(st.lists(st.floats(1, 50), min_size=len(before), max_size=len(before)))
+    uneven = data.draw(st.lists(st.floats(0.9, 1.1), min_size=len(before), max_size=len(before)))
+    first = data.draw(st.sampled_from((SLOW, FAST)))
+    reads = CanaryReads(
+        host="n1",
+        bytes=64 << 20,
+        saved_seconds=tuple(first * load for load in before),
+        again_seconds=tuple(FAST * load for load in before),
+        dropped_seconds=tuple(FAST * load for load in after),
+        behind_seconds=tuple(FAST * load * share for load, share in zip(after, uneven, strict=True)),
+    )
+    assert of_canaries(reads).found == "unknown"
+
+
+@given(st.floats(0.001, 10), st.floats(0.001, 10), st.floats(0.01, 0.45), st.integers(10, 16))
+def test_an_honest_drop_on_a_quiet_host_is_proven(slow, warmer, share, count):
+    """The storage may have become faster meanwhile, as the cache is faster than both."""
+    first, later = max(slow, warmer), min(slow, warmer)
+    fast = share * later
+    assert of_canaries(canaries(first, fast, later, count=count)).found == "proven"
 
 
 times = st.floats(0.001, 100)
@@ -191,3 +258,17 @@ def test_timed_reads_show_that_the_drop_works_beside_commands_too(name, made):
         built_in("posix-shared"), cold_bases=tuple(b for b in COLD_BASES if b != "timed canary")
     )
     assert (verdict((works,), strict).outcome, verdict((works,), strict).reason) == ("not run", "unproven")
+
+
+@pytest.mark.parametrize(("more", "basis", "words"), [
+    ({}, "declared", "keep no cache of what they read; nothing was counted"),
+    ({"by_other_hosts": True}, "other client", "neither written nor read it before; nothing was counted"),
+    ({"moved": (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=4 * GIB),), "client_cache_bytes": 0}, "volume",
+     "between the save of a checkpoint and its load"),
+    ({"moved": (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=2 * GIB),), "client_cache_bytes": 0}, "declared",
+     "keep no cache of what they read; nothing was counted"),
+])  # fmt: skip
+def test_what_a_target_declares_rests_on_more_where_more_shows_it(more, basis, words):
+    decision = judged("COLD", of(is_declared_cold=True, **more))
+    assert (decision.outcome, decision.basis) == ("met", basis)
+    assert words in decision.because

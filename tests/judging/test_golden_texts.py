@@ -55,6 +55,7 @@ from tests.support.made_training import (
     STEP,
     TIERED,
     at_notice,
+    compressed,
     crashed,
     in_background,
     of_chains,
@@ -251,6 +252,14 @@ CASES = {
         "failed in the turns": tiered(
             patterns=Patterns(training=tiered().patterns.training), failure=failed_in(at("save", 2, scenario="tiers"))),
         "the run ended before": measurement(failure=ENDED, saves=(), subject=TIERED, drains=EVERY_TENTH),
+    },
+    "COMPRESSION": {
+        "met": compressed(),
+        "the processor is the limit": compressed(20.0, 21.0, 20.0, codec=(18.0, 19.0, 18.0)),
+        "something else is": compressed(20.0, 21.0, 20.0),
+        "wrong bytes": compressed(fault_count=2),
+        "an error in it": compressed(patterns=None, failure=failed_in(at("save", 2))),
+        "the run ended before": compressed(patterns=None, failure=ENDED),
     },
     "PREEMPT": {
         "met": at_notice(),

@@ -91,6 +91,18 @@ def test_a_check_that_cannot_be_made_gives_its_reason(run: Run) -> None:
     assert seen.not_run == "there is no second client"
 
 
+@pytest.mark.parametrize("ends", ["os.kill(os.getpid(), 9)", "place.tell('open', 'x'); time.sleep(600)", "os._exit(0)"])
+def test_a_check_that_is_killed_leaves_nothing_in_the_folder_for_temporary_files(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    seen = run(f"import os, time\ndef calls(place, book): {ends}", deadline_seconds=DEADLINE_SECONDS * 5)
+    assert seen.not_run or seen.blocked
+    assert list(temporary.iterdir()) == []
+
+
 def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) -> None:
     (tmp_path / "target" / "run 1").mkdir(parents=True)
     seen = run(

@@ -684,7 +684,7 @@ def test_a_target_that_has_no_space_to_give_ahead_is_named_too(tmp_path, monkeyp
 class Alone:
     """A group of one rank."""
 
-    rank, host = 0, "here"
+    rank, host, spans_hosts = 0, "here", False
 
     def wait(self): ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pytest_ckpt.facts.chains import Chains
+from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
 from pytest_ckpt.facts.tiers import DrainRule, TierRestore, Tiers
@@ -109,6 +110,27 @@ def outlived(*, deleted_bytes=DELETED, freed=1.0, misses=True, fault_count=0, fa
         integrity=integrity,
         misses_deleted=misses,
     )
+
+
+COMPRESSED = dataclasses.replace(SUBJECT, strategy="compressed")
+
+
+def compressed(*saves, codec=(4.0, 4.0, 4.0), stored=0.9, fault_count=0, **changes):
+    """Return a measurement in which saves through a codec took so many seconds, and plain ones 10."""
+    found = Compression(
+        codec="zstd:1",
+        content="numbers of few exponents",
+        bytes=FULL,
+        stored_bytes=round(stored * FULL),
+        plain_save_seconds=(10.0, 10.2, 9.8),
+        compressed_save_seconds=saves or (9.0, 9.1, 9.2),
+        plain_load_seconds=(5.0, 5.0, 5.0),
+        compressed_load_seconds=(6.0, 6.0, 6.0),
+        save_codec_seconds=codec,
+        load_codec_seconds=(2.0, 2.0, 2.0),
+        fault_count=fault_count,
+    )
+    return measurement(**{"patterns": Patterns(compression=found), "subject": COMPRESSED, **changes})
 
 
 TIERED = dataclasses.replace(SUBJECT, strategy="tiered")

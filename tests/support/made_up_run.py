@@ -249,7 +249,7 @@ def _measurement(
         mode=shards.mode,
         processes=shards.processes,
         hosts=("n1",),
-        engine="torch",
+        engine=planned.engine.name,
         scale=shards.scale,
         seed=seed,
         bytes=shards.bytes,

@@ -3,6 +3,9 @@
 A page of 4 KiB is a row of a random block XORed with one 64-bit word. The word is a bijection of where the page
 belongs: (checkpoint, rank, tensor, page). So no two pages of a run are equal, no page compresses, nothing has to be
 remembered to check what is read, and a page that turns up in the wrong place says where it came from.
+
+Where saves are compressed, pages compress as tensors of a training state do (`pytest_ckpt.ranks.content.numbers`): the
+word changes whole numbers in the first 8 bytes of a page, and mantissas alone behind them.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pytest_ckpt.ranks.content.numbers import as_numbers, mantissas
 from pytest_ckpt.ranks.engines.stream.checksums import PageChecksums, join, linear, of_zeros
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from pytest_ckpt.sizing.tensors import Dtype
 
     Bytes = NDArray[np.uint8]
     Words = NDArray[np.uint64]
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 PAGE_BYTES = 4096
 BLOCK_PAGES = 256
 _LANES = PAGE_BYTES // 8
+_ALL_BITS = np.uint64((1 << 64) - 1)
 _CHECKSUM_PAGES = 1 << 15  # what a checksum holds at a time stays in the processor's cache
 
 # How a place is packed into 64 bits; together they fill the word, so the packing can be undone.
@@ -65,25 +72,49 @@ def content_seed(seed: int, subject: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{subject}".encode()).digest()[:8], "little")
 
 
+class _Rows:
+    """The block that pages of one kind are rows of, and the bits of each of its words that a page's word changes."""
+
+    def __init__(self, block: Words, mask: Words) -> None:
+        self.block, self.mask = block, mask
+        # Only where bits are left out: a mask costs the time of another pass.
+        self.is_masked = not bool(np.all((mask == 0) | (mask == _ALL_BITS)))
+        self.lanes = int(np.count_nonzero(mask))
+        self._checksums: PageChecksums | None = None
+
+    @property
+    def checksums(self) -> PageChecksums:
+        """The checksums of its pages."""
+        if self._checksums is None:
+            self._checksums = PageChecksums(self.block, self.mask)
+        return self._checksums
+
+
 class Content:
     """The content of all checkpoints of one subject. Holds 2 MiB; calls are independent of each other.
 
     ``compressible`` is the share of every page that is zeros, for arrays whose buyers want to see their data
     reduction. With ``constant`` every page of every checkpoint is the same: what an array makes of that, beside what it
-    makes of unique pages, shows whether content changes its speed.
+    makes of unique pages, shows whether content changes its speed. Where the types of a rank's ``tensors`` are given,
+    in the order of their numbers, pages compress as such tensors do; a MiB more for each type.
     """
 
-    def __init__(self, seed: int, *, compressible: float = 0.0, constant: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, compressible: float = 0.0, constant: bool = False, tensors: Sequence[Dtype] = ()
+    ) -> None:
         generator = np.random.Generator(np.random.SFC64(seed))
-        self._block: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _LANES), dtype=np.uint64)
+        block: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _LANES), dtype=np.uint64)
         self._key = int(generator.integers(0, 1 << 64, dtype=np.uint64))
-        self._lanes = _LANES - round(compressible * _LANES)
-        self._block[:, self._lanes :] = 0
+        mask = np.full(_LANES, _ALL_BITS)
+        mask[_LANES - round(compressible * _LANES) :] = 0
+        block[:, mask == 0] = 0
         self._constant = constant
         if constant:
-            self._block[:, : self._lanes] = self._block[0, 0]
-        self._scratch: Words = np.empty_like(self._block)
-        self._checksums: PageChecksums | None = None
+            block[:, mask != 0] = block[0, 0]
+        self._plain = _Rows(block, mask)
+        kinds = {kind: _Rows(as_numbers(block, kind), mantissas(mask, kind)) for kind in dict.fromkeys(tensors)}
+        self._of_tensor = tuple(kinds[kind] for kind in tensors)
+        self._scratch: Words = np.empty_like(block)
 
     def fill(self, out: Bytes, place: TensorKey, offset: int = 0) -> None:
         """Write the tensor's bytes ``offset`` .. ``offset + len(out)`` into ``out``, a contiguous array of bytes."""
@@ -112,13 +143,12 @@ class Content:
 
     def crc32(self, place: TensorKey, length: int) -> int:
         """Return the CRC-32 of the tensor's first ``length`` bytes, without making them."""
-        if self._checksums is None:
-            self._checksums = PageChecksums(self._block, self._lanes)
+        checksums = self._rows(place).checksums
         whole, rest = divmod(length, PAGE_BYTES)
         total = 0
         for page in range(0, whole, _CHECKSUM_PAGES):
             pages = min(_CHECKSUM_PAGES, whole - page)
-            part = self._checksums.of_pages(page % BLOCK_PAGES, self._words(place, page, pages))
+            part = checksums.of_pages(page % BLOCK_PAGES, self._words(place, page, pages))
             total = join(total, part, pages * PAGE_BYTES)
         if rest:
             total = join(total, linear(self.expected(place, whole * PAGE_BYTES, rest).tobytes()), rest)
@@ -126,12 +156,21 @@ class Content:
 
     def origin(self, page: Bytes) -> tuple[TensorKey, int] | None:
         """Say where a whole page of ours belongs: its place and page number, or None when it is not a page of ours."""
-        lanes = page.view(np.uint64)[: self._lanes]
-        if self._constant or len(lanes) < 2:
+        for rows in dict.fromkeys((self._plain, *self._of_tensor)):
+            if not self._constant and (found := self._origin_in(rows, page.view(np.uint64)[: rows.lanes])):
+                return found
+        return None
+
+    def _origin_in(self, rows: _Rows, lanes: Words) -> tuple[TensorKey, int] | None:
+        """Say where a page belongs if it is a row of these."""
+        if len(lanes) < 2:
             return None
+        mask = rows.mask[: rows.lanes]
         for row in range(BLOCK_PAGES):
-            word = lanes[0] ^ self._block[row, 0]
-            if lanes[1] ^ self._block[row, 1] == word and bool(np.all(lanes ^ self._block[row, : self._lanes] == word)):
+            # The first word of a page is changed whole.
+            word = lanes[0] ^ rows.block[row, 0]
+            first_two = lanes[1] ^ rows.block[row, 1] == word & mask[1]
+            if first_two and bool(np.all(lanes ^ rows.block[row, : rows.lanes] == word & mask)):
                 packed = _unmix(int(word)) ^ self._key
                 number = packed & ((1 << _PAGE_BITS) - 1)
                 packed >>= _PAGE_BITS
@@ -142,25 +181,32 @@ class Content:
                     return TensorKey(checkpoint=packed >> _RANK_BITS, rank=rank, tensor=tensor), number
         return None
 
+    def _rows(self, place: TensorKey) -> _Rows:
+        return self._of_tensor[place.tensor] if self._of_tensor else self._plain
+
     def _make(self, out: Bytes, place: TensorKey, page: int, head: int) -> None:
         """Fill ``out`` from byte ``head`` of ``page`` on; whole pages must not run over the end of the block."""
-        row = page % BLOCK_PAGES
+        rows, row = self._rows(place), page % BLOCK_PAGES
         if head or len(out) % PAGE_BYTES:
             pages = -(-(head + len(out)) // PAGE_BYTES)
-            whole = self._block[row : row + pages].copy()
-            whole[:, : self._lanes] ^= self._words(place, page, pages)[:, None]
+            whole = rows.block[row : row + pages] ^ (self._words(place, page, pages)[:, None] & rows.mask)
             out[:] = whole.reshape(-1).view(np.uint8)[head : head + len(out)]
             return
-        pages = len(out) // PAGE_BYTES
+        pages, filled = len(out) // PAGE_BYTES, rows.lanes
         words = self._words(place, page, pages)[:, None]
         lanes = out.view(np.uint64).reshape(pages, _LANES)
+        block = rows.block[row : row + pages, :filled]
         # With a buffer of its usual size, numpy copies each word before it spreads it over a page: half the speed.
         usual = np.setbufsize(_LANES)
         try:
-            np.bitwise_xor(self._block[row : row + pages, : self._lanes], words, out=lanes[:, : self._lanes])
+            if rows.is_masked:
+                np.bitwise_and(words, rows.mask[:filled], out=lanes[:, :filled])
+                np.bitwise_xor(block, lanes[:, :filled], out=lanes[:, :filled])
+            else:
+                np.bitwise_xor(block, words, out=lanes[:, :filled])
         finally:
             np.setbufsize(usual)
-        lanes[:, self._lanes :] = 0
+        lanes[:, filled:] = 0
 
     def _words(self, place: TensorKey, page: int, pages: int) -> Words:
         if (page + pages) >> _PAGE_BITS:

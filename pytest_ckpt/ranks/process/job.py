@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
 # in turns, those whose reads are timed, ten at most, two for each launch in which the storage is changed, those whose
 # processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), those in two tiers, those that a job
-# saves at notice, the weights alone and their copy, and last those
-# of growing counts of clients.
+# saves at notice, the weights alone and their copy; one that is saved plainly and compressed; and
+# last those of growing counts of clients.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
-BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_NOTICE, OF_SERVING, OF_SCALING = 24, 32, 160, 192, 208, 224
+BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_NOTICE, OF_SERVING, OF_COMPRESSION = 24, 32, 160, 192, 208, 224
+OF_SCALING = 240
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +70,9 @@ class Task:
     saves to the local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a
     local tier. Where ``notice_seconds`` are given, saves at notice are timed. Where there are
     ``serving_readers``, so many ranks load one replica of the weights alone, and one rank rewrites them.
-    ``scaling``: growing counts of clients save and load; ``ceilings`` are what the vendor states for both, in bytes a
-    second. ``definition``: the model is a user's.
+    ``codec`` is what files pass, such as ``zstd:1``, empty where they pass none; ``compares_codec``: saves through it
+    are compared with plain ones. ``scaling``: growing counts of clients save and
+    load; ``ceilings`` are what the vendor states for both, in bytes a second. ``definition``: the model is a user's.
     """
 
     subject: Subject
@@ -109,6 +111,8 @@ class Task:
     serving_readers: int = 0
     serving_limit_seconds: float = 0.0
     consolidate_limit_seconds: float = 0.0
+    codec: str = ""
+    compares_codec: bool = False
     scaling: bool = False
     ceilings: tuple[float, float] = (0.0, 0.0)
     is_collective: bool = False
@@ -165,6 +169,10 @@ class Task:
             "tiers": planned.strategy.tiers,
             "notice_seconds": settings.notice_seconds if settings.asks_notice else 0.0,
             "serving_readers": settings.serving_readers if serves(planned, settings) else 0,
+            "codec": settings.compress if planned.strategy.compresses else "",
+            "compares_codec": planned.strategy.compresses and settings.asks_strategies,
+            # Of what a codec makes smaller, constant data shows nothing of the storage.
+            "data_pairs": 0 if planned.strategy.compresses else settings.data_pairs,
             "scaling": scales(planned, settings),
             "compares_tiers": planned.strategy.tiers and settings.asks_strategies,
             "endurance": settings.asks_endurance,

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.ranks.content.generator import Content, content_seed
-from pytest_ckpt.ranks.engines.factory import engine_maker
+from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.scenarios.crash_ways import ByCopy, ByDrain, InBackground
 from pytest_ckpt.ranks.scenarios.crashes import CrashScenario
@@ -50,13 +49,10 @@ def measure_crashes(
         do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=why))
         store.close()
         return
-    content = Content(content_seed(task.seed, f"{task.subject}/crashes"), compressible=task.compressible)
+    content = content_of(task, shard, aside="crashes")
 
     def make(*, stages: bool = False) -> Engine:
-        made: Engine = engine_maker(task.make)(
-            shard=shard, content=content, group=group, activity=activity, options=replace(options, stages=stages)
-        )
-        return made
+        return made_engine(task, shard, content, group, activity, replace(options, stages=stages))
 
     way: InBackground = ByCopy(make=lambda: make(stages=True))
     if local:
@@ -64,7 +60,7 @@ def measure_crashes(
         way = ByDrain(
             group=group,
             activity=activity,
-            do=Operations(group, activity, task.subject, shard, tier, rule=task.file_rule),
+            do=Operations(group, activity, task.subject, shard, tier, rule=task.file_rule, is_local=True),
             tier=tier,
             make=make,
             attach=lambda: load(local.opener)(local),

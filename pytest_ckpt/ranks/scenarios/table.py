@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ckpt.ranks.content.generator import Content, content_seed
-from pytest_ckpt.ranks.process.job import OF_DATA
+from pytest_ckpt.ranks.process.job import OF_COMPRESSION, OF_DATA
 from pytest_ckpt.ranks.scenarios.chains import measure_chains
+from pytest_ckpt.ranks.scenarios.compression import measure_compression
 from pytest_ckpt.ranks.scenarios.crash_subject import measure_crashes
-from pytest_ckpt.ranks.scenarios.data_effect import DataInTurns
+from pytest_ckpt.ranks.scenarios.data_effect import measure_data
+from pytest_ckpt.ranks.scenarios.in_turns import InTurns
 from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
 from pytest_ckpt.ranks.scenarios.notice import measure_notice
 from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
@@ -40,9 +42,10 @@ class Bench:
     """A subject whose own saves and loads are done, and what can be made for it.
 
     ``own`` are its saves that are still on the target, ``found`` takes what is no pattern. ``strategy`` makes what
-    saves this rank's files, of constant data where it is told so, or of other content, ``aside``; ``engine`` and
-    ``loader`` make what it works with. ``drop`` empties the caches of what this rank is about to read, which may have
-    been read before; ``drop_own`` those of what was not. ``local`` and ``tier`` are None where there is no local tier.
+    saves this rank's files, of constant data where it is told so, of other content, ``aside``, or past the codec,
+    ``plain``; ``engine`` and ``loader`` make what it works with. ``drop`` empties the caches of what this rank is about
+    to read, which may have been read before; ``drop_own`` those of what was not. ``local`` and ``tier`` are None where
+    there is no local tier.
     """
 
     group: Group
@@ -74,13 +77,29 @@ class Row(NamedTuple):
 
 
 def _data(at: Bench) -> None:
-    at.found.data = DataInTurns(
+    turns = InTurns(
         do=at.do,
         cache=at.cache,
         number=at.task.operations + OF_DATA,
+        role="data",
+        kind="data",
         strategy=lambda constant: at.strategy(constant=constant),
         drop=at.drop_own,
-    ).measure(at.task.data_pairs)
+    )
+    at.found.data = measure_data(turns, at.task.data_pairs)
+
+
+def _compression(at: Bench) -> None:
+    turns = InTurns(
+        do=at.do,
+        cache=at.cache,
+        number=at.task.operations + OF_COMPRESSION,
+        role="compression",
+        kind="compression",
+        strategy=lambda compressed: at.strategy(aside="compression", plain=not compressed),
+        drop=at.drop_own,
+    )
+    measure_compression(at.group, at.do, at.task, turns, whole_bytes=at.layout.bytes)
 
 
 def _crashes(at: Bench) -> None:
@@ -170,6 +189,7 @@ def _scaling(at: Bench) -> None:
 ROWS = (
     Row(lambda task: task.data_pairs, _data),
     Row(lambda task: task.kills, _crashes),
+    Row(lambda task: task.compares_codec, _compression),
     Row(lambda task: task.contention, _restores),
     Row(lambda task: task.contention, _interference),
     Row(lambda task: task.compares_tiers, _tiers),

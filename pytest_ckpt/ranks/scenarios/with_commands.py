@@ -6,8 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.ranks.content.generator import Content, content_seed
-from pytest_ckpt.ranks.engines.factory import engine_maker
+from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.commands import Asked, AskLater
 from pytest_ckpt.ranks.process.host_cache import HostCache
@@ -55,13 +54,8 @@ class RunWithCommands(ABC):
         shards = task.layout()
         self._bytes, self._shard = shards.bytes, shards.rank(group.rank)
         self._do = Operations(group, activity, task.subject, self._shard, self._store, rule=task.file_rule)
-        self._engine = engine_maker(task.make)(
-            shard=self._shard,
-            content=Content(content_seed(task.seed, f"{task.subject}/{name}"), compressible=task.compressible),
-            group=group,
-            activity=activity,
-            options=job.options,
-        )
+        content = content_of(task, self._shard, aside=name)
+        self._engine = made_engine(task, self._shard, content, group, activity, job.options)
         # The same on all ranks.
         self._random = random.Random(f"{task.seed}/{task.subject}/{name}")
         # Each of these launches has two numbers of its own: no save of a run has the name of another.

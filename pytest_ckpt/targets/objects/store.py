@@ -7,10 +7,11 @@ their bytes and checksums; without it nothing is a checkpoint. A load begins wit
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from pytest_ckpt.facts.proofs import CommitProof, Entry
+from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.draft import ObjectsDraft
@@ -106,9 +107,9 @@ class ObjectStore(StoreWithoutCache):
     def clear(self, subject: str) -> None:
         """Nothing is left."""
 
-    def requests(self) -> Mapping[str, int]:
-        """Return how many requests of each kind were sent."""
-        return self._bucket.counts()
+    def requests(self) -> Tallies:
+        """Return what was counted of its requests."""
+        return self._bucket.tallies()
 
     def close(self) -> None:
         """Close the connections."""

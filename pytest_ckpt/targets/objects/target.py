@@ -19,6 +19,7 @@ from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.errors import refusal
 from pytest_ckpt.targets.objects.keys import RUN, TRIAL, BucketPrefix, prefix_of, read_prefix
+from pytest_ckpt.targets.objects.nearness import nearness_of
 from pytest_ckpt.targets.objects.permissions import try_all
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
@@ -54,7 +55,8 @@ class ObjectTarget:
                 raise refusal(self._name, error, self._remedy_of_silence(error)) from None
             self._check_clock(headers.get("date", ""))
             self._check_versions(bucket)
-        return self._facts(self._access.embedded or headers.get("server", ""), bucket.endpoint, bucket.region)
+        server = self._access.embedded or headers.get("server", "")
+        return self._facts(server, bucket.endpoint, bucket.region, may_ask=True)
 
     def place(self) -> AreaRef:
         """Return the prefix itself."""
@@ -125,15 +127,16 @@ class ObjectTarget:
             scheme="s3", location=place.url, run_id=run_id, opener=OPENER, identity=identity, access=self._access
         )
 
-    def _facts(self, server: str, endpoint: str, region: str) -> TargetFacts:
+    def _facts(self, server: str, endpoint: str, region: str, *, may_ask: bool = False) -> TargetFacts:
+        near = {nearness_of(each, may_ask=may_ask) for each in self._access.endpoints or (endpoint,)}
         endpoint = ", ".join(self._access.endpoints) or endpoint
         told = (("endpoint", endpoint), ("region", region))
         options = ", ".join(f"{name} {value}" for name, value in told if value)
         return TargetFacts(
             location=self._place.url,
             kind="s3",
-            gate_kind="object-local" if self._access.embedded else "object",
-            is_local=bool(self._access.embedded),
+            gate_kind="object" if near == {"elsewhere"} else "object-local",
+            is_local=near == {"loopback"},
             capacity=None,
             capabilities=frozenset({"objects"}),
             source=f"embedded: {server}" if self._access.embedded and server else server,

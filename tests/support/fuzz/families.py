@@ -24,12 +24,14 @@ from tests.support import CHECKOUT
 from tests.support.fuzz.mutations import mutate
 from tests.support.fuzz.originals import make_published, make_runs
 from tests.support.fuzz.sandbox import Outcome, Sandbox
+from tests.support.made_up_run import make_run
 
 _USAGE = 4
 _STORED = CHECKOUT / "tests" / "evidence" / "schema_1"
 _PYTHON = re.compile(
     r"invalid literal|object has no attribute|NoneType|unhashable|not subscriptable|not iterable|KeyError|TypeError|"
-    r"IndexError|AttributeError|codec can't|<class '|object at 0x|Errno|unsupported operand"
+    r"IndexError|AttributeError|codec can't|<class '|object at 0x|Errno|unsupported operand|"
+    r"instances of '|cannot be interpreted|must be an iterable"
 )
 
 
@@ -228,6 +230,58 @@ class PublishedTrees(Family):
             grades = {document.get("grade"), *(row["grade"] for row in document.get("results", ()))}
             if "certified" in grades:
                 found.append("it is certified")
+        return done, found
+
+
+class Rules(PublishedTrees):
+    """Results of others, held against the rules of a submission."""
+
+    name = "rules"
+
+    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+        original = rng.choice(self.originals)
+        folder, outside = home / "tree", home / "outside"
+        shutil.copytree(original, folder)
+        outside.mkdir()
+        (outside / "file").write_text("{}")
+        done = [original.name, *mutate(rng, folder, outside)]
+        found: list[str] = []
+        # No file records the file systems of both folders: so no result is shown to keep every rule.
+        self.command(["judge", str(folder), "--rules=mlperf-v3", *_json(rng)], home, (1, 4, 8), found)
+        return done, found
+
+
+class Exports(RunFolders):
+    """Folders of runs, exported in the format of others."""
+
+    name = "exports"
+
+    def prepare(self, originals: Path) -> None:
+        """Make runs at full size: what the format has a place for."""
+        full = {"ckpt_mode": "full", "ckpt_processes": "8", "ckpt_profile": "acceptance", "ckpt_operations": "3"}
+        make_run(originals / "full", options=full, save=5.0, load=4.0)
+        make_run(originals / "late", options=full, save=400.0, load=400.0)
+        self.originals = sorted(originals.iterdir())
+
+    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+        original = rng.choice(self.originals)
+        folder, outside, out = home / "run", home / "outside", home / "out"
+        shutil.copytree(original, folder)
+        outside.mkdir()
+        (outside / "file").write_text("{}")
+        done = [original.name, *mutate(rng, folder, outside)]
+        if rng.random() < 0.5 and not is_unfinished(folder):
+            remake(folder)
+            done.append("manifest written anew")
+        found: list[str] = []
+        outcome = self.command(["export", str(folder), "--mlperf", str(out)], home, (0, 4), found)
+        if outcome.code == 0:
+            judged = self.command(["judge", str(out), "--cluster=64", "--json"], home, (1, 4, 8), found)
+            if judged.out and "certified" in str(json.loads(judged.out).get("grade")).split("not certified"):
+                found.append("the export is certified")
+            held = self.command(["judge", str(out), "--rules=mlperf-v3", "--json"], home, (1, 4), found)
+            if held.code == 4 and judged.code != 4:
+                found.append("the rules are not held against what can be judged")
         return done, found
 
 

@@ -22,6 +22,10 @@ FAULTS: dict[str, type[Store]] = {}
 """By name; those of the modules beside are there once these are imported."""
 
 
+# What is changed is held in memory.
+MAXIMUM_CHANGED_BYTES = 1 << 30
+
+
 class Store(Held):
     """What is kept in memory, and by which handler it is served."""
 
@@ -216,7 +220,7 @@ class Truncated(_Late, fault="truncated object"):
 
     def late(self, bucket: str, key: str) -> Object | None:
         found = self.now(bucket, key)
-        return _half(found) if found and found.bytes > 10_000 else found
+        return _half(found) if found and 10_000 < found.bytes < MAXIMUM_CHANGED_BYTES else found
 
 
 def _half(found: Object) -> Object:

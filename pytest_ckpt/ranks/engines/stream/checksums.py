@@ -23,16 +23,15 @@ _BITS = np.array([1 << bit for bit in range(32)], dtype=np.uint32)
 
 
 class PageChecksums:
-    """Sums of pages that are a row of a block, XORed with one word in its first ``lanes`` words.
+    """Sums of pages that are a row of a block, each word XORed with those bits of one word that ``mask`` has there.
 
     ``rows`` is (rows, words of 8 bytes); a page is a power of two.
     """
 
-    def __init__(self, rows: NDArray[np.uint64], lanes: int) -> None:
+    def __init__(self, rows: NDArray[np.uint64], mask: NDArray[np.uint64]) -> None:
         self._page_bytes = rows.shape[1] * 8
         self._rows = np.array([linear(row.tobytes()) for row in rows], dtype=np.uint32)
-        behind = bytes(8 * (rows.shape[1] - lanes))
-        basis = [linear((1 << bit).to_bytes(8, "little") * lanes + behind) for bit in range(64)]
+        basis = [linear((mask & np.uint64(1 << bit)).tobytes()) for bit in range(64)]
         self._words = _tables(basis)
 
     def of_pages(self, first_row: int, words: NDArray[np.uint64]) -> int:

@@ -79,7 +79,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._held.make_bucket(self._bucket)
                 self._say(200)
             case "PUT" if "x-amz-copy-source" in self.headers:
-                raise Refused(501, "NotImplemented", "This server copies no objects")
+                self._copy_part(query.get("uploadId", ""), query.get("partNumber", ""))
             case "PUT":
                 self._put(query.get("uploadId", ""), query.get("partNumber", ""))
             case "POST" if "uploads" in query:
@@ -104,13 +104,20 @@ class Handler(BaseHTTPRequestHandler):
 
     def _put(self, upload: str, number: str) -> None:
         piece = self._received()
-        if not upload:
-            self._held.put(self._bucket, self._key, piece, self._condition())
-        elif number.isdecimal() and 1 <= int(number) <= parts.MAXIMUM_PARTS:
-            self._held.put_part(self._bucket, upload, int(number), piece)
+        if upload:
+            self._held.put_part(self._bucket, upload, _part_number(number), piece)
         else:
-            raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000")
+            self._held.put(self._bucket, self._key, piece, self._condition())
         self._say(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
+
+    def _copy_part(self, upload: str, number: str) -> None:
+        """Add another object's bytes to an upload: both hold the same piece."""
+        bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
+        pieces = self._held.get(bucket, key).pieces
+        if not upload or len(pieces) > 1 or "x-amz-copy-source-range" in self.headers:
+            raise Refused(501, "NotImplemented", "This server copies whole objects of one part, as parts")
+        self._held.put_part(self._bucket, upload, _part_number(number), pieces[0])
+        self._say(200, _xml("CopyPartResult", ETag=f'"{pieces[0].etag}"'))
 
     def _received(self) -> HeldPart:
         """Take in the body. Raises Refused where it is not what its checksum says."""
@@ -257,6 +264,12 @@ class Handler(BaseHTTPRequestHandler):
         if crc32:
             self.send_header(_CRC32, crc32)
             self.send_header("x-amz-checksum-type", "COMPOSITE" if "-" in crc32 else "FULL_OBJECT")
+
+
+def _part_number(said: str) -> int:
+    if not said.isdecimal() or not 1 <= int(said) <= parts.MAXIMUM_PARTS:
+        raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000")
+    return int(said)
 
 
 def _xml(name: str, **words: str) -> ET.Element:

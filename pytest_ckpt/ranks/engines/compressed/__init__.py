@@ -1,0 +1,1 @@
+"""Files of any engine, compressed on their way to storage and back."""

@@ -1,0 +1,63 @@
+"""Saves and loads of the same content plainly and through a codec, in turns: what does compressing cost or gain?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.compression import PAIRS, Compression
+from pytest_ckpt.facts.events import PatternMeasured
+from pytest_ckpt.ranks.content import numbers
+from pytest_ckpt.ranks.engines.compressed.engine import CompressedEngine
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.measurement import OperationKind
+    from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import Task
+    from pytest_ckpt.ranks.scenarios.in_turns import InTurns
+
+
+class _Counts:
+    """What the codec made of the files, and what it took of the processor, as all ranks have it together."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._seconds_before = 0.0
+        self.stored_bytes = 0
+        self.seconds: dict[OperationKind, tuple[float, ...]] = {"save": (), "load": ()}
+
+    def look_at(self, engine: Engine, kind: OperationKind) -> None:
+        """Take in what an engine has saved or loaded; a plain one counts nothing."""
+        if not isinstance(engine, CompressedEngine):
+            return
+        before = 0.0 if kind == "save" else self._seconds_before
+        self._seconds_before = engine.codec_seconds
+        told = self._group.gather((engine.codec_seconds - before, engine.stored_bytes))
+        if told:
+            self.seconds[kind] = (*self.seconds[kind], max(seconds for seconds, _ in told))
+            self.stored_bytes = sum(stored for _, stored in told)
+
+
+def measure_compression(group: Group, do: Operations, task: Task, turns: InTurns, *, whole_bytes: int) -> None:
+    """Tell what came of all pairs, of which the second way goes through the codec."""
+    counts = _Counts(group)
+    timed = replace(turns, looked_at=counts.look_at).measure(PAIRS)
+    seconds = timed.seconds
+    if not seconds:
+        return
+    found = Compression(
+        codec=task.codec,
+        content=numbers.SAID,
+        bytes=whole_bytes,
+        stored_bytes=counts.stored_bytes,
+        plain_save_seconds=seconds["save", False],
+        compressed_save_seconds=seconds["save", True],
+        plain_load_seconds=seconds["load", False],
+        compressed_load_seconds=seconds["load", True],
+        save_codec_seconds=counts.seconds["save"],
+        load_codec_seconds=counts.seconds["load"],
+        fault_count=timed.fault_count,
+    )
+    do.send(PatternMeasured(subject=task.subject, name="compression", found=found))

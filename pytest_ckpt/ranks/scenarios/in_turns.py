@@ -1,0 +1,69 @@
+"""Saves and loads of one checkpoint in two ways, taken in turns, so that a drift of the storage favours neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.events import StepKind
+    from pytest_ckpt.facts.measurement import OperationKind
+    from pytest_ckpt.facts.targets import Role
+    from pytest_ckpt.ranks.engines.protocol import Engine
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.ranks.strategies.protocol import Strategy
+
+
+@dataclass(kw_only=True, slots=True)
+class Timed:
+    """Seconds of each kind of operation, by whether it was of the second way; faults in what all loads brought."""
+
+    seconds: dict[tuple[OperationKind, bool], tuple[float, ...]] = field(default_factory=dict)
+    fault_count: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InTurns:
+    """Measures pairs, each of a checkpoint that is none of the subject's own, saved under ``number``.
+
+    ``strategy`` makes what saves, in the second way where it is told so; ``drop`` empties the caches of files.
+    ``looked_at`` is shown the engine after every save and every load.
+    """
+
+    do: Operations
+    cache: HostCache
+    number: int
+    role: Role
+    kind: StepKind
+    strategy: Callable[[bool], Strategy]
+    drop: Callable[[Sequence[Files]], None]
+    looked_at: Callable[[Engine, OperationKind], None] = lambda _engine, _kind: None
+
+    def measure(self, pairs: int) -> Timed:
+        """Return what came of all pairs; rank 0 knows the seconds."""
+        timed, steps = Timed(), 0
+        for pair in range(pairs):
+            # Who goes first takes turns.
+            for second in (bool(pair % 2), not pair % 2):
+                for kind, seconds in self._save_and_load(timed, second=second):
+                    steps += 1
+                    self.do.step(self.kind, steps, seconds)
+                    timed.seconds[kind, second] = (*timed.seconds.get((kind, second), ()), seconds)
+        return timed
+
+    def _save_and_load(self, timed: Timed, *, second: bool) -> list[tuple[OperationKind, float]]:
+        do, strategy = self.do, self.strategy(second)
+        engine = strategy.engine
+        saved = do.save(strategy, self.number, role=self.role)
+        self.looked_at(engine, "save")
+        strategy.release()
+        engine.release()
+        self.drop([do.files(self.number)])
+        loaded = do.load(engine, self.cache, self.number, self.number, counted=False)
+        self.looked_at(engine, "load")
+        engine.release()
+        do.delete(self.number)
+        timed.fault_count += loaded.fault_count
+        return [(o.kind, o.seconds) for o in (saved, loaded.operation) if o]
