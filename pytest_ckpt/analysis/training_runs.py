@@ -32,14 +32,14 @@ class Arrivals:
     kind: Kind = "exponential"
     shape: float = 1.0
 
-    def draw(self, mean_seconds: float, runs: int, chance: np.random.Generator) -> Seconds:
+    def draw(self, mean_seconds: float, runs: int, chance: np.random.RandomState) -> Seconds:
         """Return the seconds until the next failure of each run."""
         if self.kind == "weibull":
             return chance.weibull(self.shape, runs) * (mean_seconds / math.gamma(1 + 1 / self.shape))
         if self.kind == "bursts":
             short = mean_seconds * _BURST_SHARE_OF_MEAN
             long = (mean_seconds - self.shape * short) / (1 - self.shape)
-            return chance.exponential(1.0, runs) * np.where(chance.random(runs) < self.shape, short, long)
+            return chance.exponential(1.0, runs) * np.where(chance.random_sample(runs) < self.shape, short, long)
         return chance.exponential(mean_seconds, runs)
 
 
@@ -90,7 +90,8 @@ def simulate_runs(
     Saves are ``interval_seconds`` apart, from begin to begin, and each takes less than that. Each failure draws a load
     and adds ``restart_seconds``. The sum of the saves between two failures is drawn from its normal limit.
     """
-    chance = np.random.default_rng(seed)
+    # Its stream is frozen: the same seed gives the same numbers with any version of numpy.
+    chance = np.random.RandomState(seed)
     lost, background, loads = (np.array(t) for t in (times.lost_seconds, times.background_seconds, times.load_seconds))
     interval, usual = interval_seconds, float(lost.mean())
     clock, saving, lost_work, restoring, undrained = (np.zeros(runs) for _ in range(5))
@@ -112,7 +113,7 @@ def simulate_runs(
         reached = np.floor((undrained + np.floor(np.maximum(trained - until, 0) / interval)) / times.every)
         # Nothing is drained before the first drain of this stretch is over.
         drained = np.where(trained >= until, reached * times.every, 0)
-        only_target = chance.random(runs) < times.target_share
+        only_target = chance.random_sample(runs) < times.target_share
         kept = np.where(only_target, drained, undrained + cycles)
         gone = np.where(fails, undrained + cycles - kept, 0)
         phase = trained - cycles * interval

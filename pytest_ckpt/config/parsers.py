@@ -220,6 +220,14 @@ def read_request(value: str) -> int:
     return count
 
 
+def read_ceilings(value: str) -> tuple[float, float]:
+    """Return rates in bytes a second, above 0: of saves and of loads; one stands for both."""
+    rates = [float(parse_size(word.strip().removesuffix("/s"))) for word in value.split(",")]
+    if len(rates) > 2 or min(rates) <= 0:
+        raise ValueError("one rate above 0 is expected, or two with a comma between them, such as 60GB/s,120GB/s")
+    return rates[0], rates[-1]
+
+
 def read_cache_size(value: str) -> int:
     """Return the size of a cache in bytes; 0 for the word none."""
     return 0 if value == "none" else parse_size(value)

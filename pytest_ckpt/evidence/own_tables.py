@@ -18,6 +18,7 @@ from pytest_ckpt.support.strict_json import parse, read
 _TOP = frozenset(
     ("schema", "run", "grade", "grade_reasons", "exit_code", "cluster", "checkpoints", "requirements", "catalogue",
      "gates", "waivers", "measurements", "observations", "certified_cluster", "scope", "certified_for", "training",
+     "forecast",
      "framework_overhead", "system", "system_lacks", "environment", "settings", "disclosures",
      "sections", "stages", "left_behind")
 )  # fmt: skip

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 # What follows from the measurements; the rest of a report says where and when they were made.
 _FOLLOWS = (
     "cluster", "checkpoints", "gates", "requirements", "measurements", "observations", "certified_cluster", "training",
+    "forecast",
     "scope", "certified_for", "grade", "grade_reasons", "system_lacks",
 )  # fmt: skip
 # In words of this version.
 _FOLLOWS_IN_WORDS = ("catalogue", "disclosures")
-_TOLD_LATER = ("checkpoints", "scope", "certified_for", "training", "system_lacks")
+_TOLD_LATER = ("checkpoints", "scope", "certified_for", "training", "forecast", "system_lacks")
 PDF = "certificate.pdf"
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 # Exit codes that are not the requirements': interrupted, internal error, a test beside the suites that failed.
@@ -186,6 +187,8 @@ def _check_verdicts(folder: Path, checked: _Report) -> Examination:
         for name in (*_FOLLOWS, *(_FOLLOWS_IN_WORDS if is_same_version else ()))
         if is_same_version or name != "grade_reasons"
         for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
+        # Where numpy is not there, nobody can make a forecast again.
+        if name != "forecast" or again.get(name) is not None
         # What an older report did not tell; of checkpoints, plan.json and report are compared with one another.
         if is_same_version or said is not None or name not in _TOLD_LATER
     ]

@@ -37,6 +37,7 @@ from pytest_ckpt.facts.measurement import (
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
+from pytest_ckpt.facts.scaling import Scaling
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.sights import Sight
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
@@ -46,7 +47,7 @@ from pytest_ckpt.facts.training import Crashes, Preempted, Training
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
     "near_full", "failover", "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation", "compression",
+    "serving", "consolidation", "compression", "scaling",
 ]  # fmt: skip
 """What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
 
@@ -67,6 +68,7 @@ PatternFound = (
     | Serving
     | Consolidation
     | Compression
+    | Scaling
 )
 
 

@@ -13,6 +13,7 @@ from pytest_ckpt.facts.host_waits import HostWaits
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
+from pytest_ckpt.facts.scaling import Scaling
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.tiers import DrainRule, Tiers
@@ -182,6 +183,7 @@ class Patterns:
     ``tiers``: saves to a local tier beside drains of it, and restores when it is whole and when it is not.
     ``preempt``: saves that jobs begin when they are given notice. ``serving``: replicas load weights alone;
     ``consolidation``: one client rewrites them. ``compression``: saves through a codec and plain ones, in turns.
+    ``scaling``: growing counts of clients save and load.
     ``not_run`` holds, by the name of one of these, why something could not be measured.
     """
 
@@ -204,6 +206,7 @@ class Patterns:
     serving: Serving | None = None
     consolidation: Consolidation | None = None
     compression: Compression | None = None
+    scaling: Scaling | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
 

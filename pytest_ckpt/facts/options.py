@@ -129,6 +129,11 @@ OPTIONS: tuple[Option, ...] = (
            suite="serving",
            help="time in which one client must have read a model's weights and written them again (requirement "
            "CONSOLIDATE)"),
+    Option(key="ceiling", group="cluster and limits", metavar="RATE", parse="read_ceilings", example="60GB/s,120GB/s",
+           roles=("plan", "disclosed"), field="ceilings", unset=(0.0, 0.0),
+           suite="scaling",
+           help="what the vendor states as the maximum that the storage takes and gives: one rate for saves and loads, "
+           "or one of each; from there on more clients need not get more (requirement SCALING)"),
     Option(key="gates", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
            help="gate table that sets which requirements are mandatory, and their limits: posix-shared, posix-local, "
@@ -222,8 +227,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="suite", group="checks", metavar="NAMES", default="auto", parse="read_suites",
            example="performance,conformance", roles=("plan", "disclosed", "apart"), field="suites",
            help="suites to run, separated by commas: performance, strategies, contention, conformance, endurance, "
-           "failover, maintenance, serving, all; auto: those with mandatory requirements. A mandatory requirement of "
-           "another suite counts as not run"),
+           "failover, maintenance, serving, scaling, all; auto: those with mandatory requirements. A mandatory "
+           "requirement of another suite counts as not run"),
     Option(key="second_mount", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-again/ckpt",
            roles=("plan", "disclosed", "apart"),
            help="path of the target through a second mount on this host, which acts as a second client"),

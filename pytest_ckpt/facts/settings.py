@@ -11,7 +11,8 @@ from pytest_ckpt.facts.strategies import StrategySpec
 EMBEDDED = "embedded"
 """In place of an endpoint: the run starts a server of its own."""
 
-SUITES = ("performance", "strategies", "contention", "conformance", "endurance", "failover", "maintenance", "serving")
+SUITES = ("performance", "strategies", "contention", "conformance", "endurance", "failover", "maintenance", "serving",
+          "scaling")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +86,7 @@ class Settings:
     serving_readers: int
     serving_limit_seconds: float
     consolidate_limit_seconds: float
+    ceilings: tuple[float, float]
     request_bytes: int
     depth: int
     profile: str
@@ -165,6 +167,11 @@ class Settings:
     def asks_serving(self) -> bool:
         """Whether weights alone are loaded by replicas and rewritten by one client; only where the suite is named."""
         return "serving" in self.suites
+
+    @property
+    def asks_scaling(self) -> bool:
+        """Whether growing counts of clients save and load; only where the suite is named, or a ceiling is stated."""
+        return "scaling" in self.suites
 
     @property
     def asks_contention(self) -> bool:

@@ -11,7 +11,7 @@ DEFAULT_STRATEGY = "sync"
 Pattern = Literal[
     "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover",
     "upgrade", "snapshots", "training", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation", "compression",
+    "serving", "consolidation", "compression", "scaling",
 ]  # fmt: skip
 """What is measured beside the subject's own saves and loads; the fields of `measurement.Patterns`."""
 
@@ -21,7 +21,7 @@ OwnPattern = Literal["failover", "upgrade", "snapshots"]
 Scenario = Literal[
     "", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover",
     "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation", "compression",
+    "serving", "consolidation", "compression", "scaling",
 ]  # fmt: skip
 """The pattern that an operation is part of; empty for the subject's own saves and loads."""
 

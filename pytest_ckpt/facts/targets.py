@@ -25,6 +25,7 @@ MOUNTED: frozenset[Capability] = frozenset(
 
 Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance", "canary", "failover",
     "upgrade", "snapshots", "crash", "chain", "tier", "preempt", "serving", "compression",
+    "scaling",
 ]  # fmt: skip
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pytest_ckpt.analysis import steadiness
-from pytest_ckpt.judging import endurance, failover, interference, maintenance, restore_patterns, serving
+from pytest_ckpt.judging import endurance, failover, interference, maintenance, restore_patterns, scaling, serving
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.sizing.steps import saves_whole
 
 PATTERNS = (
     Requirement(
@@ -130,6 +131,21 @@ PATTERNS = (
         since=2,
         asked_by=lambda settings: settings.asks_serving,
         of_strategy=lambda strategy: not strategy.saves_deltas,
+    ),
+    Requirement(
+        id="SCALING",
+        title="Twice the clients get nearly twice as much",
+        severity="advisory",
+        maximum=scaling.MAXIMUM_LOST,
+        judge=scaling.judge_scaling,
+        units=("fraction",),
+        figure="the largest share of a doubling that is lost, of saves and loads",
+        limit="{maximum:g}: twice the clients get 1.8 times as much, until --ckpt-ceiling",
+        source="our proposal: at least 1.8 times as much, until the ceiling that the vendor states",
+        suite="scaling",
+        since=2,
+        asked_by=lambda settings: settings.asks_scaling,
+        of_strategy=saves_whole,
     ),
     Requirement(
         id="FAILOVER",

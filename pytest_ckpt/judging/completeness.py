@@ -38,6 +38,7 @@ def chosen_suites(
     # Nothing is gated by these, and yet they were asked for.
     wanted |= {"strategies"} if settings.notice_seconds else set()
     wanted |= {"serving"} if settings.serving_limit_seconds else set()
+    wanted |= {"scaling"} if any(settings.ceilings) else set()
     return tuple(suite for suite in SUITES if suite in wanted)
 
 

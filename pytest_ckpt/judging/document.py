@@ -16,6 +16,7 @@ from pytest_ckpt.judging.completeness import (
     asked_requirements,
 )
 from pytest_ckpt.judging.engines import engine_sentences, memory_sentences
+from pytest_ckpt.judging.forecast import forecasts
 from pytest_ckpt.judging.frameworks import framework_overheads
 from pytest_ckpt.judging.goodput import cluster_sizes, training_rows
 from pytest_ckpt.judging.grading import Judgement
@@ -92,6 +93,7 @@ def make_document(
         "scope": scope,
         "certified_for": scope if judgement.grade == "certified" else None,
         "training": training_rows(plan, measurements, sizes),
+        "forecast": forecasts(plan, measurements),
         "framework_overhead": framework_overheads(measurements),
         "system": system,
         "system_lacks": not_told(system),

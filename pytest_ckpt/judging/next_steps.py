@@ -38,6 +38,8 @@ NEXT_STEPS: dict[str, str] = {
     "NODE-LOSS": "Try it on the cluster: end a host in the middle of a job, and restore from the partner's tier.",
     "TIER-ORDER": "Look which tier showed a checkpoint that was not whole, or hid one that was, and at the named file.",
     "CRASH-ASYNC": "Look at what the sentence says was left: which files, and whether they were committed too early.",
+    "SCALING": "Look where the growth ends: links of clients, of servers, or what all clients share (a folder, a "
+    "metadata server). If that is the rate the storage is sold for, state it with --ckpt-ceiling.",
     "SLOWDOWN": "Look what the save takes from training: cores, memory bandwidth or the network.",
     "STORM": "Look at the named rank, and at how the storage spreads one file over its servers.",
     "SHIFTED": "Look at the phase and rank that took longest: these files were written by another host.",

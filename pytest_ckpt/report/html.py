@@ -89,7 +89,7 @@ def render(document: dict[str, Any]) -> str:
         limits=_limits(cluster),
         behaviour=view.behaviour(document),
         pictures=[pictures.of_subject(position, subject) for position, subject in enumerate(subjects)],
-        cluster_picture=pictures.cluster(sizes, cluster.get("accelerators", 1)),
+        cluster_picture=pictures.cluster(sizes, cluster.get("accelerators", 1), document.get("forecast") or []),
         goodput=pictures.goodput(document.get("training") or [], cluster.get("accelerators", 1)),
         stages=pictures.stages(document.get("stages") or {}),
         hosts=_alike((document.get("environment") or {}).get("hosts") or []),

@@ -7,11 +7,11 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pytest_ckpt.report.charts import Operation, mark
 from pytest_ckpt.report.quantity import seconds_text
 from pytest_ckpt.report.svg import Axis, label, line, number, picture, rectangle, tag
+from pytest_ckpt.report.view import Document
 from pytest_ckpt.support.units import counted
 
 HEAT_LEVELS = (0.8, 0.95, 1.05, 1.2, 1.5)
@@ -99,12 +99,22 @@ def _slow(timed: Sequence[Operation], rank_bytes: Sequence[int]) -> Counter[int]
     )
 
 
-def cluster_chart(key: str, sizes: Sequence[Mapping[str, Any]], asked: int) -> str:
-    """Return the largest cluster each measurement would serve, on a logarithmic axis, with the one that was asked."""
+def cluster_chart(
+    key: str,
+    sizes: Sequence[Document],
+    asked: int,
+    bands: Mapping[str, Sequence[Document]] | None = None,
+) -> str:
+    """Return the largest cluster each measurement would serve, on a logarithmic axis, with the one that was asked.
+
+    ``bands``, by subject, are what is projected from fewer clients: a pale bar from the low end to the high one.
+    """
+    bands = bands or {}
     measured = [row for row in sizes if row.get("save") or row.get("load")]
     if not measured:
         return ""
     values = [v for row in measured for v in (row.get("save"), row.get("load")) if v] + [asked]
+    values += [max(1, band[end]) for of in bands.values() for band in of for end in ("cluster_low", "cluster_high")]
     names = [f"{row['subject']}" + (" (projected)" if row.get("projected") else "") for row in measured]
     # The longest name decides where the axis begins: a subject may name engine and strategy.
     left = min(420.0, max(190.0, 6.6 * max(map(len, names)) + 16))
@@ -122,6 +132,11 @@ def cluster_chart(key: str, sizes: Sequence[Mapping[str, Any]], asked: int) -> s
         y = top + (position + 0.5) * row_height
         parts.append(label(left - 12, y + 4, name, "t", "end"))
         save, load = row.get("save"), row.get("load")
+        for band in bands.get(row["subject"], ()):
+            start, end = (axis.at(max(1, band[name])) for name in ("cluster_low", "cluster_high"))
+            above = y - 11 if band["kind"] == "save" else y + 4
+            hint = f"{band['kind']}s of {band['clients']:,} {band['unit']}, projected"
+            parts.append(rectangle(start, above, max(end - start, 2.0), 7, f"box {band['kind']}-box", hint))
         if save and load:
             parts.append(line(axis.at(save), y, axis.at(load), y, "span"))
         for kind, value in (("save", save), ("load", load)):

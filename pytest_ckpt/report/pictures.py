@@ -13,9 +13,10 @@ from pytest_ckpt.report.background import background_chart, background_saves
 from pytest_ckpt.report.goodput import curve_names, goodput_chart
 
 
-def cluster(sizes: Sequence[Mapping[str, Any]], asked: int) -> Markup:
-    """Return the largest cluster that each checkpoint's times would serve."""
-    return Markup(overview.cluster_chart("cluster", sizes, asked))
+def cluster(sizes: Sequence[view.Document], asked: int, forecasts: Sequence[view.Document] = ()) -> Markup:
+    """Return the largest cluster that each checkpoint's times would serve, and what is projected from fewer clients."""
+    bands = {row["subject"]: row["projected"] for row in forecasts}
+    return Markup(overview.cluster_chart("cluster", sizes, asked, bands))
 
 
 def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:

@@ -83,8 +83,9 @@ def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
     kept = min(settings.retain or settings.operations, settings.operations)
     at_once = kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
-    if settings.asks_serving:
-        # Weights and their copy: two times 2 of the 14 bytes that a checkpoint has for a parameter.
+    if settings.asks_serving or settings.asks_scaling:
+        # Weights and their copy: two times 2 of the 14 bytes that a checkpoint has for a parameter. Of growing counts
+        # of clients one checkpoint at a time.
         at_once = max(at_once, kept + 1)
     if settings.compresses and settings.asks_strategies:
         # One that is saved plainly and compressed in turns.

@@ -12,6 +12,7 @@ from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.facts.maintenance import PAIRS
 from pytest_ckpt.sizing.near_full import LEVELS, Volume
 from pytest_ckpt.sizing.reading import storm
+from pytest_ckpt.sizing.scaling import TURNS_OF_A_COUNT, planned_counts
 from pytest_ckpt.sizing.serving import weights_of
 from pytest_ckpt.support.units import format_seconds
 
@@ -55,6 +56,7 @@ _LABELS: dict[StepKind, str] = {
     "serving": "load of the weights",
     "consolidation": "copy of the weights",
     "compression": "save or load through the codec or past it",
+    "scaling": "save or load by some of the clients",
     "snapshots": "snapshot in a save",
     "upgrade": "change of the storage",
     "failover": "break of a component",
@@ -97,6 +99,16 @@ def kills_of(strategy: StrategySpec, settings: Settings) -> int:
 def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
     """Return whether weights alone are loaded beside a subject: not where restores are of chains."""
     return settings.asks_serving and planned.deltas is None
+
+
+def saves_whole(strategy: StrategySpec) -> bool:
+    """Whether a job waits for saves of the whole checkpoint as it is: what grows is then the storage's alone."""
+    return strategy.blocks and not strategy.saves_deltas and not strategy.compresses
+
+
+def scales(planned: PlannedCheckpoint, settings: Settings) -> bool:
+    """Return whether growing counts of clients save and load a subject's parts: where a job waits for whole saves."""
+    return settings.asks_scaling and saves_whole(planned.strategy)
 
 
 def planned_steps(  # noqa: PLR0915 - one statement for each kind
@@ -154,6 +166,7 @@ def planned_steps(  # noqa: PLR0915 - one statement for each kind
         ways = 2 if target is None or "paths" in target.capabilities else 1
         found.append(steps("serving", ways * LOADS_OF_A_WAY, weights.bytes * weights.replicas, limit))
         found.append(steps("consolidation", 1, 3 * weights.bytes, settings.consolidate_limit_seconds * part))
+    found += _scaling_steps(planned, settings)
     if settings.asks_contention:
         if planned.layout.processes > 1 and not planned.engine.is_collective:
             found.append(steps("storm", LOADS_OF_A_PATTERN, storm(planned.layout).bytes, load))
@@ -182,6 +195,18 @@ def planned_steps(  # noqa: PLR0915 - one statement for each kind
     return found
 
 
+def _scaling_steps(planned: PlannedCheckpoint, settings: Settings) -> list[Steps]:
+    """Return the saves and loads by growing counts of clients; none where there is one client, or none can wait."""
+    counts = planned_counts(planned.layout.processes, settings)
+    if not scales(planned, settings) or planned.engine.is_collective or len(counts) < 2:
+        return []
+    count = 2 * TURNS_OF_A_COUNT * len(counts)
+    part = sum(counts) / len(counts) / counts[-1]
+    seconds = count * part * (planned.demand.save_limit_seconds + planned.demand.load_limit_seconds) / 2
+    size = round(part * planned.layout.bytes)
+    return [Steps(subject=planned.subject, kind="scaling", count=count, bytes_each=size, limit_seconds=seconds)]
+
+
 def _ballast_bytes(target: TargetFacts | None) -> int:
     """Return what is written to fill the volume; 0 where nobody has seen it yet."""
     if target is None or target.capacity is None:
@@ -205,6 +230,8 @@ def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
         said.append(turns if is_collective else alone + turns)
     if settings.asks_serving:
         said.append("cold and warm loads of the weights alone by replicas, by reads and mapped; one copy of them")
+    if settings.asks_scaling:
+        said.append(f"{TURNS_OF_A_COUNT} saves and loads by each of 1, 2, 4 … of the clients, in turns")
     if settings.asks_endurance:
         seconds = settings.duration_seconds
         said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MAXIMUM_ROUNDS} saves")

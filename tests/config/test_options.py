@@ -557,6 +557,20 @@ def test_a_range_of_ports_is_two_that_users_may_have_the_lower_first():
             parsers.read_ports(wrong)
 
 
+@pytest.mark.parametrize(
+    ("said", "ceilings"),
+    [("60GB/s", (6e10, 6e10)), ("60GB/s,120GB/s", (6e10, 1.2e11)), ("1KiB, 2KiB", (1024.0, 2048.0))],
+)
+def test_a_ceiling_is_of_saves_and_of_loads(said, ceilings):
+    assert resolve({"ckpt_ceiling": said}, {}).ceilings == ceilings
+
+
+@pytest.mark.parametrize("said", ["0GB/s", "fast", "1GB,2GB,3GB", "1GB,", "-1GB"])
+def test_what_is_no_ceiling_is_refused(said):
+    with pytest.raises(UsageError, match="--ckpt-ceiling"):
+        resolve({"ckpt_ceiling": said}, {})
+
+
 CODECS = {"zstd": "zstd:1", "zstd:19": "zstd:19", "lz4": "lz4:0", "lz4:012": "lz4:12"}
 NO_CODECS = ("", "zst", "zstd:", "zstd:0", "zstd:-1", "zstd:1.5", "lz4:13", "zstd:99999999999", "zstd:1:2")
 

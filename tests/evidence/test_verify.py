@@ -279,7 +279,8 @@ def test_what_cannot_be_verified_is_a_usage_error(tmp_path, monkeypatch, capsys,
 def test_it_imports_nothing_that_only_a_run_needs(plain):
     code = (
         f"import sys; from pytest_ckpt.cli.main import main; main(['verify', {str(plain)!r}]); "
-        "print([m for m in ('torch', 'mpi4py', 'numpy', 'psutil', 'cryptography') if m in sys.modules])"
+        # numpy makes the forecast again, where it is there.
+        "print([m for m in ('torch', 'mpi4py', 'psutil', 'cryptography') if m in sys.modules])"
     )
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]

@@ -44,6 +44,7 @@ from tests.support.made_patterns import (
     with_reads,
     with_retention,
 )
+from tests.support.made_scaling import SATURATED, scaled
 from tests.support.made_serving import WARM, WEIGHTS, consolidated, loaded, served
 from tests.support.made_training import (
     ASYNC,
@@ -277,6 +278,18 @@ CASES = {
         "wrong bytes": served(loaded("reads", 0.4, fault_count=1, faults=(FAULT,))),
         "bytes are missing": served(loaded("reads", 0.4, checked=1)),
         "an error in it": measurement(failure=failed_in(at("load", 2, scenario="serving"))),
+        "the run ended before": measurement(failure=ENDED),
+    },
+    "SCALING": {
+        "met": scaled(),
+        "no more from 4 clients on": scaled(SATURATED),
+        "met, at the ceiling that is stated": scaled(SATURATED, ceilings=(3e9, 0.0)),
+        "below the ceiling that is stated": scaled(SATURATED, ceilings=(4e9, 8e9), unit="hosts"),
+        "cached": scaled(resident=10**9),
+        "wrong bytes": scaled(faults=(FAULT,)),
+        "bytes are missing": scaled(checked=1),
+        "one client": scaled(patterns=Patterns(not_run={"scaling": "One client has nothing to grow from."})),
+        "an error in it": measurement(failure=failed_in(at("load", 2, scenario="scaling"))),
         "the run ended before": measurement(failure=ENDED),
     },
     "CONSOLIDATE": {

@@ -14,7 +14,7 @@ from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.models import Layout, layout
-from pytest_ckpt.sizing.steps import kills_of, serves
+from pytest_ckpt.sizing.steps import kills_of, scales, serves
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
 # in turns, those whose reads are timed, ten at most, two for each launch in which the storage is changed, those whose
 # processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), those in two tiers, those that a job
-# saves at notice, the weights alone and their copy; and one that is saved plainly and compressed.
+# saves at notice, the weights alone and their copy; one that is saved plainly and compressed; and
+# last those of growing counts of clients.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
 BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_NOTICE, OF_SERVING, OF_COMPRESSION = 24, 32, 160, 192, 208, 224
+OF_SCALING = 240
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +71,8 @@ class Task:
     local tier. Where ``notice_seconds`` are given, saves at notice are timed. Where there are
     ``serving_readers``, so many ranks load one replica of the weights alone, and one rank rewrites them.
     ``codec`` is what files pass, such as ``zstd:1``, empty where they pass none; ``compares_codec``: saves through it
-    are compared with plain ones. ``definition``: the model is a user's.
+    are compared with plain ones. ``scaling``: growing counts of clients save and
+    load; ``ceilings`` are what the vendor states for both, in bytes a second. ``definition``: the model is a user's.
     """
 
     subject: Subject
@@ -110,6 +113,8 @@ class Task:
     consolidate_limit_seconds: float = 0.0
     codec: str = ""
     compares_codec: bool = False
+    scaling: bool = False
+    ceilings: tuple[float, float] = (0.0, 0.0)
     is_collective: bool = False
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
@@ -168,6 +173,7 @@ class Task:
             "compares_codec": planned.strategy.compresses and settings.asks_strategies,
             # Of what a codec makes smaller, constant data shows nothing of the storage.
             "data_pairs": 0 if planned.strategy.compresses else settings.data_pairs,
+            "scaling": scales(planned, settings),
             "compares_tiers": planned.strategy.tiers and settings.asks_strategies,
             "endurance": settings.asks_endurance,
             "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,

@@ -15,6 +15,7 @@ from pytest_ckpt.ranks.scenarios.in_turns import InTurns
 from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
 from pytest_ckpt.ranks.scenarios.notice import measure_notice
 from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
+from pytest_ckpt.ranks.scenarios.scaling import ScalingScenario
 from pytest_ckpt.ranks.scenarios.serving import ServingScenario
 from pytest_ckpt.ranks.scenarios.tiers import TierScenario
 from pytest_ckpt.sizing.serving import weights_of
@@ -174,6 +175,17 @@ def _serving(at: Bench) -> None:
     ).measure()
 
 
+def _scaling(at: Bench) -> None:
+    ScalingScenario(
+        group=at.group,
+        do=at.do,
+        cache=at.cache,
+        strategy=lambda: at.strategy(aside="scaling"),
+        task=at.task,
+        drop=at.drop,
+    ).measure()
+
+
 ROWS = (
     Row(lambda task: task.data_pairs, _data),
     Row(lambda task: task.kills, _crashes),
@@ -184,4 +196,5 @@ ROWS = (
     Row(lambda task: task.notice_seconds, _notice),
     Row(lambda task: task.deletes_chain, _chains),
     Row(lambda task: task.serving_readers, _serving),
+    Row(lambda task: task.scaling, _scaling),
 )

@@ -44,6 +44,11 @@ SUITES = {
         "Part of a run where `--ckpt-suite` names `serving`, or where `--ckpt-serving-limit` is given. "
         "[patterns.md](patterns.md#serving) says how each is measured.",
     ),
+    "scaling": (
+        "More clients",
+        "Part of a run where `--ckpt-suite` names `scaling`, or where `--ckpt-ceiling` is given. "
+        "[two_clients.md](two_clients.md) says how it is measured, and what follows for a cluster.",
+    ),
     "failover": (
         "A component breaks",
         "Part of a run that is given a command that breaks something and one that mends it. "

@@ -1,0 +1,205 @@
+"""What would be on the whole cluster: more clients, the slowest of more ranks, a month of training. Never a verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.analysis.slowest_of_many import slowest_of
+from pytest_ckpt.facts.measurement import OperationKind
+from pytest_ckpt.judging.scaling import rates_of
+from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.sizing.limits import ClusterLimits
+    from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
+
+DAYS, RUNS, SEED = 30, 1000, 1
+"""Of the simulated month: the same seed gives the same numbers, so that two sides see the same."""
+
+KINDS: tuple[OperationKind, ...] = ("save", "load")
+_DAY = 86_400.0
+# Of more, a month takes longer to simulate than a report to write; such a cluster trains nothing.
+_MAXIMUM_FAILURES = 5_000
+# Other processors may compute the last digits otherwise; nobody reads more of them.
+_DIGITS = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectedRate:
+    """Bytes a second that ``clients`` (``unit``) would get, by saturation models over the counts that were measured.
+
+    Without a ``median`` (``why_not``) ``low`` and ``high`` are bounds. ``cluster_low`` and ``cluster_high`` are the
+    largest clusters, in accelerators, whose limit they would meet.
+    """
+
+    kind: OperationKind
+    unit: str
+    clients: int
+    why_not: str
+    model: str
+    median: float | None
+    low: float
+    high: float
+    cluster_low: int
+    cluster_high: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpectedSlowest:
+    """Seconds, at full size, of the slowest of all ``ranks`` that save or load one checkpoint on the whole cluster.
+
+    By the tail of the times of the ``measured_ranks``, where the median rank stays as fast: on average, and the middle
+    90 %.
+    """
+
+    kind: OperationKind
+    ranks: int
+    measured_ranks: int
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulatedMonth:
+    """Share of a month that trains: the median of the simulated runs and the middle 90 %; hours lost, medians.
+
+    Saves are ``interval_seconds`` apart: as the rule has it, and no closer than they take.
+    """
+
+    accelerators: int
+    interval_seconds: float
+    goodput: float
+    goodput_low: float
+    goodput_high: float
+    saving_hours: float
+    lost_work_hours: float
+    restoring_hours: float
+    failures: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forecast:
+    """What would be of one subject on the whole cluster. ``month`` is None where failures are too many to simulate."""
+
+    subject: str
+    projected: tuple[ProjectedRate, ...]
+    slowest: tuple[ExpectedSlowest, ...]
+    month: SimulatedMonth | None
+
+
+def forecasts(plan: Plan, measurements: Sequence[Measurement]) -> list[Forecast] | None:
+    """Return a forecast of each measurement that came to its end; None where numpy is not there to make them."""
+    try:
+        import pytest_ckpt.analysis.training_runs  # noqa: F401, PLC0415 - it needs numpy, which judging does not
+    except ImportError:
+        return None
+    whole = [
+        m
+        for m in measurements
+        if all(len(m.of_kind(kind)) >= max(1, m.operations_planned) for kind in KINDS) and m.failure is None
+    ]
+    return [
+        Forecast(
+            subject=str(m.subject),
+            projected=tuple(_projected(m, plan.of(m.subject), plan.limits)),
+            slowest=tuple(_slowest(m, plan.of(m.subject))),
+            month=_month(m, plan.limits),
+        )
+        for m in whole
+    ]
+
+
+def _projected(m: Measurement, planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[ProjectedRate]:
+    from pytest_ckpt.analysis.saturation import MINIMUM_COUNTS, project  # noqa: PLC0415 - it needs numpy
+
+    found = m.patterns.scaling if m.patterns else None
+    if found is None or len(found.counts) < MINIMUM_COUNTS:
+        return
+    largest = found.counts[-1]
+    clients = math.ceil(_writers(planned) * largest.clients / largest.ranks)
+    if clients <= largest.clients:
+        return
+    for kind in KINDS:
+        rates = {n: of for n, of in rates_of(found, kind).items() if of}
+        if len(rates) < MINIMUM_COUNTS:
+            continue
+        ceiling = found.save_ceiling if kind == "save" else found.load_ceiling
+        at = project(rates, clients, ceiling or None)
+        serves = largest_cluster_for_save if kind == "save" else largest_cluster_for_load
+        low, high = (serves(planned.demand.cluster_bytes / rate, limits) for rate in (at.low, at.high))
+        yield ProjectedRate(
+            kind=kind,
+            unit=found.unit,
+            clients=clients,
+            why_not=at.why_not,
+            model=at.model,
+            median=None if at.median is None else _rounded(at.median),
+            low=_rounded(at.low),
+            high=_rounded(at.high),
+            cluster_low=low,
+            cluster_high=high,
+        )
+
+
+def _slowest(m: Measurement, planned: PlannedCheckpoint) -> Iterator[ExpectedSlowest]:
+    ranks = _writers(planned)
+    if ranks <= m.processes or any(bytes_ <= 0 for bytes_ in m.rank_bytes):
+        return
+    for kind in KINDS:
+        times: list[float] = []
+        middles = []
+        for operation in m.whole(kind):
+            per_byte = [s / size for s, size in zip(operation.rank_seconds, m.rank_bytes, strict=False)]
+            if middle := median(per_byte) if per_byte else 0.0:
+                times += [time / middle for time in per_byte]
+                middles.append(median(operation.rank_seconds))
+        found = slowest_of(times, ranks)
+        if found is None:
+            continue
+        usual = median(middles) / m.share
+        yield ExpectedSlowest(
+            kind=kind,
+            ranks=ranks,
+            measured_ranks=m.processes,
+            seconds=_rounded(usual * found.expected),
+            low_seconds=_rounded(usual * found.low),
+            high_seconds=_rounded(usual * found.high),
+        )
+
+
+def _writers(planned: PlannedCheckpoint) -> int:
+    """Return the ranks that save one checkpoint on the whole cluster, however few of them stood in for them."""
+    return max(planned.demand.writers, planned.layout.model.processes)
+
+
+def _month(m: Measurement, limits: ClusterLimits) -> SimulatedMonth | None:
+    from pytest_ckpt.analysis.training_runs import Arrivals  # noqa: PLC0415 - they need numpy
+    from pytest_ckpt.judging.simulation import SimulationRules, measured_costs, simulated_row  # noqa: PLC0415
+
+    costs = measured_costs(m)
+    if not costs or limits.failures_per_day * DAYS > _MAXIMUM_FAILURES:
+        return None
+    rules = SimulationRules(runs=RUNS, seconds=DAYS * _DAY, restart_seconds=0.0, arrivals=Arrivals(), seed=SEED)
+    row = simulated_row(m, costs, limits, rules)
+    return SimulatedMonth(
+        accelerators=row.accelerators,
+        interval_seconds=_rounded(row.interval_seconds),
+        goodput=_rounded(row.goodput),
+        goodput_low=_rounded(row.goodput_low),
+        goodput_high=_rounded(row.goodput_high),
+        saving_hours=_rounded(row.saving_hours),
+        lost_work_hours=_rounded(row.lost_work_hours),
+        restoring_hours=_rounded(row.restoring_hours),
+        failures=_rounded(row.failures),
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,114 @@
+"""Scaling: the same saves and loads by 1, 2, 4 … of the clients, in turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.events import PatternMeasured
+from pytest_ckpt.facts.proofs import Fault, Integrity
+from pytest_ckpt.facts.scaling import ClientCount, ScaledOperation, Scaling
+from pytest_ckpt.ranks.engines.shards import ShardsInTurn
+from pytest_ckpt.ranks.process.job import OF_SCALING
+from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
+from pytest_ckpt.sizing.scaling import TURNS_OF_A_COUNT, client_counts, clients_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.ranks.process.job import Task
+    from pytest_ckpt.ranks.strategies.protocol import Strategy
+
+_ONE_CLIENT = "One client has nothing to grow from; two hosts, or two ranks on one host, are needed."
+_TOGETHER = "The ranks of this engine save and load together: none of them can be left out."
+
+
+@dataclass(slots=True)
+class _OfCount:
+    """What came of one count of clients so far; rank 0 fills it."""
+
+    ranks: int
+    bytes: int = 0
+    saves: list[ScaledOperation] = field(default_factory=list)
+    loads: list[ScaledOperation] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScalingScenario:
+    """Saves, loads and deletes checkpoints of some of the ranks; the others wait.
+
+    ``drop`` empties the caches of what this rank is about to read.
+    """
+
+    group: Group
+    do: Operations
+    cache: HostCache
+    strategy: Callable[[], Strategy]
+    task: Task
+    drop: Callable[[Sequence[Files]], None]
+
+    def measure(self) -> None:
+        """Measure every count of clients `TURNS_OF_A_COUNT` times; rank 0 tells what came of it."""
+        unit, clients = clients_of(self.group.share(self.group.gather(self.group.host)))
+        counts = client_counts(max(clients) + 1)
+        if self.task.is_collective or len(counts) < 2:
+            why = _TOGETHER if self.task.is_collective else _ONE_CLIENT
+            self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", not_run=why))
+            return
+        strategy = self.strategy()
+        found = {count: _OfCount(sum(client < count for client in clients)) for count in counts}
+        checked, expected, fault_count, index = 0, 0, 0, 0
+        faults: list[Fault] = []
+        for turn in range(TURNS_OF_A_COUNT):
+            # Up and down: what grows or wears off meanwhile meets every count alike.
+            for count in counts if turn % 2 == 0 else reversed(counts):
+                index += 1
+                integrity = self._one(strategy, index, found[count], takes_part=clients[self.group.rank] < count)
+                checked, expected = checked + integrity.bytes_checked, expected + integrity.bytes_expected
+                fault_count += integrity.fault_count
+                faults = (faults + list(integrity.faults))[:MAXIMUM_FAULTS]
+        strategy.release()
+        strategy.engine.release()
+        result = Scaling(
+            unit=unit,
+            save_ceiling=self.task.ceilings[0],
+            load_ceiling=self.task.ceilings[1],
+            counts=tuple(
+                ClientCount(clients=count, ranks=of.ranks, bytes=of.bytes, saves=tuple(of.saves), loads=tuple(of.loads))
+                for count, of in found.items()
+            ),
+            integrity=Integrity(
+                bytes_expected=expected, bytes_checked=checked, fault_count=fault_count, faults=tuple(faults)
+            ),
+        )
+        self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", found=result))
+
+    def _one(self, strategy: Strategy, index: int, of: _OfCount, *, takes_part: bool) -> Integrity:
+        """Save, load and delete one checkpoint; return on rank 0 what was compared."""
+        do, number = self.do, self.task.operations + OF_SCALING + index
+        at = do.one("scaling", "save", index)
+        saved = do.save(strategy, number, role="scaling", at=at, takes_part=takes_part)
+        if saved:
+            of.bytes = saved.bytes
+            of.saves.append(ScaledOperation(seconds=saved.seconds))
+            do.step("scaling", 2 * index - 1, saved.seconds)
+        self.drop([do.files(number)] if takes_part else [])
+        loader = strategy.engine if takes_part else ShardsInTurn([])
+        loaded = do.load(loader, self.cache, index, number, counted=False, scenario="scaling")
+        if loaded.operation:
+            of.loads.append(
+                ScaledOperation(
+                    seconds=loaded.operation.seconds,
+                    resident_bytes=loaded.operation.resident_bytes,
+                    mapped_bytes=loaded.operation.mapped_bytes,
+                )
+            )
+            do.step("scaling", 2 * index, loaded.operation.seconds)
+        with do.stage("remove", at.at("remove")):
+            if takes_part:
+                do.delete_own(number)
+            do.finish_delete([number])
+        return loaded.integrity(of.bytes)

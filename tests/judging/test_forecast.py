@@ -1,0 +1,104 @@
+"""What would be on the whole cluster: no verdict, and nothing where there is no basis."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.manifest import write_manifest
+from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.proofs import Integrity
+from pytest_ckpt.facts.scaling import ClientCount, Scaling
+from tests.support import made_up_run
+from tests.support.made_scaling import operations
+
+EIGHT = {"ckpt_model": "llama3-70b", "ckpt_processes": "8", "ckpt_profile": "nightly"}
+
+
+def grown(rates):
+    """Have growing counts of ranks save and load at these rates."""
+
+    def change(m):
+        counts = tuple(
+            ClientCount(
+                clients=n,
+                ranks=n,
+                bytes=sum(m.rank_bytes[:n]),
+                saves=operations(sum(m.rank_bytes[:n]), rate),
+                loads=operations(sum(m.rank_bytes[:n]), rate, resident=0, mapped=1),
+            )
+            for n, rate in rates.items()
+        )
+        moved = 3 * sum(count.bytes for count in counts)
+        found = Scaling(
+            unit="ranks",
+            save_ceiling=0.0,
+            load_ceiling=0.0,
+            counts=counts,
+            integrity=Integrity(bytes_expected=moved, bytes_checked=moved, fault_count=0, faults=()),
+        )
+        return dataclasses.replace(m, patterns=Patterns(scaling=found))
+
+    return change
+
+
+def test_a_month_is_simulated_for_each_subject_and_is_no_verdict(tmp_path) -> None:
+    document = made_up_run.make_run(tmp_path / "run", options=EIGHT, save=2.0, load=2.0)
+    (row,) = document["forecast"]
+    month = row["month"]
+    assert month["accelerators"] == 64
+    assert 0 < month["goodput_low"] <= month["goodput"] <= month["goodput_high"] <= 1
+    spent = month["saving_hours"] + month["lost_work_hours"] + month["restoring_hours"]
+    assert spent == pytest.approx((1 - month["goodput"]) * 30 * 24, rel=0.2)
+    page = (tmp_path / "run" / "certificate.html").read_text()
+    assert "A forecast: no verdict rests on it" in page
+    # Eight of 64 ranks, ten saves of each: the slowest of all 64 takes longer than the slowest that was measured.
+    slowest = {s["kind"]: s for s in row["slowest"]}
+    assert (slowest["save"]["ranks"], slowest["save"]["measured_ranks"]) == (64, 8)
+    assert slowest["save"]["low_seconds"] <= slowest["save"]["seconds"] <= slowest["save"]["high_seconds"]
+    assert row["projected"] == []
+
+
+def test_growth_that_was_measured_is_projected_to_all_ranks(tmp_path) -> None:
+    saturated = {1: 1e9, 2: 1.8e9, 4: 2.0e9, 8: 2.0e9}
+    document = made_up_run.make_run(
+        tmp_path / "run", options={**EIGHT, "ckpt_suite": "performance,scaling"}, change=grown(saturated)
+    )
+    (row,) = document["forecast"]
+    save, load = row["projected"]
+    assert (save["kind"], load["kind"], save["clients"], save["unit"]) == ("save", "load", 64, "ranks")
+    assert save["low"] <= 2.0e9 <= save["high"]
+    assert save["cluster_low"] <= save["cluster_high"]
+    assert "projected from fewer clients" in (tmp_path / "run" / "certificate.html").read_text()
+
+
+def test_without_a_sign_of_a_ceiling_there_are_bounds_only(tmp_path) -> None:
+    linear = {1: 1e9, 2: 2e9, 4: 4e9, 8: 8e9}
+    document = made_up_run.make_run(
+        tmp_path / "run", options={**EIGHT, "ckpt_suite": "performance,scaling"}, change=grown(linear)
+    )
+    save = document["forecast"][0]["projected"][0]
+    assert save["median"] is None
+    assert "no ceiling shows" in save["why_not"]
+    assert "bounds only" in (tmp_path / "run" / "certificate.html").read_text()
+
+
+def test_a_measurement_without_its_end_has_none(tmp_path) -> None:
+    def ended(m):
+        return dataclasses.replace(m, operations=m.operations[:2])
+
+    assert made_up_run.make_run(tmp_path / "run", change=ended)["forecast"] == []
+
+
+def test_a_forecast_that_was_changed_is_found(tmp_path, capsys) -> None:
+    folder = tmp_path / "run"
+    made_up_run.make_run(folder)
+    report = json.loads((folder / "report.json").read_text())
+    report["forecast"][0]["month"]["goodput"] = 0.999
+    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    write_manifest(folder)
+    assert main(["verify", str(folder)]) == 1
+    assert "goodput: report.json says 0.999" in capsys.readouterr().out

@@ -1,0 +1,64 @@
+"""SCALING: growth from count to count, the ceiling that is stated, and what says nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.facts.measurement import Patterns
+from tests.support.made_measurement import judged, outcome
+from tests.support.made_patterns import FAULT
+from tests.support.made_scaling import LINEAR, SATURATED, scaled
+
+
+@pytest.mark.covers(requirements=("SCALING",))
+def test_twice_the_clients_must_get_nearly_twice_as_much() -> None:
+    verdict = judged("SCALING", scaled())
+    assert (verdict.outcome, verdict.measured, verdict.limit, verdict.severity) == ("met", 0.0, 0.1, "advisory")
+    assert outcome("SCALING", scaled({1: 1e9, 2: 1.81e9})) == "met"
+    assert outcome("SCALING", scaled({1: 1e9, 2: 1.79e9})) == "failed"
+
+
+@pytest.mark.parametrize("kind", ["save", "load"])
+def test_the_worst_step_of_saves_and_of_loads_counts(kind) -> None:
+    rates = (SATURATED, LINEAR) if kind == "save" else (LINEAR, SATURATED)
+    verdict = judged("SCALING", scaled(*rates))
+    assert verdict.outcome == "failed"
+    assert verdict.measured == pytest.approx(1 - 3.1 / 3 / 2)
+    assert f"From 4 to 8 ranks {kind}s grew 1.03 x, to 3.1 GB/s (at least 1.8 x)" in verdict.because
+
+
+def test_fewer_than_twice_the_clients_must_get_as_much_less() -> None:
+    # From 4 to 6: 1.8 to the power of log2(1.5), 1.41 times as much.
+    assert outcome("SCALING", scaled({1: 1e9, 2: 2e9, 4: 4e9, 6: 5.66e9}, {1: 1e9, 2: 2e9, 4: 4e9, 6: 6e9})) == "met"
+    assert outcome("SCALING", scaled({1: 1e9, 2: 2e9, 4: 4e9, 6: 5.6e9}, {1: 1e9, 2: 2e9, 4: 4e9, 6: 6e9})) == "failed"
+
+
+def test_at_the_ceiling_that_is_stated_nothing_more_is_asked() -> None:
+    assert outcome("SCALING", scaled(SATURATED, SATURATED, ceilings=(3e9, 3e9))) == "met"
+    # Of what is sold as 4 GB/s, 3.1 are not enough.
+    verdict = judged("SCALING", scaled(SATURATED, SATURATED, ceilings=(4e9, 4e9)))
+    assert verdict.outcome == "failed"
+    assert "up to the ceiling of 4 GB/s" in verdict.because
+    # The ceiling of loads is none of saves.
+    assert outcome("SCALING", scaled(SATURATED, SATURATED, ceilings=(0.0, 3e9))) == "failed"
+
+
+def test_clients_that_get_less_together_have_lost_more_than_half() -> None:
+    verdict = judged("SCALING", scaled({1: 2e9, 2: 1e9}, {1: 1e9, 2: 2e9}))
+    assert (verdict.outcome, verdict.measured) == ("failed", 0.75)
+
+
+@pytest.mark.parametrize(
+    ("found", "decided", "reason"),
+    [
+        (scaled(resident=10**9), "not run", "cached"),
+        (scaled(resident=None), "not run", "unproven"),
+        (scaled(faults=(FAULT,)), "failed", "wrong bytes"),
+        (scaled(checked=1), "failed", "missing bytes"),
+        (scaled(patterns=Patterns(not_run={"scaling": "One client."})), "not run", "not possible"),
+        (scaled(patterns=None), "not run", "not measured"),
+    ],
+)
+def test_what_says_nothing_of_the_storage_is_no_figure(found, decided, reason) -> None:
+    verdict = judged("SCALING", found)
+    assert (verdict.outcome, verdict.reason) == (decided, reason)

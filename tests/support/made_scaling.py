@@ -1,0 +1,50 @@
+"""Measurements made up for the judge of scaling: saves and loads by 1, 2, 4 and 8 clients."""
+
+from __future__ import annotations
+
+from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.proofs import Integrity
+from pytest_ckpt.facts.scaling import ClientCount, ScaledOperation, Scaling
+from tests.support.made_measurement import measurement
+
+PART = 1_000_000_000
+LINEAR = {1: 1e9, 2: 2e9, 4: 4e9, 8: 8e9}
+SATURATED = {1: 1e9, 2: 2e9, 4: 3e9, 8: 3.1e9}
+
+
+def operations(size, rate, *, resident=None, mapped=None):
+    """Return three operations whose median has this rate."""
+    return tuple(
+        ScaledOperation(seconds=size / rate * factor, resident_bytes=resident, mapped_bytes=mapped)
+        for factor in (1.1, 1.0, 0.9)
+    )
+
+
+def scaled(
+    saves=LINEAR, loads=LINEAR, *, unit="ranks", ceilings=(0.0, 0.0), resident=0, checked=None, faults=(), **changes
+):
+    """Return a measurement in which so many clients saved and loaded at these rates, in bytes a second."""
+    counts = tuple(
+        ClientCount(
+            clients=clients,
+            ranks=clients,
+            bytes=clients * PART,
+            saves=operations(clients * PART, saves[clients]),
+            loads=operations(clients * PART, loads[clients], resident=resident, mapped=clients * PART),
+        )
+        for clients in saves
+    )
+    expected = 3 * PART * sum(saves)
+    found = Scaling(
+        unit=unit,
+        save_ceiling=ceilings[0],
+        load_ceiling=ceilings[1],
+        counts=counts,
+        integrity=Integrity(
+            bytes_expected=expected,
+            bytes_checked=expected if checked is None else checked,
+            fault_count=len(faults),
+            faults=faults,
+        ),
+    )
+    return measurement(**{"patterns": Patterns(scaling=found), **changes})
