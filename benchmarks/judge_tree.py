@@ -20,7 +20,7 @@ from pathlib import Path
 _OPERATIONS = 10
 _PAUSE = 5.0
 _BYTES = {8: 112_425_623_552, 64: 978_406_572_032, 512: 5_682_508_791_808, 1024: 16_564_174_094_592}
-_MOST_SECONDS = 60.0
+_MAXIMUM_SECONDS = 60.0
 
 
 def write_run(folder: Path, ranks: int, began: datetime, chance: random.Random) -> None:
@@ -84,7 +84,7 @@ def main() -> None:
     peak, busy = used.ru_maxrss / 1024, (used.ru_utime + used.ru_stime) / asked.rounds
     middle = sorted(seconds)[len(seconds) // 2]
     print(f"{asked.runs} runs of {asked.ranks:,} ranks, {files:,} files, {asked.rounds} rounds")
-    print(f"{'median':>10} {middle:8.1f} s (bound: {_MOST_SECONDS:.0f} s for 100 runs of 1,024)")
+    print(f"{'median':>10} {middle:8.1f} s (bound: {_MAXIMUM_SECONDS:.0f} s for 100 runs of 1,024)")
     print(f"{'lowest':>10} {min(seconds):8.1f} s")
     print(f"{'highest':>10} {max(seconds):8.1f} s")
     print(f"{'busy':>10} {busy:8.1f} s of one core (mean): what it takes where nothing else runs")

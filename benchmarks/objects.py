@@ -81,9 +81,9 @@ def ours(url: str, data: memoryview, slots: SimpleQueue[memoryview]) -> tuple[Ac
     # Each process imports one client: what it takes is part of the figures.
     from pytest_ckpt.facts.targets import Access  # noqa: PLC0415
     from pytest_ckpt.targets.objects.client import Bucket  # noqa: PLC0415
-    from pytest_ckpt.targets.objects.keys import read_place  # noqa: PLC0415
+    from pytest_ckpt.targets.objects.keys import read_prefix  # noqa: PLC0415
 
-    bucket = Bucket(read_place("test"), Access(endpoints=(url,), part_bytes=PART))
+    bucket = Bucket(read_prefix("test"), Access(endpoints=(url,), part_bytes=PART))
 
     def up() -> None:
         upload = bucket.begin_upload("k")

@@ -28,8 +28,8 @@ _CASES: tuple[tuple[int, str, float | None, float | None], ...] = (
     (8, "full", 35.0, 1030e6),
 )
 # At most these shares of the reference tool's: time outside saves and loads, memory a rank.
-_MOST_OUTSIDE = {"stream": 1 / 6, "torch": 1 / 3}
-_MOST_MEMORY = {"stream": 1 / 10}
+_MAXIMUM_OUTSIDE = {"stream": 1 / 6, "torch": 1 / 3}
+_MAXIMUM_MEMORY = {"stream": 1 / 10}
 
 
 def run(asked: argparse.Namespace, engine: str, ranks: int, mode: str) -> dict[str, Any]:
@@ -83,10 +83,10 @@ def main() -> None:
                 statistics.median(f["bytes"] / s for f in found for s in f["seconds"][kind]) / 1e9
                 for kind in ("save", "load")
             ]
-            bounds = (bound(outside, _MOST_OUTSIDE.get(engine)), bound(memory, _MOST_MEMORY.get(engine), 1e6))
-            most_memory = max(f["memory"] for f in found) / 1e6
+            bounds = (bound(outside, _MAXIMUM_OUTSIDE.get(engine)), bound(memory, _MAXIMUM_MEMORY.get(engine), 1e6))
+            maximum_memory = max(f["memory"] for f in found) / 1e6
             print(f"{engine:>8} {ranks:5} {middle['wall']:7.1f} {middle['outside']:9.1f} {bounds[0]:>8} "
-                  f"{rates[0]:9.2f} {rates[1]:9.2f} {most_memory:9.0f} {bounds[1]:>8} "
+                  f"{rates[0]:9.2f} {rates[1]:9.2f} {maximum_memory:9.0f} {bounds[1]:>8} "
                   f"{middle['cpu_a_rank']:12.1f}", flush=True)  # fmt: skip
             names = dict.fromkeys(name for f in found for name in f["stages"])
             stages[engine, ranks] = {n: statistics.median(f["stages"].get(n, 0.0) for f in found) for n in names}

@@ -38,7 +38,7 @@ _PHASES = {
     "save": ("open", "write", "fsync", "close", "directory", "coordination", "commit"),
     "load": ("open", "read", "close", "coordination"),
 }
-_MOST_SECONDS, _MOST_BYTES = 3.0, 3_000_000
+_MAXIMUM_SECONDS, _MAXIMUM_BYTES = 3.0, 3_000_000
 
 
 def made_up(plan: Plan, operations: int, chance: random.Random) -> Measurement:
@@ -142,10 +142,10 @@ def main() -> None:
     rows = [one_run(settings, plan, asked.operations, seed, pdf=asked.pdf) for seed in range(asked.runs)]
     print(f"{asked.ranks} ranks, {2 * asked.operations} operations, made up; median of {asked.runs} runs")
     for name in rows[0]["seconds"]:
-        bound = f" (bound: {_MOST_SECONDS:g} s)" if name == "all" else ""
+        bound = f" (bound: {_MAXIMUM_SECONDS:g} s)" if name == "all" else ""
         print(f"{name:>18} {statistics.median(r['seconds'][name] for r in rows):8.2f} s{bound}")
     for name in rows[0]["bytes"]:
-        bound = f" (bound: {_MOST_BYTES / 1e6:g} MB)" if name == "certificate.html" else ""
+        bound = f" (bound: {_MAXIMUM_BYTES / 1e6:g} MB)" if name == "certificate.html" else ""
         print(f"{name:>18} {statistics.median(r['bytes'][name] for r in rows) / 1e6:8.2f} MB{bound}")
     if asked.raw:
         Path(asked.raw).write_text(json.dumps(rows, indent=1) + "\n")
@@ -163,8 +163,8 @@ def one_run(settings: Any, plan: Plan, operations: int, seed: int, *, pdf: bool 
         marks = [time.perf_counter()]
         facts = read_measurement(file)
         marks.append(time.perf_counter())
-        book = [decide(r, facts, plan.limits, gates) for r in asked_requirements(settings, gates)]
-        judgement = judge_run(plan, settings, gates, book, [facts])
+        findings = [decide(r, facts, plan.limits, gates) for r in asked_requirements(settings, gates)]
+        judgement = judge_run(plan, settings, gates, findings, [facts])
         marks.append(time.perf_counter())
         document = make_document(
             run={"id": "made-up", "version": "0", "started": "2026-01-01T00:00:00+00:00", "seconds": 3600.0,

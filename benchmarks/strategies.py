@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-MOST_STEP_SPREAD, LEAST_COPY, LEAST_BACKGROUND = 0.02, 0.7, 0.9
+MAXIMUM_STEP_SPREAD, MINIMUM_COPY, MINIMUM_BACKGROUND = 0.02, 0.7, 0.9
 _COPIES = 5
 
 
@@ -82,9 +82,9 @@ def main() -> int:
     runs = [figures(measured(said.folder, said.scale, ranks), ranks) for _ in range(said.runs)]
     middle = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     is_met = {
-        "steps": middle["steps"] <= MOST_STEP_SPREAD,
-        "copy": middle["copy"] >= LEAST_COPY,
-        "background": middle["background"] >= LEAST_BACKGROUND,
+        "steps": middle["steps"] <= MAXIMUM_STEP_SPREAD,
+        "copy": middle["copy"] >= MINIMUM_COPY,
+        "background": middle["background"] >= MINIMUM_BACKGROUND,
     }
     for name, value in middle.items():
         each = ", ".join(f"{run[name]:.3f}" for run in runs)

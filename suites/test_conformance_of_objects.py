@@ -109,6 +109,26 @@ def test_a_listing_names_every_object_once(subject: str, judge: Judge) -> None:
     judge(subject)
 
 
+@pytest.mark.requirement("OBJECT-LARGE")
+def test_large_objects_are_whole_and_read_anywhere(subject: str, judge: Judge) -> None:
+    """An object above 5 GiB is taken in parts; its size and its ranges beyond 4 GiB are right on every client.
+
+    Shards and consolidated models of this size are common. Where an offset or a size is kept in 32 bits, a restore
+    reads other weights without an error, or the save fails at its last request.
+    """
+    judge(subject)
+
+
+@pytest.mark.requirement("OBJECT-CROWD")
+def test_many_clients_find_a_checkpoint_at_once(subject: str, judge: Judge) -> None:
+    """When many clients look for one checkpoint at the same moment, all find it, and none is turned away.
+
+    After a restart every rank of a job lists the checkpoint and reads its marker in the same second. A store may
+    answer 503 and be asked again; one that still refuses, or shows less, stops the job.
+    """
+    judge(subject)
+
+
 @pytest.mark.requirement("OBJECT-LIVE")
 def test_no_request_takes_long(subject: str, judge: Judge) -> None:
     """No request that a checkpoint makes takes more than 300 s, and none is left without an answer.

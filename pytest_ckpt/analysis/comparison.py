@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from pytest_ckpt.analysis.statistics import FEWEST, ratio_of_medians
+from pytest_ckpt.analysis.statistics import MINIMUM, ratio_of_medians
 
 SCHEMA = "pytest-ckpt/diff/1"
 # What differs between any two runs and says nothing about them.
@@ -31,6 +31,7 @@ def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any], notices
         "versions": _changes(one.get("versions") or {}, other.get("versions") or {}),
         "verdicts": _verdicts(before, after),
         "operations": list(_operations(before, after)),
+        "requests": list(_requests(before, after)),
         "notices": list(notices),
     }
 
@@ -104,6 +105,29 @@ def _operations(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield row | _verdict_on(was, now, one.get(subject, {}).get("bytes"), other.get(subject, {}).get("bytes"))
 
 
+def _requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what was counted of requests to an object store, by checkpoint and kind, over all endpoints."""
+    one, other = (
+        {
+            (_layout(m["subject"]), kind): _joined([r for r in m["requests"] if r["kind"] == kind])
+            for m in report.get("measurements") or ()
+            for kind in dict.fromkeys(r["kind"] for r in m.get("requests") or ())
+        }
+        for report in (before, after)
+    )
+    for subject, kind in dict.fromkeys([*one, *other]):
+        was, now = one.get((subject, kind)), other.get((subject, kind))
+        yield {"subject": subject, "kind": kind, "before": was, "after": now}
+
+
+def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return the counts of several endpoints together, and the times of the worst."""
+    added: dict[str, float | None] = {name: sum(row[name] for row in rows) for name in ("sent", "again", "busy")}
+    for name in ("p99_seconds", "slowest_seconds"):
+        added[name] = max((row[name] for row in rows if row.get(name) is not None), default=None)
+    return added
+
+
 def _times(measurement: Mapping[str, Any] | None, kind: str) -> list[float]:
     return [o["seconds"] for o in (measurement or {}).get("operations", ()) if o["kind"] == kind and o["seconds"] > 0]
 
@@ -132,7 +156,7 @@ def _verdict_on(
     found = ratio_of_medians(was, now)
     if found.low is None:
         change = "unknown"
-        note = "; ".join(filter(None, [note, f"too few operations for an interval: {FEWEST} of each are needed"]))
+        note = "; ".join(filter(None, [note, f"too few operations for an interval: {MINIMUM} of each are needed"]))
     elif found.is_change:
         change = "slower" if found.ratio > 1 else "faster"
     else:

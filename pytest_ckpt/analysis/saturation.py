@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-FEWEST_COUNTS = 4
+MINIMUM_COUNTS = 4
 """Different counts of clients without which no model can be told from another."""
 
 SEEN_EFFICIENCY = 0.7
@@ -40,7 +40,7 @@ _LIKELIHOOD_OF_90 = 2.706
 # Standard errors beyond which 5 % of a normal distribution lie.
 _ONE_SIDED = 1.645
 # What no repeat shows: a model is a model.
-_LEAST_SCATTER = 0.03
+_MINIMUM_SCATTER = 0.03
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,8 +65,8 @@ def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | N
 
     ``bound`` is what the clients' network or a declared ceiling allow. Raises ValueError for fewer than four counts.
     """
-    if len(rates) < FEWEST_COUNTS:
-        raise ValueError(f"{len(rates)} counts of clients: {FEWEST_COUNTS} are needed, such as 1, 2, 4 and 8")
+    if len(rates) < MINIMUM_COUNTS:
+        raise ValueError(f"{len(rates)} counts of clients: {MINIMUM_COUNTS} are needed, such as 1, 2, 4 and 8")
     counts = np.array(sorted(rates), dtype=float)
     logs = [np.log(np.array(rates[int(n)], dtype=float)) for n in counts]
     means = np.array([values.mean() for values in logs])
@@ -87,22 +87,22 @@ def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | N
     middle = float(np.exp((level + shapes[model][1])[int(misfit.argmin())]))
     linear = float(np.exp(means[0]) / counts[0])
     is_seen = float(np.exp(means[-1])) <= SEEN_EFFICIENCY * linear * counts[-1]
-    most = np.inf if bound is None else bound
+    maximum = np.inf if bound is None else bound
     low, high = float(found.min()), float(found.max())
     why_not = ""
     if not is_seen:
         why_not = f"no ceiling shows: {counts[-1]:.0f} clients get more than {SEEN_EFFICIENCY:.0%} of linear growth"
         low = min(low, float(np.exp(means[-1] - _ONE_SIDED * errors[-1])))
         high = max(high, linear * float(np.exp(_ONE_SIDED * errors[0])) * clients)
-    elif min(high, most) > WIDEST * low:
+    elif min(high, maximum) > WIDEST * low:
         why_not = f"models that fit differ by more than a factor {WIDEST:g} there"
     return Projection(
         clients=clients,
         why_not=why_not,
         model=model,
-        median=None if why_not else min(middle, most),
-        low=min(low, most),
-        high=min(high, most),
+        median=None if why_not else min(middle, maximum),
+        low=min(low, maximum),
+        high=min(high, maximum),
         leave_one_out_error=outside[model],
     )
 
@@ -112,7 +112,7 @@ def _errors(logs: Sequence[Numbers]) -> Numbers:
     degrees = sum(len(values) - 1 for values in logs)
     squares = sum(float(((values - values.mean()) ** 2).sum()) for values in logs)
     scatter = (squares / degrees) ** 0.5 if degrees else 0.0
-    return np.array([(scatter**2 / len(values) + _LEAST_SCATTER**2) ** 0.5 for values in logs])
+    return np.array([(scatter**2 / len(values) + _MINIMUM_SCATTER**2) ** 0.5 for values in logs])
 
 
 def _shapes(counts: Numbers, clients: int) -> dict[str, tuple[Numbers, Numbers]]:

@@ -17,17 +17,17 @@ _T = TypeVar("_T")
 
 RESAMPLES = 4_000
 CONFIDENCE = 0.95
-FEWEST = 5
+MINIMUM = 5
 """Fewer values than these say nothing about their own spread: no interval is given."""
 
 _SEED = 20_250_101
 
 WINDOWS = (5, 8, 13, 21)
-MOST_BEFORE = 40
+MAXIMUM_BEFORE = 40
 ALARM_PROBABILITY = 0.0001
 """Of one look at the values as they are. Who looks every morning looks 365 times a year, so it is far below 1 %."""
 
-FEWEST_RUNS = 20
+MINIMUM_RUNS = 20
 """A change cannot show in fewer runs than these: 8 after 12."""
 
 
@@ -66,7 +66,7 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
     not about all runs that could have been made.
     """
     ratio = median(after) / median(before)
-    if min(len(before), len(after)) < FEWEST:
+    if min(len(before), len(after)) < MINIMUM:
         return Ratio(ratio=ratio, low=None, high=None)
     low, high = interval(lambda again: median(again(after)) / median(again(before)))
     return Ratio(ratio=ratio, low=low, high=high)
@@ -109,7 +109,7 @@ def find_change(values: Sequence[float]) -> Change | None:
 def _newest_change(values: Sequence[float], *, look_for_steps: bool) -> Change | None:
     found: list[Change] = []
     for runs in WINDOWS:
-        after, before = values[-runs:], values[-runs - MOST_BEFORE : -runs]
+        after, before = values[-runs:], values[-runs - MAXIMUM_BEFORE : -runs]
         if len(after) < runs or not before:
             continue
         change = _change_between(before, after)

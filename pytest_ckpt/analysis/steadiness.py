@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Sequence
 
 WINDOW_ROUNDS = 5
-MOST_ROUNDS = 25
-MOST_RANGE = 0.20
-MOST_SLOPE = 0.10
+MAXIMUM_ROUNDS = 25
+MAXIMUM_RANGE = 0.20
+MAXIMUM_SLOPE = 0.10
 
 
 def unsteadiness(window: Sequence[float]) -> tuple[float, float]:
@@ -24,8 +24,8 @@ def unsteadiness(window: Sequence[float]) -> tuple[float, float]:
 
 def steady_round(rounds: Sequence[float]) -> int | None:
     """Return the number (from 1) of the round with which a steady window was complete; None where none was."""
-    for end in range(WINDOW_ROUNDS, min(len(rounds), MOST_ROUNDS) + 1):
+    for end in range(WINDOW_ROUNDS, min(len(rounds), MAXIMUM_ROUNDS) + 1):
         spread, change = unsteadiness(rounds[end - WINDOW_ROUNDS : end])
-        if spread <= MOST_RANGE and change <= MOST_SLOPE:
+        if spread <= MAXIMUM_RANGE and change <= MAXIMUM_SLOPE:
             return end
     return None

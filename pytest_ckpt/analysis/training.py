@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.statistics import FEWEST, Resample, interval
+from pytest_ckpt.analysis.statistics import MINIMUM, Resample, interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ def slowdown(training: Training) -> Slowdown | None:
     if not saves:
         return None
     share = _share([(save.alone_seconds, save.beside) for save in saves])
-    if sum(len(save.beside) for save in saves) < FEWEST:
+    if sum(len(save.beside) for save in saves) < MINIMUM:
         return Slowdown(share=share, low=None, high=None)
     low, high = interval(lambda again: _share([_resampled(save, again) for save in saves]), _RESAMPLES)
     return Slowdown(share=share, low=low, high=high)

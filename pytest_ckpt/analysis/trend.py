@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from pytest_ckpt.analysis.statistics import FEWEST_RUNS, find_change
+from pytest_ckpt.analysis.statistics import MINIMUM_RUNS, find_change
 
 SCHEMA = "pytest-ckpt/trend/1"
 _KINDS = ("save", "load")
@@ -81,7 +81,7 @@ def _series(entries: Sequence[Mapping[str, Any]], subject: str, kind: str) -> di
             "ratio": change.ratio,
             "probability": change.probability,
         },
-        "can_show": len(points) >= FEWEST_RUNS,
+        "can_show": len(points) >= MINIMUM_RUNS,
         "left_out": {"other conditions": len(found) - len(alike), "did not end well": len(alike) - len(whole)},
     }
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.cli.saying import say
+
 if TYPE_CHECKING:
     import argparse
 
@@ -40,5 +42,8 @@ def run(asked: argparse.Namespace) -> int:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 
         write_page(Path(asked.html), "Two runs of pytest-ckpt", diff_lead(document), diff_sections(document))
-    print(json.dumps(document, indent=1) if asked.json else "\n".join(diff_lines(document)))
+    if asked.json:
+        print(json.dumps(document, indent=1))
+    else:
+        say(diff_lines(document))
     return 0

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.support.errors import UsageError
@@ -43,7 +44,6 @@ def run(asked: argparse.Namespace) -> int:
     if asked.write_system:
         return _write_template(Path(asked.write_system))
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
-    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.run.doctor import examine  # noqa: PLC0415
 
     settings = resolve(said_of(asked), {}, engines=find_engines())
@@ -52,14 +52,13 @@ def run(asked: argparse.Namespace) -> int:
         findings.append(finding)
         if not asked.json:
             word = "ok" if finding.can else "cannot" if finding.needed else "limited"
-            print(printable(f"{finding.name:<13} {word:<8} {finding.description}").replace("\n", " "), flush=True)
-            if finding.remedy:
-                print(printable(f"{'':<22} {finding.remedy}").replace("\n", " "), flush=True)
+            say([f"{finding.name:<13} {word:<8} {finding.description}"])
+            say([f"{'':<22} {finding.remedy}"] if finding.remedy else [])
     can_run = all(f.can for f in findings if f.needed)
     if asked.json:
         print(json.dumps({"schema": SCHEMA, "can_run": can_run, "findings": to_plain(findings)}, indent=1))
     else:
-        print("a run is possible" if can_run else "NO RUN IS POSSIBLE: fix the lines marked 'cannot'")
+        say(["a run is possible" if can_run else "NO RUN IS POSSIBLE: fix the lines marked 'cannot'"])
     return 0 if can_run else _EXIT_CANNOT
 
 
@@ -88,5 +87,5 @@ def _write_template(file: Path) -> int:
         raise UsageError(
             f"--write-system {file}: {error.strerror}.", "Name a file that does not exist, in a folder that does."
         ) from None
-    print(f"fill in {file} and give it to a run: {OPTION}={file}")
+    say([f"fill in {file} and give it to a run: {OPTION}={file}"])
     return 0

@@ -8,48 +8,70 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.config.options import add_options, said_of
 from pytest_ckpt.facts.options import with_role
-from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-HELP = "re-judge the saved results of a run, or judge results of DLIO, for any cluster"
+    from pytest_ckpt.evidence.run_files import Document
+    from pytest_ckpt.published.folder import Message
+    from pytest_ckpt.published.judge import Found
+
+HELP = "re-judge the saved results of runs, or judge results of DLIO, for any cluster"
 DESCRIPTION = (
     "Re-judge the saved results of a run: a limit that is not given stays that of the run. Or judge results of DLIO "
-    "and mlpstorage: one result gives a report, a tree of several gives a table."
+    "and mlpstorage: one result gives a report, a tree of several gives a table. Several folders of runs of one target "
+    "give one certificate: the newest result of each requirement counts."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument(
-        "folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report, or a tree of results of DLIO"
+        "folders",
+        metavar="FOLDER",
+        nargs="+",
+        help="the folder of a run, such as ckpt-report, or a tree of results of DLIO; several folders of runs give one "
+        "certificate",
     )
     add_options(parser, with_role("limit"))
     parser.add_argument("--json", action="store_true", help="print the report, or the table of a tree, as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the certificate, or the table of a tree")
+    parser.add_argument("--out", metavar="FOLDER", help="write report, certificate and digests of several runs there")
+    parser.add_argument("--sign", metavar="KEY", help="private key (Ed25519, PEM) that signs what --out writes")
     parser.add_argument("--pdf", metavar="FILE", help="write the same as PDF, which needs the extra pytest-ckpt[pdf]")
+    parser.add_argument(
+        "--rules",
+        metavar="EDITION",
+        help="hold results of DLIO against the rules of a submission instead: mlperf-v3, those on checkpointing",
+    )
 
 
 def run(asked: argparse.Namespace) -> int:
     """Print the judgement; the exit code is that of a run."""
-    from pytest_ckpt.evidence.rejudge import judge_sealed_folder  # noqa: PLC0415
-    from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
-
+    if asked.rules is not None:
+        return _hold_against_rules(asked)
     if asked.pdf:
         from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
 
         check_printer("--pdf")
-    folder, limits = Path(asked.folder), said_of(asked, with_role("limit"))
-    if folder.is_file():
-        raise UsageError(f"{folder} is a file.", f"Name the folder that it lies in: {shlex.quote(str(folder.parent))}")
-    ours = (folder / "report.json").exists() or is_unfinished(folder)
-    document = None if ours else _judge_published(folder, limits)
-    if document is None:
-        document = judge_sealed_folder(folder, limits)
+    limits = said_of(asked, with_role("limit"))
+    folders = [Path(folder) for folder in asked.folders]
+    if asked.sign and not asked.out:
+        raise UsageError("--sign signs what --out writes, and there is no --out.", "Say --out=FOLDER, too.")
+    if len(folders) > 1:
+        document = _combine(folders, limits, asked)
+    elif asked.out:
+        raise UsageError(
+            "--out writes the certificate of several runs, and one folder was named.",
+            "Name the folders of two runs or more, or write the certificate of one with --html.",
+        )
+    else:
+        document = _judge_one(folders[0], limits)
     if asked.html:
         from pytest_ckpt.report import html  # noqa: PLC0415 - jinja2 only when it is needed
 
@@ -62,24 +84,91 @@ def run(asked: argparse.Namespace) -> int:
     if asked.json:
         print(json.dumps(document, indent=1))
     else:
-        print("\n".join(_lines(document)))
+        say(_lines(document))
+    return int(document["exit_code"])
+
+
+def _judge_one(folder: Path, limits: Mapping[str, str | None]) -> Document:
+    """Return the judgement of one folder, of a run or of results of DLIO."""
+    from pytest_ckpt.evidence.rejudge import judge_sealed_folder  # noqa: PLC0415
+    from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
+
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file.", f"Name the folder that it lies in: {shlex.quote(str(folder.parent))}")
+    ours = (folder / "report.json").exists() or is_unfinished(folder)
+    document = None if ours else _judge_published(folder, limits)
+    return judge_sealed_folder(folder, limits) if document is None else document
+
+
+def _combine(folders: list[Path], limits: Mapping[str, str | None], asked: argparse.Namespace) -> Document:
+    """Return the judgement of several runs, and write what --out asks for."""
+    from pytest_ckpt.evidence.combined import combine_folders  # noqa: PLC0415
+
+    signer = None
+    if asked.sign:
+        from pytest_ckpt.evidence.signing import read_private_key  # noqa: PLC0415
+
+        signer = read_private_key(Path(asked.sign), option="--sign")
+    out = Path(asked.out) if asked.out else None
+    if out and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"--out={out}: there is something there.", "Name an empty or a new folder.")
+    document = combine_folders(folders, limits)
+    if out:
+        from pytest_ckpt.run.close import write_report  # noqa: PLC0415
+
+        out.mkdir(parents=True, exist_ok=True)
+        write_report(document, out, signer)
+    return document
+
+
+def _hold_against_rules(asked: argparse.Namespace) -> int:
+    """Print which rules of a submission published results meet or break; no limit takes part in that."""
+    from pytest_ckpt.published.folder import find_runs  # noqa: PLC0415
+    from pytest_ckpt.published.rule_report import judge_rules  # noqa: PLC0415
+    from pytest_ckpt.published.rules import EDITION  # noqa: PLC0415
+    from pytest_ckpt.report.published import rule_lines  # noqa: PLC0415
+
+    if asked.rules != EDITION:
+        raise UsageError(
+            f"--rules={asked.rules:.60}: it is none{nearest(asked.rules, [EDITION])}.", f"Say --rules={EDITION}."
+        )
+    if others := [name for name in ("html", "pdf", "out", "sign") if getattr(asked, name)]:
+        raise UsageError(f"--{others[0]} and --rules do not go together.", "Leave one of them out, or take --json.")
+    said = said_of(asked, with_role("limit"))
+    if option := next((o.flag for o in with_role("limit") if said.get(o.ini_name) is not None), ""):
+        raise UsageError(f"{option} and --rules do not go together: no rule asks for a time.", f"Leave out {option}.")
+    if len(asked.folders) > 1:
+        raise UsageError("--rules reads one folder, and several were named.", "Name the folder that holds them all.")
+    folder = Path(asked.folders[0])
+    if (folder / "report.json").exists():
+        raise UsageError(
+            f"{folder} is a run of pytest-ckpt, and no result of DLIO.",
+            f"Export it first: pytest-ckpt export {shlex.quote(str(folder))} --mlperf OUT",
+        )
+    overlooked: list[Message] = []
+    document = judge_rules(folder, _read(folder, find_runs(folder, overlooked.append), overlooked))
+    print(json.dumps(document, indent=1) if asked.json else "\n".join(rule_lines(document)))
     return int(document["exit_code"])
 
 
 def _judge_published(folder: Path, limits: Mapping[str, str | None]) -> dict[str, Any] | None:
     """Return the judgement of results of DLIO; None where the folder holds none."""
-    from pytest_ckpt.published.judge import find_results, judge_results, read_results  # noqa: PLC0415
-    from pytest_ckpt.report.bar import Bar  # noqa: PLC0415
+    from pytest_ckpt.published.judge import find_results, judge_results  # noqa: PLC0415
 
     places, overlooked = find_results(folder, limits)
-    if not places:
-        return None
+    return judge_results(folder, _read(folder, places, overlooked), limits) if places else None
+
+
+def _read(folder: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> Found:
+    """Read the runs of a tree; on a terminal a bar shows how far it is."""
+    from pytest_ckpt.published.judge import read_results  # noqa: PLC0415
+    from pytest_ckpt.report.bar import Bar  # noqa: PLC0415
+
     bar = Bar(sys.stderr)
     try:
-        found = read_results(folder, places, bar.show, overlooked)
+        return read_results(folder, places, bar.show, overlooked)
     finally:
         bar.end()
-    return judge_results(folder, found, limits)
 
 
 def _lines(document: dict[str, Any]) -> list[str]:

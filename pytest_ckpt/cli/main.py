@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_ckpt import __version__
-from pytest_ckpt.cli import diff, doctor, judge, plan, project, record, show, simulate, size, trend, verify
+from pytest_ckpt.cli import diff, doctor, export, judge, plan, project, record, show, simulate, size, trend, verify
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ COMMANDS = {
     "verify": verify,
     "diff": diff,
     "trend": trend,
+    "export": export,
     "simulate": simulate,
     "project": project,
     "record": record,
@@ -77,8 +78,10 @@ class _Parser(argparse.ArgumentParser):
     """Ends with the contract's exit code for usage errors."""
 
     def error(self, message: str) -> NoReturn:
+        from pytest_ckpt.report.svg import printable  # noqa: PLC0415
+
         self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n")
+        self.exit(EXIT_USAGE, printable(f"{self.prog}: error: {message}\n"))
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """End with what is not known, and the option that is nearest to it."""

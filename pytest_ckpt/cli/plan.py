@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import add_options, resolve, said_of
 
@@ -64,6 +65,6 @@ def run(asked: argparse.Namespace) -> int:
         print(json.dumps(plan.to_plain(ranks=asked.ranks) | told, indent=None if asked.ranks else 1))
     else:
         lines = describe(plan, settings, target) + (describe_ranks(plan) if asked.ranks else [])
-        print("\n".join(lines + ([] if found is None else describe_obstacles(found, not_tried) + notes)))
+        say(lines + ([] if found is None else describe_obstacles(found, not_tried) + notes))
     problems.refuse()
     return 0

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import parse_size
 
@@ -17,7 +18,7 @@ DESCRIPTION = (
     "Fit saturation models to the rates of runs with different counts of clients, and say what more clients would get: "
     "a median and an interval, or bounds where the runs do not determine it. Certifies nothing."
 )
-_MOST_CLIENTS = 1_000_000
+_MAXIMUM_CLIENTS = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Print the projections."""
     from pytest_ckpt.analysis.client_counts import scalings  # noqa: PLC0415
-    from pytest_ckpt.analysis.saturation import FEWEST_COUNTS, project  # noqa: PLC0415 - numpy only here
+    from pytest_ckpt.analysis.saturation import MINIMUM_COUNTS, project  # noqa: PLC0415 - numpy only here
     from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_folder  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
@@ -51,22 +52,25 @@ def run(asked: argparse.Namespace) -> int:
         if not is_unfinished(folder) and (changed := changes_of_facts(folder)):
             notices.append(f"{folder} is not as its run left it: {', '.join(changed)}.")
     found = scalings(measurements)
-    rows = [(s, project(s.rates, clients, min(bounds, default=None))) for s in found if len(s.rates) >= FEWEST_COUNTS]
+    rows = [(s, project(s.rates, clients, min(bounds, default=None))) for s in found if len(s.rates) >= MINIMUM_COUNTS]
     if not rows:
         counts = "; ".join(f"{s.name} {s.kind}s: {', '.join(map(str, s.rates))} {s.unit}" for s in found) or "none"
         raise UsageError(
             f"Too few counts of clients: {counts}.",
-            f"Name runs of one model with {FEWEST_COUNTS} counts or more, such as 1, 2, 4 and 8 hosts.",
+            f"Name runs of one model with {MINIMUM_COUNTS} counts or more, such as 1, 2, 4 and 8 hosts.",
         )
     document = document_of(rows, notices)
-    print(json.dumps(document, indent=1) if asked.json else "\n".join(projection_lines(document)))
+    if asked.json:
+        print(json.dumps(document, indent=1))
+    else:
+        say(projection_lines(document))
     return 0
 
 
 def _clients(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 1 <= int(text) <= _MOST_CLIENTS:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 1 <= int(text) <= _MAXIMUM_CLIENTS:
         raise UsageError(
-            f"--clients={text}: a whole number from 1 to {_MOST_CLIENTS:,} is expected.",
+            f"--clients={text}: a whole number from 1 to {_MAXIMUM_CLIENTS:,} is expected.",
             "Say --clients=128, for example.",
         )
     return int(text)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_ckpt import __version__
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.user_files import resolved_user_path, user_path
 
@@ -44,5 +45,5 @@ def run(asked: argparse.Namespace) -> int:
     pattern = pattern_of(calls, under, asked.label, f"pytest-ckpt {__version__}")
     text = pattern.to_text()
     Path(out).write_text(text)
-    print("\n".join([f"{asked.out}: {len(text):,} bytes, no names, no data", *pattern_lines(pattern)]))
+    say([f"{asked.out}: {len(text):,} bytes, no names, no data", *pattern_lines(pattern)])
     return 0

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -25,7 +26,7 @@ DESCRIPTION = (
 _RULES = ("overhead", "restore_budget", "checkpoints_per_failure", "failures")
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
 _DAY = 86_400.0
-_MOST_CLUSTERS, _MOST_RUNS, _MOST_DAYS, _MOST_FAILURES = 20, 10_000, 366, 20_000
+_MAXIMUM_CLUSTERS, _MAXIMUM_RUNS, _MAXIMUM_DAYS, _MAXIMUM_FAILURES = 20, 10_000, 366, 20_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,11 +70,11 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.sizing.plan import limits_of  # noqa: PLC0415
 
     words = list(dict.fromkeys(word.strip() for word in asked.cluster.split(",")))
-    if len(words) > _MOST_CLUSTERS:
-        raise UsageError(f"--cluster names {len(words)} clusters.", f"Name {_MOST_CLUSTERS} at most.")
+    if len(words) > _MAXIMUM_CLUSTERS:
+        raise UsageError(f"--cluster names {len(words)} clusters.", f"Name {_MAXIMUM_CLUSTERS} at most.")
     rules = SimulationRules(
-        runs=_whole(asked, "runs", 1, _MOST_RUNS),
-        seconds=_whole(asked, "days", 1, _MOST_DAYS) * _DAY,
+        runs=_whole(asked, "runs", 1, _MAXIMUM_RUNS),
+        seconds=_whole(asked, "days", 1, _MAXIMUM_DAYS) * _DAY,
         restart_seconds=_seconds(asked.restart_time, "--restart-time"),
         arrivals=_arrivals(asked.arrivals),
         seed=_whole(asked, "seed", 0, 2**63 - 1),
@@ -87,9 +88,9 @@ def run(asked: argparse.Namespace) -> int:
         measurements, of_run, changed = _measured(folder)
         said = said_of(asked, _OPTIONS)
         clusters = [limits_of(resolve(said | {"ckpt_cluster": word}, of_run, ini_source="the run")) for word in words]
-        if any(rules.seconds / limits.mttf_seconds > _MOST_FAILURES for limits in clusters):
+        if any(rules.seconds / limits.mttf_seconds > _MAXIMUM_FAILURES for limits in clusters):
             raise UsageError(
-                f"In {asked.days} days such a cluster fails more than {_MOST_FAILURES:,} times.",
+                f"In {asked.days} days such a cluster fails more than {_MAXIMUM_FAILURES:,} times.",
                 "Simulate fewer --days or a smaller --cluster.",
             )
         found = simulated_rows(measurements, clusters, rules)
@@ -106,7 +107,10 @@ def run(asked: argparse.Namespace) -> int:
 
         lead = ["Simulated over measured times. It certifies nothing.", *notices]
         write_page(Path(asked.html), "What training would lose on this storage", lead, simulation_sections(document))
-    print(json.dumps(document, indent=1) if asked.json else "\n".join(simulation_lines(document)))
+    if asked.json:
+        print(json.dumps(document, indent=1))
+    else:
+        say(simulation_lines(document))
     return 0
 
 
@@ -132,11 +136,11 @@ def _measured(folder: Path) -> tuple[list[Any], dict[str, str | None], list[str]
     return [from_plain(Measurement, m) for m in document["measurements"]], of_run, said
 
 
-def _whole(asked: argparse.Namespace, name: str, least: int, most: int) -> int:
+def _whole(asked: argparse.Namespace, name: str, minimum: int, maximum: int) -> int:
     text = getattr(asked, name)
-    if not (text.isascii() and text.isdigit()) or len(text) > 20 or not least <= int(text) <= most:
+    if not (text.isascii() and text.isdigit()) or len(text) > 20 or not minimum <= int(text) <= maximum:
         raise UsageError(
-            f"--{name}={text}: a whole number from {least:,} to {most:,} is expected.",
+            f"--{name}={text}: a whole number from {minimum:,} to {maximum:,} is expected.",
             f"See pytest-ckpt simulate --help for --{name}.",
         )
     return int(text)

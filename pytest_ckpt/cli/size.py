@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError
@@ -31,7 +32,7 @@ _RULES = (
     "parallel",
 )
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
-_MOST_CLUSTERS = 100
+_MAXIMUM_CLUSTERS = 100
 # Clusters of the picture's curves.
 _CURVE = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 100_000)
 
@@ -79,8 +80,8 @@ def run(asked: argparse.Namespace) -> int:
 
     said = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
     clusters = [word.strip() for word in asked.cluster.split(",")]
-    if len(clusters) > _MOST_CLUSTERS:
-        raise UsageError(f"--cluster names {len(clusters)} clusters.", f"Name {_MOST_CLUSTERS} at most.")
+    if len(clusters) > _MAXIMUM_CLUSTERS:
+        raise UsageError(f"--cluster names {len(clusters)} clusters.", f"Name {_MAXIMUM_CLUSTERS} at most.")
     settings = [resolve(said | {"ckpt_cluster": cluster}, {}) for cluster in dict.fromkeys(clusters)]
     keeping = Keeping(
         newest=_read(asked, "retain", _count, 1),
@@ -106,7 +107,10 @@ def run(asked: argparse.Namespace) -> int:
         curves = size_rows(models, [resolve(said | {"ckpt_cluster": str(n)}, {}) for n in _CURVE], keeping)
         lead = ["Nothing was measured: every figure follows from the rules below."]
         write_page(Path(asked.html), "What clusters ask of checkpoint storage", lead, size_sections(document, curves))
-    print(json.dumps(document, indent=1) if asked.json else "\n".join(size_lines(document)))
+    if asked.json:
+        print(json.dumps(document, indent=1))
+    else:
+        say(size_lines(document))
     return 0
 
 
@@ -116,13 +120,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _read(asked: argparse.Namespace, name: str, parse: Callable[[str], Number], least: float) -> Number:
+def _read(asked: argparse.Namespace, name: str, parse: Callable[[str], Number], minimum: float) -> Number:
     """Return what was said of an option. Raises UsageError that names it."""
     flag, text = f"--{name.replace('_', '-')}", getattr(asked, name)
     try:
         value = parse(text)
     except ValueError as error:
         raise UsageError(f"{flag}={text}: {error}.", f"See pytest-ckpt size --help for {flag}.") from None
-    if not least <= value < float("inf"):
-        raise UsageError(f"{flag}={text}: at least {least:g} is expected.", f"See pytest-ckpt size --help for {flag}.")
+    if not minimum <= value < float("inf"):
+        raise UsageError(
+            f"{flag}={text}: at least {minimum:g} is expected.", f"See pytest-ckpt size --help for {flag}."
+        )
     return value

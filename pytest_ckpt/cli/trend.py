@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.cli.saying import say
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, parse_fraction
 
@@ -52,7 +53,7 @@ def run(asked: argparse.Namespace) -> int:
         print(json.dumps(document, indent=1))
     else:
         unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-        print("\n".join(trend_lines(document, unicode=unicode)))
+        say(trend_lines(document, unicode=unicode))
     return int(bool(document["regressions"]))
 
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.cli.saying import say
+
 if TYPE_CHECKING:
     import argparse
 
@@ -22,13 +24,19 @@ SCHEMA = "pytest-ckpt/verify/2"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report")
+    parser.add_argument(
+        "folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report, or of a certificate of several runs"
+    )
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="*", help="the folders of all runs that the certificate of several is made of"
+    )
     parser.add_argument("--key", metavar="PUB", help="the signer's public key (Ed25519, PEM)")
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
 
 
 def run(asked: argparse.Namespace) -> int:
     """Print what holds and what does not."""
+    from pytest_ckpt.evidence.combined_verification import is_combined, verify_combined  # noqa: PLC0415
     from pytest_ckpt.evidence.signing import read_public_key  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.evidence.verification import verify_folder  # noqa: PLC0415
@@ -36,25 +44,27 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.judging.grading import EXIT_INCOMPLETE  # noqa: PLC0415
 
     key = read_public_key(Path(asked.key), option="--key") if asked.key else None
-    checks = verify_folder(Path(asked.folder), key)
+    folder, runs = Path(asked.folder), [Path(run) for run in asked.runs]
+    several = bool(runs) or is_combined(folder)
+    checks = verify_combined(folder, runs, key) if several else verify_folder(folder, key)
     is_broken = any(c.outcome == "broken" for c in checks)
-    unfinished = is_unfinished(Path(asked.folder))
+    unfinished = is_unfinished(folder)
     if asked.json:
         outcome = "changed" if is_broken else "incomplete" if unfinished else "unchanged"
         print(json.dumps({"schema": SCHEMA, "outcome": outcome, "checks": to_plain(checks)}, indent=1))
     else:
-        print("\n".join(_lines(checks, is_broken=is_broken, unfinished=unfinished)))
+        say(_lines(checks, is_broken=is_broken, unfinished=unfinished))
     return 1 if is_broken else EXIT_INCOMPLETE if unfinished else 0
 
 
 def _lines(checks: tuple[Examination, ...], *, is_broken: bool, unfinished: bool) -> list[str]:
-    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
-
     lines = []
+    width = max(10, *(len(check.name) for check in checks))
     for check in checks:
-        lines.append(f"{check.name:<10} {check.outcome:<12} {check.description}")
-        lines += [f"{'':<24}{detail}" for detail in check.details]
-    unchecked = [c.name for c in checks if c.outcome == "not checked"]
+        lines.append(f"{check.name:<{width}} {check.outcome:<12} {check.description}")
+        lines += [f"{'':<{width + 14}}{detail}" for detail in check.details]
+    # Of several folders, each has its own.
+    unchecked = dict.fromkeys(c.name.rpartition(": ")[2] for c in checks if c.outcome == "not checked")
     if is_broken:
         lines.append("CHANGED: this folder is not as its run left it")
     elif unfinished:
@@ -64,4 +74,4 @@ def _lines(checks: tuple[Examination, ...], *, is_broken: bool, unfinished: bool
         lines.append("UNCHANGED since it was signed")
     else:
         lines.append(f"UNCHANGED; {' and '.join(unchecked)} not checked")
-    return [printable(line).replace("\n", " ") for line in lines]
+    return lines

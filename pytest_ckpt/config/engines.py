@@ -108,9 +108,9 @@ def _check_files(said: EngineSpec) -> None:
         raise ValueError(f"files of engine {said.name} names {rule.of_rank!r} for all ranks, without {{rank}}")
     if not isinstance(rule.writers, int) or rule.writers < 1 or (rule.writers > 1 and "{writer}" not in rule.of_rank):
         raise ValueError(f"files of engine {said.name} has {rule.writers!r} writers, and {{writer}} names none of them")
-    if not isinstance(rule.most_bytes, int) or rule.most_bytes < 0:
-        raise ValueError(f"files of engine {said.name} has {rule.most_bytes!r} as most_bytes: bytes are expected")
-    if rule.most_bytes and "{number}" not in rule.of_rank:
+    if not isinstance(rule.maximum_bytes, int) or rule.maximum_bytes < 0:
+        raise ValueError(f"files of engine {said.name} has {rule.maximum_bytes!r} as maximum_bytes: bytes are expected")
+    if rule.maximum_bytes and "{number}" not in rule.of_rank:
         raise ValueError(f"files of engine {said.name} names {rule.of_rank!r} for all files, without {{number}}")
     for name in filter(None, (rule.of_rank, *rule.shared, *rule.passing)):
         if not isinstance(name, str) or "/" in name or name in {".", ".."}:

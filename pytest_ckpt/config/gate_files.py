@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # What a file system must do is asked of no object store: by its tables nothing would be missing there.
 _OF_OBJECTS, _OF_ANY = ("object", "object-local"), "speed-only"
+# A store on this host is judged, and certified by no table.
+_NEAR = "object-local"
 
 
 def settle(
@@ -62,6 +64,17 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
         raise UsageError(
             f"--ckpt-gates {word}: the table {gates.table} is for file systems, and the target is an object store.",
             f"Take {', '.join(_OF_OBJECTS)}, {_OF_ANY}, or a table of your own that extends one of them.",
+        )
+    if gate_kind and gate_kind not in _OF_OBJECTS and gates.table in _OF_OBJECTS:
+        raise UsageError(
+            f"--ckpt-gates {word}: the table {gates.table} is for object stores, and the target is none.",
+            "Take auto, or a table of your own that extends one for file systems.",
+        )
+    if gate_kind == _NEAR and gates.table not in (_NEAR, _OF_ANY):
+        raise UsageError(
+            f"--ckpt-gates {word}: the table {gates.table} is for stores on other hosts, and the endpoint is on this "
+            "one.",
+            f"Name an endpoint on another host, or take {_NEAR}, {_OF_ANY}, or a table that extends one of them.",
         )
     return gates
 

@@ -18,7 +18,7 @@ from pytest_ckpt.support.toml import parse_toml
 from pytest_ckpt.support.user_files import read_user_bytes, user_path
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.(toml|json)")
-_MOST, _MOST_LAYERS, _MOST_STATES = 10_000_000, 2_000, 8
+_MAXIMUM, _MAXIMUM_LAYERS, _MAXIMUM_STATES = 10_000_000, 2_000, 8
 _SIZES = {
     "layers": "layers", "hidden": "hidden", "feed_forward": "feed_forward", "vocabulary": "vocabulary",
     "heads": "heads", "key_value_heads": "key_value_heads",
@@ -60,7 +60,7 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
         cut = parallelism or written
         if cut is None:
             raise ValueError("nothing says how training cuts it: add --ckpt-parallel=tp=8,pp=4,dp=2,zero=1")
-        source = {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "said": word}
+        source = {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "given_as": word}
         return checked_model(_made(numbers, cut, source))
     except OSError as error:
         raise UsageError(
@@ -151,8 +151,8 @@ def _value(name: str, value: Any) -> Any:
         return tuple(several)
     if name in {*_SWITCHES, "router_bias"}:
         return value if isinstance(value, bool) else _refuse(name, value, "true or false")
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
-        _refuse(name, value, f"a whole number up to {_MOST:,}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAXIMUM:
+        _refuse(name, value, f"a whole number up to {_MAXIMUM:,}")
     return value
 
 
@@ -168,16 +168,16 @@ def checked_model(model: Model) -> Model:
     for record in (model, own):
         for number in fields(record):
             value = getattr(record, number.name)
-            if isinstance(value, int) and not 0 <= value <= _MOST:
-                _refuse(number.name, value, f"a whole number up to {_MOST:,}")
+            if isinstance(value, int) and not 0 <= value <= _MAXIMUM:
+                _refuse(number.name, value, f"a whole number up to {_MAXIMUM:,}")
     parallel = {"tp": model.tensor_parallel, "pp": model.pipeline_parallel, "ep": own.expert_parallel}
     Parallelism.of({**parallel, "dp": max(1, model.processes // max(1, cut)), "zero": model.zero_stage})
     wrong = (
-        (model.layers > _MOST_LAYERS, f"layers is {model.layers:,}: at most {_MOST_LAYERS:,} are expected"),
+        (model.layers > _MAXIMUM_LAYERS, f"layers is {model.layers:,}: at most {_MAXIMUM_LAYERS:,} are expected"),
         (min(model.layers, model.heads, model.vocabulary) < 1, "layers, heads and vocabulary are at least 1"),
         (model.hidden < 64, f"hidden is {model.hidden}: at least 64 is expected"),
         (own.mlp_matrices not in {2, 3}, "mlp_matrices is 3 where the feed-forward is gated, else 2"),
-        (not 1 <= len(own.optimizer) <= _MOST_STATES, f"optimizer names 1 to {_MOST_STATES} states"),
+        (not 1 <= len(own.optimizer) <= _MAXIMUM_STATES, f"optimizer names 1 to {_MAXIMUM_STATES} states"),
         (own.head_size < 1 or not 1 <= model.key_value_heads <= model.heads, "key_value_heads is at most heads"),
         (model.pipeline_parallel > model.layers, f"{model.layers} layers are fewer than the pipeline's stages"),
         (

@@ -72,5 +72,5 @@ def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
             raise ValueError(f"its definition of {checkpoint['model']} is none: {wrong[0]}")
         if not model.own or not checked_model(model).name == model.name == checkpoint["model"]:
             raise ValueError(f"{checkpoint['model']} is defined otherwise than the digest in its name says")
-        kept |= {model.name: model, model.own.said: model}
+        kept |= {model.name: model, model.own.given_as: model}
     return kept

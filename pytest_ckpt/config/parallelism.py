@@ -9,7 +9,7 @@ from typing import Any
 from pytest_ckpt.support.errors import nearest
 
 # As many as there can be processes.
-_MOST = 16_384
+_MAXIMUM = 16_384
 _FIELDS = {"tp": "tensor", "pp": "pipeline", "ep": "expert", "dp": "data", "zero": "zero"}
 _STAGES = (1, 2, 3)
 _EXAMPLE = "tp=8,pp=4,dp=2,zero=1 is expected"
@@ -36,13 +36,13 @@ class Parallelism:
         for name, value in said.items():
             if name not in _FIELDS:
                 raise ValueError(f"'{name}' is no kind of parallelism{nearest(name, _FIELDS)}; {_EXAMPLE}")
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
-                raise ValueError(f"{name} is {value!r:.40}; a whole number from 1 to {_MOST:,} is expected")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAXIMUM:
+                raise ValueError(f"{name} is {value!r:.40}; a whole number from 1 to {_MAXIMUM:,} is expected")
         if said.get("zero", 1) not in _STAGES:
             raise ValueError("zero is a ZeRO stage: 1 or 2 (the optimizer is cut), or 3 (fully sharded)")
         found = cls(**{_FIELDS[name]: value for name, value in said.items()})
-        if found.processes > _MOST:
-            raise ValueError(f"it has {found.processes:,} ranks; at most {_MOST:,} are expected")
+        if found.processes > _MAXIMUM:
+            raise ValueError(f"it has {found.processes:,} ranks; at most {_MAXIMUM:,} are expected")
         if found.data % found.expert:
             raise ValueError(f"ep={found.expert} does not divide dp={found.data}: expert lies within data parallelism")
         return found

@@ -23,17 +23,23 @@ from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.units import format_count, parse_duration, parse_fraction, parse_size
 from pytest_ckpt.support.user_files import read_user_text
 
-_REQUEST_STEP_BYTES, _MOST_REQUEST_BYTES = 64 << 10, 16 << 20
+_REQUEST_STEP_BYTES, _MAXIMUM_REQUEST_BYTES = 64 << 10, 16 << 20
 # Shorter ones are lost in the ranks' waiting for each other; of longer ones too few go on beside a save.
-_LEAST_STEP_SECONDS, _MOST_STEP_SECONDS = 0.01, 60.0
-_LEAST_CHANGED = 0.01
-_MOST_SECONDS = 30 * 86_400.0
-_MOST_NAME, _MOST_PATH = 255, 4095
+_MINIMUM_STEP_SECONDS, _MAXIMUM_STEP_SECONDS = 0.01, 60.0
+_MINIMUM_CHANGED = 0.01
+_MAXIMUM_SECONDS = 30 * 86_400.0
+_MAXIMUM_NAME, _MAXIMUM_PATH = 255, 4095
 # As many as there can be processes, and no other script's digits.
 _SLOTS = re.compile(r"0*[1-9][0-9]{0,4}", re.ASCII)
 _RAREST = 1e-9  # failures a day
 # What the content of a checkpoint can tell apart (ranks.content), and beyond any cluster.
-_MOST_PROCESSES, _MOST_OPERATIONS, _MOST, _MOST_DEPTH, _MOST_CUTS = 16_384, 4_093, 1_000_000_000, 16, 1000
+_MAXIMUM_PROCESSES, _MAXIMUM_OPERATIONS, _MAXIMUM, _MAXIMUM_DEPTH, _MAXIMUM_CUTS = (
+    16_384,
+    4_093,
+    1_000_000_000,
+    16,
+    1000,
+)
 
 
 def read_path(value: str) -> str:
@@ -41,8 +47,8 @@ def read_path(value: str) -> str:
     if "\0" in value:
         raise ValueError("a path cannot hold a NUL byte")
     longest = max(len(os.fsencode(part)) for part in value.split("/"))
-    if longest > _MOST_NAME or len(os.fsencode(value)) > _MOST_PATH:
-        raise ValueError(f"names in a path have at most {_MOST_NAME} bytes, and the path {_MOST_PATH:,}")
+    if longest > _MAXIMUM_NAME or len(os.fsencode(value)) > _MAXIMUM_PATH:
+        raise ValueError(f"names in a path have at most {_MAXIMUM_NAME} bytes, and the path {_MAXIMUM_PATH:,}")
     return value
 
 
@@ -66,7 +72,7 @@ def read_endpoints(value: str) -> tuple[str, ...]:
     return words
 
 
-def count_to(most: int) -> Callable[[str], int]:
+def count_to(maximum: int) -> Callable[[str], int]:
     """Return a reader of whole numbers from 1 to ``most``."""
 
     def parse(value: str) -> int:
@@ -76,16 +82,16 @@ def count_to(most: int) -> Callable[[str], int]:
             raise ValueError("a whole number is expected, such as 16000") from None
         if number < 1:
             raise ValueError("a whole number of at least 1 is expected")
-        if number > most:
-            raise ValueError(f"a whole number of at most {format_count(most)} is expected")
+        if number > maximum:
+            raise ValueError(f"a whole number of at most {format_count(maximum)} is expected")
         return number
 
     return parse
 
 
-read_number = read_accelerators = count_to(_MOST)
-read_processes, read_operations = count_to(_MOST_PROCESSES), count_to(_MOST_OPERATIONS)
-read_depth, read_cuts = count_to(_MOST_DEPTH), count_to(_MOST_CUTS)
+read_number = read_accelerators = count_to(_MAXIMUM)
+read_processes, read_operations = count_to(_MAXIMUM_PROCESSES), count_to(_MAXIMUM_OPERATIONS)
+read_depth, read_cuts = count_to(_MAXIMUM_DEPTH), count_to(_MAXIMUM_CUTS)
 read_parallel = read_parallelism
 
 
@@ -125,8 +131,8 @@ def read_strategies(value: str) -> tuple[StrategySpec, ...]:
 def read_step(value: str) -> float:
     """Return the seconds of a step of the stand-in for training."""
     seconds = parse_duration(value)
-    if not _LEAST_STEP_SECONDS <= seconds <= _MOST_STEP_SECONDS:
-        raise ValueError(f"{_LEAST_STEP_SECONDS * 1000:g}ms to {_MOST_STEP_SECONDS:g}s are expected, such as 50ms")
+    if not _MINIMUM_STEP_SECONDS <= seconds <= _MAXIMUM_STEP_SECONDS:
+        raise ValueError(f"{_MINIMUM_STEP_SECONDS * 1000:g}ms to {_MAXIMUM_STEP_SECONDS:g}s are expected, such as 50ms")
     return seconds
 
 
@@ -141,7 +147,7 @@ def read_full_every(value: str) -> int:
 def read_changed(value: str) -> float:
     """Return the share of the pages that change, from 1 %."""
     share = read_share(value)
-    if share < _LEAST_CHANGED:
+    if share < _MINIMUM_CHANGED:
         raise ValueError("1 % or more is expected, such as 10%")
     return share
 
@@ -192,7 +198,7 @@ def read_seconds(value: str) -> float:
 def read_days(value: str) -> float:
     """Return a duration above 0 and up to 30 days in seconds."""
     seconds = read_seconds(value)
-    if seconds > _MOST_SECONDS:
+    if seconds > _MAXIMUM_SECONDS:
         raise ValueError("up to 30 days are expected, such as 24h")
     return seconds
 
@@ -200,7 +206,7 @@ def read_days(value: str) -> float:
 def read_request(value: str) -> int:
     """Return the size of a request in bytes."""
     count = parse_size(value)
-    if count % _REQUEST_STEP_BYTES or not 0 < count <= _MOST_REQUEST_BYTES:
+    if count % _REQUEST_STEP_BYTES or not 0 < count <= _MAXIMUM_REQUEST_BYTES:
         raise ValueError("a multiple of 64KiB up to 16MiB is expected, such as 4MiB")
     return count
 

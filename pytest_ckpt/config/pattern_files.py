@@ -58,6 +58,11 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
         raise UsageError(
             f"{option} {word}: it cannot be read: {error.strerror}.", "Name a file that pytest-ckpt record wrote."
         ) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{option} {word}: it is not UTF-8: {error.reason} at byte {error.start}.",
+            "Name a file that pytest-ckpt record wrote, as it is.",
+        ) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{option} {word}: {error}.", "Name a file that pytest-ckpt record wrote, as it is.") from None
     return FoundPattern(file=path.name, sha256=hashlib.sha256(data).hexdigest(), text=text, pattern=found)

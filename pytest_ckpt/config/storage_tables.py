@@ -12,7 +12,7 @@ from pytest_ckpt.support.toml import parse_toml
 from pytest_ckpt.support.user_files import read_user_text, user_path
 
 SHIPPED = ("superpod-h100",)
-_GB, _MOST_GB, _MOST_ACCELERATORS = 1e9, 1e9, 1_000_000_000
+_GB, _MAXIMUM_GB, _MAXIMUM_ACCELERATORS = 1e9, 1e9, 1_000_000_000
 
 
 def load_table(word: str) -> StorageTable:
@@ -54,7 +54,7 @@ def _rows(part: Any, levels: list[str]) -> Iterator[TableRow]:
     accelerators = part.get("accelerators")
     if isinstance(accelerators, bool) or not isinstance(accelerators, int):
         raise ValueError(f"accelerators of {part['what']} is a whole number")
-    if not 1 <= accelerators <= _MOST_ACCELERATORS:
+    if not 1 <= accelerators <= _MAXIMUM_ACCELERATORS:
         raise ValueError(f"accelerators of {part['what']} is {accelerators}: at least 1 is expected")
     rates = [_rates(part, f"{kind}_gb_per_second", len(levels)) for kind in ("read", "write")]
     for level, read, write in zip(levels, *rates, strict=True):
@@ -72,6 +72,6 @@ def _rates(part: Mapping[str, Any], name: str, count: int) -> list[float]:
     if not isinstance(rates, list) or len(rates) != count:
         raise ValueError(f"{name} of {part['what']} is a list of {count} numbers, one for each level")
     for rate in rates:
-        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= _MOST_GB:
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= _MAXIMUM_GB:
             raise ValueError(f"{name} of {part['what']} holds {rate!r}; a number above 0 is expected")
     return [rate * _GB for rate in rates]

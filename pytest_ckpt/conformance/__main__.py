@@ -12,10 +12,11 @@ import shutil
 import sys
 import tempfile
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.context import Book, CheckContext
+from pytest_ckpt.conformance.context import CheckContext, Findings
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import AGENT, Client
 from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
@@ -40,7 +41,8 @@ def main() -> int:
     asked = _parser().parse_args()
     check = BY_NAME[asked.check]
     base = Path(asked.folder).absolute()
-    with tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-") as witness:
+    # A check that is killed leaves a folder of its own behind; so it has one only where none is given.
+    with _witness(asked.witness) as witness:
         folder = base / f"{check.name}-{os.getpid()}"
         small = Path(asked.small_folder).absolute() / f"small-{folder.name}" if asked.small_folder else None
         refused = _refused_to_make(path for path in (folder, small) if path)
@@ -49,7 +51,7 @@ def main() -> int:
             other = Client(shlex.split(asked.second_command) if asked.second_command else AGENT, tell=_tell)
         context = CheckContext(
             folder=folder,
-            witness=Path(asked.witness or witness),
+            witness=Path(witness),
             seed=asked.seed,
             share=asked.share,
             tell=_tell,
@@ -76,6 +78,10 @@ def main() -> int:
     return exit_code(seen)
 
 
+def _witness(given: str | None) -> AbstractContextManager[str]:
+    return nullcontext(given) if given else tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-")
+
+
 def _refused_to_make(folders: Iterable[Path]) -> OSError | None:
     """Make the check's folders; return the error of a target that lets none be made in a folder that is there."""
     for folder in folders:
@@ -90,16 +96,16 @@ def _refused_to_make(folders: Iterable[Path]) -> OSError | None:
 
 
 def _refused(check: Check, error: OSError) -> Observation:
-    book = Book(unit=check.unit)
+    findings = Findings(unit=check.unit)
     seen = f"{error.strerror} (errno {error.errno}) from: mkdir"
-    book.wrong("a call failed", where=str(error.filename), seen=seen, expected="no error")
-    return book.observation(check.requirement, check.subject)
+    findings.wrong("a call failed", where=str(error.filename), seen=seen, expected="no error")
+    return findings.observation(check.requirement, check.subject)
 
 
 def make(check: Check, context: CheckContext) -> Observation:
     """Make a check and return what it saw; a call that fails where a healthy target's does not is an anomaly."""
     module, function = check.code.split(":")
-    book = Book(unit=check.unit)
+    findings = Findings(unit=check.unit)
     told = str(context.folder)
 
     def tell(call: str, path: str) -> None:
@@ -109,10 +115,10 @@ def make(check: Check, context: CheckContext) -> Observation:
 
     try:
         getattr(importlib.import_module(f"pytest_ckpt.conformance.posix.checks.{module}"), function)(
-            dataclasses.replace(context, tell=tell), book
+            dataclasses.replace(context, tell=tell), findings
         )
     except NotRun as reason:
-        return book.observation(check.requirement, check.subject, not_run=str(reason))
+        return findings.observation(check.requirement, check.subject, not_run=str(reason))
     except OSError as error:
         # A call on a descriptor does not know the name.
         name = str(error.filename or told)
@@ -120,13 +126,13 @@ def make(check: Check, context: CheckContext) -> Observation:
             (f.line or "" for f in reversed(traceback.extract_tb(error.__traceback__)) if "conformance" in f.filename),
             "",
         )
-        book.wrong(
+        findings.wrong(
             "a call failed",
             where=name,
             seen=f"{error.strerror} (errno {error.errno}) from: {call}",
             expected="no error",
         )
-    return book.observation(check.requirement, check.subject)
+    return findings.observation(check.requirement, check.subject)
 
 
 _tell = Teller()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
 
 _SECTOR_BYTES = 512
 # At most so many differing bytes in a sector are called flipped bits: storage corrupts in sectors and in bits.
@@ -82,7 +82,7 @@ def difference(
 
 
 def compare(
-    book: Book,
+    findings: Findings,
     seen: bytes,
     expected: bytes,
     *,
@@ -99,7 +99,7 @@ def compare(
     found = difference(seen, expected, older=older, offset=offset, unit_bytes=unit_bytes)
     if found:
         where = f"{path} at byte {offset + found.at:,}" + (f", {when}" if when else "")
-        book.wrong(found.kind, where=where, seen=found.seen, expected=found.expected)
+        findings.wrong(found.kind, where=where, seen=found.seen, expected=found.expected)
     return not found
 
 

@@ -68,7 +68,7 @@ class CheckContext:
 
 
 @dataclass(slots=True)
-class Book:
+class Findings:
     """Takes what a check sees. ``measured`` is its figure where a limit is set for it, in ``unit``."""
 
     trials: int = 0

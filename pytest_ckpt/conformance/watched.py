@@ -12,7 +12,7 @@ from pytest_ckpt.support.units import counted, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,11 +32,11 @@ class Watched:
     looks: int = 0
     _began: float = field(default_factory=time.monotonic)
 
-    def goes_on(self, book: Book) -> bool:
+    def goes_on(self, findings: Findings) -> bool:
         """Whether more is needed. Raises NotRun when its time is over, nothing was wrong and too little was seen."""
         if not self._is_over:
-            return self.changes < self.wanted or (self.looks < self.wanted and not book.anomaly_count)
-        if min(self.changes, self.looks) < self.minimum and not book.anomaly_count:
+            return self.changes < self.wanted or (self.looks < self.wanted and not findings.anomaly_count)
+        if min(self.changes, self.looks) < self.minimum and not findings.anomaly_count:
             seconds = time.monotonic() - self._began
             raise NotRun(
                 f"{counted(self.changes, self.change)} and {counted(self.looks, self.look)} were made in "

@@ -10,7 +10,7 @@ from typing import Any
 # Sentences for people, which another version may word otherwise.
 _WORDING = frozenset({"because", "reason", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
 _NAMES = ("requirement", "id", "kind", "index", "subject")
-_MOST_DETAILS = 20
+_MAXIMUM_DETAILS = 20
 _CLOSE = 1e-9
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 
@@ -19,7 +19,8 @@ def differences(said: Any, follows: Any, place: str, *, wording: bool = True) ->
     """Yield (place, one value, other value) wherever two plain documents differ.
 
     Items of lists are known by id, subject, kind and index where they have them. Without ``wording`` (another version
-    wrote ``said``) sentences for people are passed over, and fields that it did not have yet, where they hold nothing.
+    wrote ``said``) sentences for people are passed over, and fields that it did not have yet, where they hold nothing;
+    and a number may differ as it does where the same formula is written otherwise. Of this version every digit counts.
     """
     if isinstance(said, Mapping) and isinstance(follows, Mapping):
         for name in dict.fromkeys([*said, *follows]):
@@ -36,7 +37,7 @@ def differences(said: Any, follows: Any, place: str, *, wording: bool = True) ->
         ones, others = _named(said), _named(follows)
         for name in dict.fromkeys([*ones, *others]):
             yield from differences(ones.get(name), others.get(name), f"{place}[{name}]", wording=wording)
-    elif not _is_equal(said, follows):
+    elif not _is_equal(said, follows, 0.0 if wording else _CLOSE):
         yield place, said, follows
 
 
@@ -49,19 +50,19 @@ def _named(items: Sequence[Any]) -> dict[str, Any]:
     return named
 
 
-def _is_equal(one: Any, other: Any) -> bool:
+def _is_equal(one: Any, other: Any, tolerance: float) -> bool:
     numbers = (int, float)
     if type(one) is int and type(other) is int:
         return one == other
     if isinstance(one, numbers) and isinstance(other, numbers) and isinstance(one, bool) == isinstance(other, bool):
-        return math.isclose(one, other, rel_tol=_CLOSE)
+        return math.isclose(one, other, rel_tol=tolerance)
     return type(one) is type(other) and bool(one == other)
 
 
 def some(found: Sequence[str]) -> tuple[str, ...]:
     """Return the first findings, and how many more there are."""
-    more = len(found) - _MOST_DETAILS
-    return (*found[:_MOST_DETAILS], *([f"and {more} more"] if more > 0 else []))
+    more = len(found) - _MAXIMUM_DETAILS
+    return (*found[:_MAXIMUM_DETAILS], *([f"and {more} more"] if more > 0 else []))
 
 
 def short(value: Any) -> str:

@@ -28,7 +28,7 @@ LINES, RUNS, _LOCK = "history.jsonl", "runs", "lock"
 _REPORT = "report.json"
 # As runs are named; nothing that leads out of the folder of runs.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_MOST_NAMED = 5
+_MAXIMUM_NAMED = 5
 OPTION = "--ckpt-history"
 
 
@@ -175,8 +175,8 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
     known = {line["id"] for line in entries}
     lost = sorted(f.name for f in runs.iterdir() if f.name not in known and f.is_dir()) if runs.is_dir() else []
     if lost := [name for name in lost if not name.startswith(".")]:
-        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
-        notices.append(f"in {RUNS}, but without a line in {LINES}: {', '.join(lost[:_MOST_NAMED])}{more}")
+        more = f" and {len(lost) - _MAXIMUM_NAMED} more" if len(lost) > _MAXIMUM_NAMED else ""
+        notices.append(f"in {RUNS}, but without a line in {LINES}: {', '.join(lost[:_MAXIMUM_NAMED])}{more}")
     if bare:
         notices.append(f"{bare} of {len(entries)} runs have no folder in {RUNS}: nothing holds their lines")
     return sorted(kept, key=_moment), notices

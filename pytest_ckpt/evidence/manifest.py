@@ -22,7 +22,7 @@ ATTESTATION = "attestation.dsse.json"
 # The manifest cannot hold its own digest, and the attestation holds the manifest's.
 _NOT_LISTED = frozenset({MANIFEST, ATTESTATION})
 # No run writes such a file, or so much; who puts it there, holes of a terabyte, cannot have them read for hours.
-_MOST_BYTES, _MOST_BYTES_IN_ALL = 256 << 20, 2 << 30
+_MAXIMUM_BYTES, _MAXIMUM_BYTES_IN_ALL = 256 << 20, 2 << 30
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 
 
@@ -79,9 +79,9 @@ def digests(folder: Path) -> dict[str, str]:
             below = path.relative_to(folder).as_posix()
             if below not in _NOT_LISTED:
                 found[below] = ""
-                if (size := _size(path)) <= _MOST_BYTES:
+                if (size := _size(path)) <= _MAXIMUM_BYTES:
                     sizes.append((size, below, path))
-    left: float = _MOST_BYTES_IN_ALL
+    left: float = _MAXIMUM_BYTES_IN_ALL
     for size, below, path in sorted(sizes):
         left -= size
         if left < 0:

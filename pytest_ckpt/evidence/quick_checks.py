@@ -110,10 +110,10 @@ class QuickChecks:
 
     def _items(self, said: Any) -> Check | None:
         if isinstance(said, dict) and said.keys() == {"type", "minimum"} and said["type"] in ("number", "integer"):
-            kinds, least = frozenset(_EXACT[said["type"]]), said["minimum"]
+            kinds, minimum = frozenset(_EXACT[said["type"]]), said["minimum"]
             return lambda value: (
                 not isinstance(value, list)
-                or (kinds.issuperset(map(type, value)) and min(value, default=least) >= least)
+                or (kinds.issuperset(map(type, value)) and min(value, default=minimum) >= minimum)
             )
         check = self.of(said)
         return None if check is None else lambda value: not isinstance(value, list) or all(map(check, value))
@@ -146,8 +146,8 @@ _BOUNDS: Mapping[str, Callable[[Any], Check]] = {
     "minimum": _for_numbers(lambda value, bound: value >= bound),
     "exclusiveMinimum": _for_numbers(lambda value, bound: value > bound),
     "maximum": _for_numbers(lambda value, bound: value <= bound),
-    "minLength": lambda least: lambda value: not isinstance(value, str) or len(value) >= least,
-    "minItems": lambda least: lambda value: not isinstance(value, list) or len(value) >= least,
+    "minLength": lambda minimum: lambda value: not isinstance(value, str) or len(value) >= minimum,
+    "minItems": lambda minimum: lambda value: not isinstance(value, list) or len(value) >= minimum,
     "pattern": lambda text: lambda value: not isinstance(value, str) or re.search(text, value) is not None,
 }
 # Of types without subclasses in a document that was read; whole numbers are numbers too.

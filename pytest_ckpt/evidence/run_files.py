@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +17,16 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
 VERIFY_REMEDY = "pytest-ckpt verify says what in the folder is not as its run left it."
-_MOST_TOLD = 5
+_MAXIMUM_TOLD = 5
+
+Document = dict[str, Any]
+"""A report as a file holds it, checked against its schema."""
+ReadDocument = Mapping[str, Any]
+"""The same, for who only reads it."""
+
 REPORT = "report.json"
+COMBINED = "combined"
+"""What a report of several runs holds, and that of one run does not."""
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -38,6 +47,11 @@ def read_run(folder: Path) -> tuple[dict[str, Any], upgrade.Schema]:
         raise UsageError(
             f"{file} follows {report['schema']:.60}, which this version does not know.",
             "Judge it with the version of pytest-ckpt that made the run, or a newer one.",
+        )
+    if COMBINED in report:
+        raise UsageError(
+            f"{folder} holds a certificate of several runs, and no run.",
+            "Name the folders of its runs, or check it with them: pytest-ckpt verify FOLDER RUN1 RUN2 …",
         )
     return _today(file, "report", report, schema), schema
 
@@ -124,5 +138,5 @@ def read_file(file: Path) -> Any:
 
 def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
     """Return the error for a file that no run of ours wrote in this way."""
-    more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
-    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MOST_TOLD])}{more}.", VERIFY_REMEDY)
+    more = f"; and {len(wrong) - _MAXIMUM_TOLD} more" if len(wrong) > _MAXIMUM_TOLD else ""
+    return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_TOLD])}{more}.", VERIFY_REMEDY)

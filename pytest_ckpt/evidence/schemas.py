@@ -10,8 +10,8 @@ from typing import Any
 from pytest_ckpt.evidence.quick_checks import QuickChecks, inlined
 from pytest_ckpt.support import resources
 
-_MOST_FAULTS = 100
-_MOST_LETTERS = 200
+_MAXIMUM_FAULTS = 100
+_MAXIMUM_LETTERS = 200
 
 
 def faults(document: Any, name: str, part: str = "") -> list[str]:
@@ -22,9 +22,13 @@ def faults(document: Any, name: str, part: str = "") -> list[str]:
     found = []
     for error in _validator(name, part).iter_errors(document):
         text = error.message
-        shown = text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS // 2]} … {text[-_MOST_LETTERS // 2 :]}"
+        shown = (
+            text
+            if len(text) <= _MAXIMUM_LETTERS
+            else f"{text[: _MAXIMUM_LETTERS // 2]} … {text[-_MAXIMUM_LETTERS // 2 :]}"
+        )
         found.append(f"{error.json_path}: {shown}")
-        if len(found) == _MOST_FAULTS:
+        if len(found) == _MAXIMUM_FAULTS:
             break
     return found
 

@@ -16,6 +16,7 @@ from pytest_ckpt.evidence.manifest import MANIFEST, compare, report_text
 from pytest_ckpt.evidence.outcome import Examination
 from pytest_ckpt.evidence.own_tables import gate_faults, name_faults, option_faults, record_faults, stage_faults
 from pytest_ckpt.evidence.rejudge import judge_folder
+from pytest_ckpt.evidence.run_files import Document
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.evidence.signature_check import _unsigned, check_signature
 from pytest_ckpt.evidence.unfinished import NO_REPORT, is_unfinished
@@ -241,6 +242,11 @@ def _check_pages(folder: Path, checked: _Report) -> Examination:
     if not checked.is_of_this_version:
         description = f"version {report['run']['version']} wrote the certificate, this is {__version__}"
         return Examination(name="pages", outcome="not checked", description=description)
+    return pages_written_again(folder, report)
+
+
+def pages_written_again(folder: Path, report: Document) -> Examination:
+    """Write the pages of a report of this version again and compare them with those of the folder."""
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
         try:
             for name, write in _PAGES.items():

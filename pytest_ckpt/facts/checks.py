@@ -18,7 +18,7 @@ class Check:
     """One subject of one requirement.
 
     ``code`` is ``module:function`` below the ``checks`` of its ``room`` in ``pytest_ckpt.conformance``: ``posix`` for
-    mounted file systems, ``objects`` for object stores; a function of (the room's context, Book).
+    mounted file systems, ``objects`` for object stores; a function of (the room's context, Findings).
     ``needs`` is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is
     done, in one sentence for the documentation. ``limit`` is the default limit of the figure that the check measures,
     in ``unit``.
@@ -506,6 +506,15 @@ CHECKS: tuple[Check, ...] = (
         "or unsorted parts.",
     ),
     Check(
+        requirement="OBJECT-LIMITS",
+        subject="many",
+        room="objects",
+        code="large:many",
+        relies="every save of objects above 50 GB",
+        how="An object is made of 10,000 parts (in a shorter run of 1,001, numbered to 10,000), most of them copies "
+        "by the store, and read at its start, middle and end.",
+    ),
+    Check(
         requirement="OBJECT-DIGEST",
         subject="object",
         room="objects",
@@ -574,6 +583,26 @@ CHECKS: tuple[Check, ...] = (
         relies="names of tensors and users in keys",
         how="Objects with keys of 1,024 bytes, spaces, signs, other alphabets, dots and doubled slashes are "
         "found, read and listed.",
+    ),
+    Check(
+        requirement="OBJECT-LARGE",
+        subject="ranges",
+        room="objects",
+        code="large:ranges",
+        relies="saves of a whole model into one object; consolidated checkpoints",
+        how="An object above 5 GiB is made of parts, most of them copies by the store; its size and ranges around "
+        "2, 4 and 5 GiB are right on both clients.",
+    ),
+    Check(
+        requirement="OBJECT-CROWD",
+        subject="marker",
+        room="objects",
+        code="crowd:marker",
+        limit=60.0,
+        unit="s",
+        relies="every restart: all ranks look for the newest checkpoint at once",
+        how="64 connections of two clients LIST a checkpoint, and HEAD and GET its marker, at the same moment: all "
+        "see it, none is turned away, and none waits longer than the limit.",
     ),
     Check(
         requirement="OBJECT-LIVE",

@@ -16,13 +16,13 @@ TriedKind = Literal["save", "load"]
 class CommandRun:
     """One run of a command of the user's. ``exit_code`` is None where it did not end, or could not be started.
 
-    ``says`` is the end of what it wrote, its errors first, or why it did not end.
+    ``output`` is the end of what it wrote, its errors first, or why it did not end.
     """
 
     command: Command
     seconds: float
     exit_code: int | None
-    says: str = ""
+    output: str = ""
 
     @property
     def is_good(self) -> bool:
@@ -32,10 +32,10 @@ class CommandRun:
     @property
     def sentence(self) -> str:
         """Why it is not good, in a sentence."""
-        says = f": {self.says}" if self.says else ""
+        output = f": {self.output}" if self.output else ""
         if self.exit_code is None:
-            return f"The {self.command} command did not end well{says.rstrip('.')}."
-        return f"The {self.command} command ended with exit code {self.exit_code}{says.rstrip('.')}."
+            return f"The {self.command} command did not end well{output.rstrip('.')}."
+        return f"The {self.command} command ended with exit code {self.exit_code}{output.rstrip('.')}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

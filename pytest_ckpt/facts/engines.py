@@ -45,7 +45,7 @@ class FileRule(NamedTuple):
 
     ``of_rank`` is the one file of each rank; ``{rank}`` stands for its number, ``{shard}`` for one of five digits that
     begins at 1. Rank 0 writes the ``shared`` ones too, which every rank reads. ``passing`` ones are there only while a
-    save goes on. Where ``most_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their
+    save goes on. Where ``maximum_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their
     order, up to so many bytes, and the optimizer begins a new one (`pytest_ckpt.sizing.files`). ``{number}`` and
     ``{count}``, of five digits too, tell them apart. Where a rank has several ``writers``, each has a file of about as
     many bytes, and ``{writer}`` is its number, from 0. With a ``pattern`` files are those of a recorded job.
@@ -54,7 +54,7 @@ class FileRule(NamedTuple):
     of_rank: str = ""
     shared: tuple[str, ...] = ()
     passing: tuple[str, ...] = ()
-    most_bytes: int = 0
+    maximum_bytes: int = 0
     pattern: JobPattern | None = None
     writers: int = 1
 
@@ -63,7 +63,7 @@ class FileRule(NamedTuple):
         plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
         if self.pattern:
             plain["pattern"] = self.pattern._asdict()
-        plain |= {"most_bytes": self.most_bytes} if self.most_bytes else {}
+        plain |= {"maximum_bytes": self.maximum_bytes} if self.maximum_bytes else {}
         return plain | ({"writers": self.writers} if self.writers > 1 else {})
 
 
@@ -72,12 +72,12 @@ OF_LAYOUT = FileRule()
 
 
 # What Hugging Face's transformers 4 take for a file where nothing else is said (`max_shard_size`).
-_MOST_SHARD_BYTES = 5_000_000_000
+_MAXIMUM_SHARD_BYTES = 5_000_000_000
 
 SAFETENSORS_FILES = FileRule(
     of_rank="shard-{shard}-model-{number}-of-{count}.safetensors",
     shared=("model.safetensors.index.json",),
-    most_bytes=_MOST_SHARD_BYTES,
+    maximum_bytes=_MAXIMUM_SHARD_BYTES,
 )
 """The names are those of torch's HuggingFaceStorageWriter, whose index is that of all files."""
 
@@ -161,7 +161,7 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
             of_rank=named.get("of_rank", ""),
             shared=tuple(named.get("shared", ())),
             passing=tuple(named.get("passing", ())),
-            most_bytes=int(named.get("most_bytes", 0)),
+            maximum_bytes=int(named.get("maximum_bytes", 0)),
             pattern=_kept_pattern(named["pattern"]) if "pattern" in named else None,
             writers=int(named.get("writers", 1)),
         ),

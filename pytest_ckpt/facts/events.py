@@ -3,7 +3,8 @@
 An event is a JSON object whose ``event`` names its kind. Every rank tells what it does (hello, beat, failed), rank 0
 tells what came of it, each on its connection; a check of a target's behaviour names the call that it is about to make.
 Where there is no connection, an event is a line: a mark, then the object. ``events.jsonl`` keeps what rank 0 told, with
-the seconds since the launch began.
+the seconds since the launch began. Longer than other modules, for the set is closed
+and stands in one place.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.event_line import CALL, MARK, Call, line_of, plain_of
 from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Phase
+from pytest_ckpt.facts.host_waits import Awaited, LateHost
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.measurement import (
     DataEffect,
@@ -34,6 +36,7 @@ from pytest_ckpt.facts.measurement import (
     Retention,
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.sights import Sight
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
@@ -160,6 +163,15 @@ class StepDone:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HostsLooked:
+    """Before a clock starts, all hosts have looked for what another one had made; ``late`` are those that waited."""
+
+    subject: Subject
+    awaited: Awaited
+    late: tuple[LateHost, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityCounted:
     """The durable calls of all saves of a subject."""
 
@@ -209,6 +221,7 @@ class MeasurementDone:
     cache: CacheFacts
     ranks: tuple[RankFacts, ...]
     engine_facts: dict[str, str] = field(default_factory=dict)
+    requests: tuple[Requests, ...] = ()
     retention: Retention | None = None
     data: DataEffect | None = None
     stages: dict[str, float] = field(default_factory=dict)
@@ -225,6 +238,7 @@ Event = (
     | OperationStarted
     | OperationDone
     | StepDone
+    | HostsLooked
     | DurabilityCounted
     | IntegrityCompared
     | PatternMeasured
@@ -245,6 +259,7 @@ KINDS: dict[str, type[Event]] = {
     "start": OperationStarted,
     "operation": OperationDone,
     "step": StepDone,
+    "looked": HostsLooked,
     "durability": DurabilityCounted,
     "integrity": IntegrityCompared,
     "pattern": PatternMeasured,

@@ -21,6 +21,7 @@ Phase = Literal[
     "close",
     "directory",
     "commit",
+    "name of another host",
     "residency gauge",
     "fadvise",
     "drop_caches",

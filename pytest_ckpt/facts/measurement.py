@@ -9,8 +9,10 @@ from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.host_waits import HostWaits
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.serving import Consolidation, Serving
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.tiers import DrainRule, Tiers
@@ -223,6 +225,8 @@ class Measurement:
     seconds of the whole measurement by what they were spent on. ``failure`` is None only when everything ran.
     ``save_bytes`` and ``load_bytes`` are what each save writes and each restore reads, by the number of the checkpoint;
     empty where that is all of a checkpoint, once. ``drains`` says which saves a local tier hands on to the target.
+    ``host_waits``: what hosts waited for before clocks started; None on a single host.
+    ``requests`` are those that the subject's own saves and loads made over the network.
     """
 
     subject: Subject
@@ -253,6 +257,8 @@ class Measurement:
     save_bytes: tuple[int, ...] = ()
     load_bytes: tuple[int, ...] = ()
     drains: DrainRule | None = None
+    host_waits: HostWaits | None = None
+    requests: tuple[Requests, ...] = ()
 
     @property
     def share(self) -> float:

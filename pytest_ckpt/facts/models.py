@@ -23,14 +23,14 @@ PRECISION_BYTES: dict[Precision, int] = {"float32": 4, "float16": 2, "bfloat16":
 
 _DIGITS = 12
 # What says where a definition comes from, and is no part of it.
-_OF_FILE = ("file", "sha256", "said")
+_OF_FILE = ("file", "sha256", "given_as")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnModel:
     """What the file of a user says of a model, beyond what a model of the workload has.
 
-    ``file`` is its name, ``sha256`` that of its bytes, ``said`` how the user named it. Sizes are elements:
+    ``file`` is its name, ``sha256`` that of its bytes, ``given_as`` how the user named it. Sizes are elements:
     ``head_size`` of one attention head; ``expert_feed_forward`` of one expert, of which a token uses ``active_experts``
     and all ``shared_experts``; the first ``dense_layers`` have none. ``key_value_rank`` above 0: multi-head latent
     attention, with ``query_rank`` (0: queries are not compressed), ``rope_size`` and ``value_size`` of a head.
@@ -41,7 +41,7 @@ class OwnModel:
 
     file: str
     sha256: str
-    said: str
+    given_as: str
     head_size: int
     experts: int = 0
     active_experts: int = 0
@@ -135,7 +135,7 @@ class Model:
     @property
     def word(self) -> str:
         """What an option names it by."""
-        return self.own.said if self.own else self.name
+        return self.own.given_as if self.own else self.name
 
     @property
     def digest(self) -> str:

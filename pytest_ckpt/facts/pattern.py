@@ -19,14 +19,14 @@ from pytest_ckpt.support.strict_json import parse
 FORM = 1
 """The number of the form; a reader of another one says so."""
 
-MOST_FILES, MOST_FILES_OF_RANK, MOST_STEPS, MOST_RANKS, MOST_LANES = 4096, 1024, 20_000, 1024, 64
-MOST_FILE_BYTES = 1 << 44
+MAXIMUM_FILES, MAXIMUM_FILES_OF_RANK, MAXIMUM_STEPS, MAXIMUM_RANKS, MAXIMUM_LANES = 4096, 1024, 20_000, 1024, 64
+MAXIMUM_FILE_BYTES = 1 << 44
 SMALL_BYTES = 1 << 20
 """A file below this, and below an eighth of its rank's largest, keeps its size at every scale."""
 
 _SMALL_SHARE = 8
-_MOST_TIMES_WRITTEN = 4
-_MOST_TEXT = 200
+_MAXIMUM_TIMES_WRITTEN = 4
+_MAXIMUM_TEXT = 200
 
 Call = Literal[
     "create", "create new", "truncate and open", "open", "open to read", "write", "read", "allocate", "set size",
@@ -129,8 +129,8 @@ def read_pattern(text: str) -> Pattern:
             },
         )
         _check(pattern)
-    except (TypeError, AttributeError, KeyError, IndexError) as error:
-        raise ValueError(f"it is no pattern: {error}") from None
+    except (TypeError, AttributeError, KeyError, IndexError):
+        raise ValueError("it is no pattern: a field or a value of it is not of the kind that a pattern has") from None
     return pattern
 
 
@@ -147,25 +147,25 @@ def _row(kind: type[Any], row: Any) -> dict[str, Any]:
 
 def _check(pattern: Pattern) -> None:
     """Raise ValueError for what a replay could not do, or what would write beyond its plan."""
-    if not 1 <= pattern.ranks <= MOST_RANKS:
-        raise ValueError(f"1 to {MOST_RANKS} ranks are expected")
-    if not 1 <= len(pattern.files) <= MOST_FILES or not 1 <= len(pattern.steps) <= MOST_STEPS:
-        raise ValueError(f"1 to {MOST_FILES:,} files and 1 to {MOST_STEPS:,} steps are expected")
+    if not 1 <= pattern.ranks <= MAXIMUM_RANKS:
+        raise ValueError(f"1 to {MAXIMUM_RANKS} ranks are expected")
+    if not 1 <= len(pattern.files) <= MAXIMUM_FILES or not 1 <= len(pattern.steps) <= MAXIMUM_STEPS:
+        raise ValueError(f"1 to {MAXIMUM_FILES:,} files and 1 to {MAXIMUM_STEPS:,} steps are expected")
     for text in (pattern.label, pattern.made_by, *pattern.left_out):
-        if not isinstance(text, str) or len(text) > _MOST_TEXT or not text.isprintable():
-            raise ValueError(f"texts of {_MOST_TEXT} printable characters at most are expected")
+        if not isinstance(text, str) or len(text) > _MAXIMUM_TEXT or not text.isprintable():
+            raise ValueError(f"texts of {_MAXIMUM_TEXT} printable characters at most are expected")
     numbers = [pattern.read_bytes, *pattern.left_out.values()]
     for file in pattern.files:
         numbers += (file.rank, file.bytes)
     for step in pattern.steps:
         numbers += (step.phase, step.rank, step.lane, step.file + 1, step.offset, step.bytes, step.count)
-    if any(type(n) is not int or not 0 <= n <= MOST_FILE_BYTES for n in numbers):
-        raise ValueError(f"whole numbers from 0 to {MOST_FILE_BYTES:,} are expected")
+    if any(type(n) is not int or not 0 <= n <= MAXIMUM_FILE_BYTES for n in numbers):
+        raise ValueError(f"whole numbers from 0 to {MAXIMUM_FILE_BYTES:,} are expected")
     if any(file.rank >= pattern.ranks for file in pattern.files):
         raise ValueError("a file is of a rank that is not there")
     for rank in range(pattern.ranks):
-        if sum(file.rank == rank for file in pattern.files) > MOST_FILES_OF_RANK:
-            raise ValueError(f"rank {rank} has more than {MOST_FILES_OF_RANK:,} files")
+        if sum(file.rank == rank for file in pattern.files) > MAXIMUM_FILES_OF_RANK:
+            raise ValueError(f"rank {rank} has more than {MAXIMUM_FILES_OF_RANK:,} files")
         if not sum(pattern.files[number].bytes for number in pattern.files_of(rank)):
             raise ValueError(f"rank {rank} leaves no file with data")
     _check_steps(pattern)
@@ -180,9 +180,9 @@ def _check_steps(pattern: Pattern) -> None:
         who = (step.rank, step.lane)
         if step.call not in get_args(Call):
             raise ValueError(f"{step.call!r} is no call of a pattern")
-        if step.rank >= pattern.ranks or step.lane >= MOST_LANES or not step.count:
+        if step.rank >= pattern.ranks or step.lane >= MAXIMUM_LANES or not step.count:
             raise ValueError("a step is of a rank or lane that is not there, or of no call")
-        if step.phase < phase_of.get(who, 0) or step.phase > MOST_LANES:
+        if step.phase < phase_of.get(who, 0) or step.phase > MAXIMUM_LANES:
             raise ValueError("phases of a lane go back")
         phase_of[who] = step.phase
         if step.call == "fsync folder":
@@ -208,8 +208,8 @@ def check_covered(pattern: Pattern) -> None:
     """Raise ValueError where a file that stays was not written whole by calls, or many times over."""
     for number, file in enumerate(pattern.files):
         spans = sorted((s.offset, s.bytes * s.count) for s in pattern.steps if s.file == number and s.call == "write")
-        if sum(size for _, size in spans) > _MOST_TIMES_WRITTEN * max(file.bytes, SMALL_BYTES):
-            raise ValueError(f"file {number} is written more than {_MOST_TIMES_WRITTEN} times over")
+        if sum(size for _, size in spans) > _MAXIMUM_TIMES_WRITTEN * max(file.bytes, SMALL_BYTES):
+            raise ValueError(f"file {number} is written more than {_MAXIMUM_TIMES_WRITTEN} times over")
         if not file.kept or not file.bytes:
             continue
         reach = 0

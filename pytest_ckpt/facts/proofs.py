@@ -38,9 +38,10 @@ class CanaryReads:
     """Timed reads of parts of checkpoints that were saved for this, on one host; seconds, one a part, same order.
 
     ``saved_seconds``: after the save and the drop that comes before loads; ``again_seconds``: right behind that;
-    ``dropped_seconds``: after another drop; ``elsewhere_seconds``: then by another client, which ``client`` names;
-    empty where there is none. ``client_own_seconds`` show how fast that client can be: a host with what it saved
-    itself, a second mount with what it read just before.
+    ``dropped_seconds``: after another drop; ``behind_seconds``: right behind that, empty in reports from before this
+    was read; ``elsewhere_seconds``: then by another client, which ``client`` names; empty where there is none.
+    ``client_own_seconds`` show how fast that client can be: a host with what it saved itself, a second mount with what
+    it read just before.
     ``bytes`` are those of a part. ``below_bytes`` is by how much more this host's page cache held at the first read
     than before the save. ``not_made`` is why there are none.
     """
@@ -50,6 +51,7 @@ class CanaryReads:
     saved_seconds: tuple[float, ...] = ()
     again_seconds: tuple[float, ...] = ()
     dropped_seconds: tuple[float, ...] = ()
+    behind_seconds: tuple[float, ...] = ()
     elsewhere_seconds: tuple[float, ...] = ()
     client: str = ""
     client_own_seconds: tuple[float, ...] = ()
@@ -63,7 +65,7 @@ class MovedBytes:
 
     host: str
     memory_bytes: int
-    least_bytes: int
+    minimum_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from pytest_ckpt.facts.events import (
     DurabilityCounted,
     Event,
+    HostsLooked,
     IntegrityCompared,
     MeasurementBegun,
     MeasurementDone,
@@ -16,6 +17,7 @@ from pytest_ckpt.facts.events import (
     PatternFound,
     PatternMeasured,
 )
+from pytest_ckpt.facts.host_waits import Awaited, LateHost, added_up
 from pytest_ckpt.facts.measurement import Operation, Patterns
 from pytest_ckpt.facts.proofs import Durability, Integrity
 from pytest_ckpt.facts.subject import Subject
@@ -31,12 +33,15 @@ class SubjectEvents:
     integrity: Integrity | None = None
     found: dict[str, PatternFound] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
+    looks: list[tuple[Awaited, tuple[LateHost, ...]]] = field(default_factory=list)
     end: MeasurementDone | None = None
 
     def take(self, event: Event) -> None:
         """Take in an event; those of no subject change nothing."""
         if isinstance(event, OperationDone):
             self.operations.append(event.operation)
+        elif isinstance(event, HostsLooked):
+            self.looks.append((event.awaited, event.late))
         elif isinstance(event, DurabilityCounted):
             self.durability = event.durability
         elif isinstance(event, IntegrityCompared):
@@ -67,8 +72,10 @@ class SubjectEvents:
             "cache": end and end.cache,
             "ranks": end.ranks if end else (),
             "engine_facts": end.engine_facts if end else {},
+            "requests": end.requests if end else (),
             "retention": end and end.retention,
             "data": end and end.data,
+            "host_waits": added_up(self.looks),
         }
 
 

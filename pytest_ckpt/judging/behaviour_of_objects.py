@@ -93,6 +93,22 @@ BEHAVIOURS_OF_OBJECTS = (
         needs=_OBJECTS,
     ),
     Behaviour(
+        id="OBJECT-LARGE",
+        title="Large objects are whole and read anywhere",
+        severity="required",
+        source="S3: multipart upload limits: objects up to 5 TiB and beyond",
+        since=2,
+        needs=_OBJECTS,
+    ),
+    Behaviour(
+        id="OBJECT-CROWD",
+        title="Many clients find a checkpoint at once",
+        severity="required",
+        source="our limit: 60 s for the slowest of 64; S3: 503 asks a client to come again",
+        since=2,
+        needs=_OBJECTS,
+    ),
+    Behaviour(
         id="OBJECT-LIVE",
         title="No request takes long",
         severity="required",

@@ -58,7 +58,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             judge=proof.judge_cold,
             units=("fraction",),
             figure="the largest share that was resident before a load",
-            limit=f"{proof.MOST_RESIDENT:g}",
+            limit=f"{proof.MAXIMUM_RESIDENT:g}",
             source="MLPerf Storage rules ask for dropped caches; at most 1 % resident is our bound",
         ),
         Requirement(
@@ -75,33 +75,33 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             id="STRAGGLER",
             title="No straggling rank",
             severity="advisory",
-            most=variability.MOST_SKEW,
+            maximum=variability.MAXIMUM_SKEW,
             judge=variability.judge_straggler,
             units=("slowest / median", "p99 / p50"),
             figure="the ranks' times for a byte, in the most uneven operation",
-            limit=f"{{most:g}}; the 99th percentile of 100 ranks and more {variability.MOST_TAIL:g}",
+            limit=f"{{maximum:g}}; the 99th percentile of 100 ranks and more {variability.MAXIMUM_TAIL:g}",
             source="our proposal: slowest / median at most 1.5; from 100 ranks on p99 / p50 at most 1.3",
         ),
         Requirement(
             id="REPEAT",
             title="Repeated operations take the same time",
             severity="advisory",
-            most=variability.MOST_VARIATION,
+            maximum=variability.MAXIMUM_VARIATION,
             judge=variability.judge_repeat,
             units=("fraction",),
             figure="the larger coefficient of variation",
-            limit="{most:g}",
+            limit="{maximum:g}",
             source="our proposal: coefficient of variation at most 10 %",
         ),
         Requirement(
             id="RETENTION",
             title="Deleting does not slow a save",
             severity="advisory",
-            most=variability.MOST_RETENTION,
+            maximum=variability.MAXIMUM_RETENTION,
             judge=variability.judge_retention,
             units=("with / without deletion",),
             figure="the time of a save with a deletion beside it",
-            limit="{most:g}",
+            limit="{maximum:g}",
             source="our proposal: at most 10 % longer",
             asked_by=lambda settings: settings.retain > 0,
         ),
@@ -109,11 +109,11 @@ REQUIREMENTS: Mapping[str, Requirement] = {
             id="DATA",
             title="Content does not change the time",
             severity="advisory",
-            most=variability.MOST_DATA_EFFECT,
+            maximum=variability.MAXIMUM_DATA_EFFECT,
             judge=variability.judge_data,
             units=("unique / constant",),
             figure="the larger ratio of median times",
-            limit="{most:g}",
+            limit="{maximum:g}",
             source="IO500 rule 7; our proposal: within 5 %",
             asked_by=lambda settings: settings.data_pairs > 0,
             of_strategy=lambda strategy: not strategy.compresses,
@@ -189,7 +189,7 @@ def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
 
 def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, Known]:
     """Return what a gate table may name: every requirement, and every check as ``id.subject``, with its defaults."""
-    names = {r.id: Known(gate=r.severity, limit=r.most, suite=r.suite) for r in catalogue.values()}
+    names = {r.id: Known(gate=r.severity, limit=r.maximum, suite=r.suite) for r in catalogue.values()}
     return names | {
         c.name: Known(gate=REQUIREMENTS[c.requirement].severity, limit=c.limit, needs=c.needs) for c in CHECKS
     }

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 # Beside less than this, what others write to the volume meanwhile hides what comes back.
-_LEAST_TOLD_BYTES = 1_000_000_000
+_MINIMUM_TOLD_BYTES = 1_000_000_000
 # Space may come back late, in larger units, or partly to others who write meanwhile.
-_LEAST_FREED = 0.5
+_MINIMUM_FREED = 0.5
 
 
 def judge_chain(measurement: Measurement, limits: ClusterLimits) -> Decision:
@@ -76,8 +76,8 @@ def judge_retain_chain(measurement: Measurement, _limits: ClusterLimits) -> Deci
     if decided := wrong_bytes(found.integrity, detail) or missing_bytes(found.integrity, detail):
         return decided
     freed = found.freed_bytes
-    tells = freed is not None and found.deleted_bytes >= _LEAST_TOLD_BYTES
-    if tells and freed is not None and freed < found.deleted_bytes * _LEAST_FREED:
+    tells = freed is not None and found.deleted_bytes >= _MINIMUM_TOLD_BYTES
+    if tells and freed is not None and freed < found.deleted_bytes * _MINIMUM_FREED:
         because = (
             f"{counted(found.deleted, 'checkpoint was', 'checkpoints were')} deleted, "
             f"{format_bytes(found.deleted_bytes)} in all, and {format_bytes(max(0, freed))} of the volume came back: "
@@ -116,7 +116,7 @@ def _describe_sizes(measurement: Measurement) -> Iterator[str]:
 def _describe_space(found: Chains) -> Iterator[str]:
     if found.freed_bytes is None:
         yield "the target does not tell how much space came back"
-    elif found.deleted_bytes < _LEAST_TOLD_BYTES:
+    elif found.deleted_bytes < _MINIMUM_TOLD_BYTES:
         yield (f"{format_bytes(found.deleted_bytes)} were deleted: too little to tell it from what others write")
     else:
         yield f"{format_bytes(max(0, found.freed_bytes))} came back of {format_bytes(found.deleted_bytes)}"

@@ -22,8 +22,8 @@ FASTER = 0.8
 HELPS = 0.5
 """So much faster a cache must be for its absence to show: memory that is touched again is a little faster by itself."""
 
-MOST_PROBABILITY = 0.02
-FEWEST = 10
+MAXIMUM_PROBABILITY = 0.02
+MINIMUM = 10
 VOLUME_FACTOR = 3
 
 BASIS_WORDS: Mapping[ColdBasis, str] = {
@@ -70,19 +70,23 @@ def of_canaries(reads: CanaryReads) -> Proof:
     saved, again, dropped, elsewhere = (
         reads.saved_seconds, reads.again_seconds, reads.dropped_seconds, reads.elsewhere_seconds,
     )  # fmt: skip
-    if len(saved) < FEWEST:
-        return Proof(found="unknown", because=f"only {len(saved)} of {FEWEST} reads were timed on {reads.host}")
+    # A read and the one right behind it meet the same load; reads before and after the drop may not.
+    pairs = ((saved, again), (dropped, reads.behind_seconds or again))
+    if len(saved) < MINIMUM:
+        return Proof(found="unknown", because=f"only {len(saved)} of {MINIMUM} reads were timed on {reads.host}")
     many = f"{len(saved)} parts of {format_bytes(reads.bytes)}"
     took = (
         f"{many} on {reads.host} took {_each(saved)} after the save and a drop, {_each(again)} again at once, "
         f"{_each(dropped)} after another drop"
     )
+    if reads.behind_seconds:
+        took += f", {_each(reads.behind_seconds)} again at once"
     if elsewhere:
         took += f", {_each(elsewhere)} on {reads.client}"
         # A client that is never faster shows nothing of this one.
         other_is_able = not reads.client_own_seconds or _ratio(reads.client_own_seconds, elsewhere) < FASTER
         # What a cache still serves after the drop is near to what it serves without one, and far from the other client.
-        survived = [own for own in (saved, dropped) if _is_near(own, again, elsewhere) and _faster(own, elsewhere)]
+        survived = [own for own, warm in pairs if _is_near(own, warm, elsewhere) and _faster(own, elsewhere)]
         if survived and other_is_able:
             times = max(median(elsewhere) / median(own) for own in survived)
             because = (
@@ -90,8 +94,8 @@ def of_canaries(reads: CanaryReads) -> Proof:
                 f"this client was {times:.3g} times as fast as the other one"
             )
             return Proof(found="cached", because=because)
-    helps = _faster(again, dropped) and _ratio(again, dropped) <= HELPS
-    is_far = not elsewhere or not any(_is_near(own, again, elsewhere) for own in (saved, dropped))
+    helps = _helps(again, dropped) and (not reads.behind_seconds or all(_helps(warm, own) for own, warm in pairs))
+    is_far = not elsewhere or not any(_is_near(own, warm, elsewhere) for own, warm in pairs)
     if helps and is_far and _ratio(saved, dropped) >= FASTER:
         because = f"{took}: reading again is faster only without a drop, so the drop works"
         return Proof(found="proven", because=because, basis="timed canary")
@@ -100,6 +104,12 @@ def of_canaries(reads: CanaryReads) -> Proof:
         because = (
             f"{took}, and this host's page cache held {format_bytes(reads.below_bytes)} more than before the save: "
             "something below the target on this host caches"
+        )
+        return Proof(found="unknown", because=because)
+    if elsewhere and reads.behind_seconds and _caches_more(reads):
+        because = (
+            f"{took}, {_each(reads.client_own_seconds)} again at once: reading again is faster on the other client "
+            "alone, so other work on this host may have slowed its reads"
         )
         return Proof(found="unknown", because=because)
     if elsewhere and min(_ratio(saved, elsewhere), _ratio(dropped, elsewhere)) >= FASTER:
@@ -118,13 +128,13 @@ def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Pr
         return Proof(found="unknown", because=because)
     if not moved:
         return Proof(found="unknown", because="how much was moved between save and load is not known")
-    least = min(moved, key=lambda each: each.least_bytes / (each.memory_bytes + client_cache_bytes))
-    wanted = VOLUME_FACTOR * (least.memory_bytes + client_cache_bytes)
+    host = min(moved, key=lambda each: each.minimum_bytes / (each.memory_bytes + client_cache_bytes))
+    wanted = VOLUME_FACTOR * (host.memory_bytes + client_cache_bytes)
     compared = (
-        f"{format_bytes(least.least_bytes)} were moved on {least.host} between the save of a checkpoint and its load, "
+        f"{format_bytes(host.minimum_bytes)} were moved on {host.host} between the save of a checkpoint and its load, "
         f"and {VOLUME_FACTOR} times its memory and stated caches are {format_bytes(wanted)}"
     )
-    if least.least_bytes < wanted:
+    if host.minimum_bytes < wanted:
         return Proof(found="unknown", because=compared)
     return Proof(found="proven", because=compared, basis="volume")
 
@@ -135,7 +145,21 @@ def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
         return False
     wins = sum(a < b for a, b in zip(first, second, strict=True))
     count = len(first)
-    return sum(math.comb(count, k) for k in range(wins, count + 1)) <= MOST_PROBABILITY * (1 << count)
+    return sum(math.comb(count, k) for k in range(wins, count + 1)) <= MAXIMUM_PROBABILITY * (1 << count)
+
+
+def _helps(warm: Sequence[float], own: Sequence[float]) -> bool:
+    """Return whether reads are so much faster than others that a cache must have served them."""
+    return _faster(warm, own) and _ratio(warm, own) <= HELPS
+
+
+def _caches_more(reads: CanaryReads) -> bool:
+    """Return whether the other client is faster with what it knows, by more than this one ever was."""
+    theirs, first = reads.client_own_seconds, reads.elsewhere_seconds
+    if not theirs or not _faster(theirs, first):
+        return False
+    own = min(_ratio(reads.again_seconds, reads.saved_seconds), _ratio(reads.behind_seconds, reads.dropped_seconds))
+    return _ratio(theirs, first) < FASTER * own
 
 
 def _is_near(own: Sequence[float], warm: Sequence[float], cold: Sequence[float]) -> bool:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_SLOWER = 1.05
+MAXIMUM_SLOWER = 1.05
 # From this share of a save on, what a rank's cores spend in the codec is what the save waits for.
 _LIMITS_FROM = 0.5
 
 
-def judge_compression(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_SLOWER) -> Decision:
+def judge_compression(measurement: Measurement, _limits: ClusterLimits, *, maximum: float = MAXIMUM_SLOWER) -> Decision:
     """Saves through the codec take no longer than plain ones of the same content, taken in turns."""
     found = measurement.patterns.compression if measurement.patterns else None
     if found is None:
@@ -36,15 +36,15 @@ def judge_compression(measurement: Measurement, _limits: ClusterLimits, *, most:
     )
     detail = tuple(_describe(found))
     because = (
-        f"Compressed saves took {saves:.2f} x the time of plain ones (at most {most}), loads {loads:.2f} x. "
+        f"Compressed saves took {saves:.2f} x the time of plain ones (at most {maximum}), loads {loads:.2f} x. "
         f"{found.codec} stored {found.stored_bytes / found.bytes:.2f} of content that is made to compress as one "
         "measured training state: a job's own data may compress more or less."
     )
     if found.fault_count:
         faults = counted(found.fault_count, "fault")
         because = f"{faults} in what was loaded for this comparison, so its times are not valid. {because}"
-        return measured_as("wrong bytes", saves, most, "compressed / plain", because, detail)
-    if saves > most:
+        return measured_as("wrong bytes", saves, maximum, "compressed / plain", because, detail)
+    if saves > maximum:
         codec, save = statistics.median(found.save_codec_seconds), statistics.median(found.compressed_save_seconds)
         took = f"{format_seconds(codec)} of a rank's processor in {format_seconds(save)}"
         cause = (
@@ -53,8 +53,8 @@ def judge_compression(measurement: Measurement, _limits: ClusterLimits, *, most:
             else f"The codec took {took}: the rest is waiting, for the storage or for a processor."
         )
         because = f"{because} {cause}"
-    reason: Reason = "over limit" if saves > most else "met"
-    return measured_as(reason, saves, most, "compressed / plain", because, detail)
+    reason: Reason = "over limit" if saves > maximum else "met"
+    return measured_as(reason, saves, maximum, "compressed / plain", because, detail)
 
 
 def _describe(found: Compression) -> Iterator[str]:

@@ -6,9 +6,9 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.steadiness import (
-    MOST_RANGE,
-    MOST_ROUNDS,
-    MOST_SLOPE,
+    MAXIMUM_RANGE,
+    MAXIMUM_ROUNDS,
+    MAXIMUM_SLOPE,
     WINDOW_ROUNDS,
     steady_round,
     unsteadiness,
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_LOSS = 0.10
-MOST_NEAR_FULL_LOSS = {0.8: 0.10, 0.9: 0.20}
-_LEAST_SAVES_OF_A_QUARTER = 2
+MAXIMUM_LOSS = 0.10
+MAXIMUM_NEAR_FULL_LOSS = {0.8: 0.10, 0.9: 0.20}
+_MINIMUM_SAVES_OF_A_QUARTER = 2
 
 
-def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_LOSS) -> Decision:
+def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, maximum: float = MAXIMUM_LOSS) -> Decision:
     """The rate of the last quarter of hours of saves is nearly that of the first."""
     found = measurement.patterns.endurance if measurement.patterns else None
     if found is None:
@@ -38,17 +38,17 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     pairs = list(zip(found.start_seconds, found.save_seconds, strict=True))
     first = [s for at, s in pairs if at < quarter]
     last = [s for at, s in pairs if at >= 3 * quarter]
-    if min(len(first), len(last)) < _LEAST_SAVES_OF_A_QUARTER:
+    if min(len(first), len(last)) < _MINIMUM_SAVES_OF_A_QUARTER:
         because = (
             f"In {format_seconds(found.seconds)} only {counted(len(pairs), 'save')} ended, {len(first)} in the first "
-            f"quarter and {len(last)} in the last; {_LEAST_SAVES_OF_A_QUARTER} are needed in each."
+            f"quarter and {len(last)} in the last; {_MINIMUM_SAVES_OF_A_QUARTER} are needed in each."
         )
         return not_decided("too few", because)
     ratio = statistics.fmean(first) / statistics.fmean(last)
     loss = max(0.0, 1 - ratio)
     because = (
         f"Save rate in the last quarter of {format_seconds(found.seconds)}: {format_percent(ratio)} of the first "
-        f"quarter's (limit: at least {format_percent(1 - most)})."
+        f"quarter's (limit: at least {format_percent(1 - maximum)})."
     )
     detail = (
         f"{counted(len(pairs), 'save')}, the newest {found.kept} kept; {len(first)} in the first quarter, mean "
@@ -56,8 +56,8 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, most: floa
         f"{format_seconds(statistics.fmean(last))}",
         f"slowest save {format_seconds(max(found.save_seconds))}",
     )
-    reason: Reason = "over limit" if loss > most else "met"
-    return measured_as(reason, loss, most, "fraction", because, detail)
+    reason: Reason = "over limit" if loss > maximum else "met"
+    return measured_as(reason, loss, maximum, "fraction", because, detail)
 
 
 def judge_steady(measurement: Measurement, _limits: ClusterLimits) -> Decision:
@@ -65,7 +65,7 @@ def judge_steady(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     found = measurement.patterns.endurance if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ())
-    rounds = found.save_seconds[:MOST_ROUNDS]
+    rounds = found.save_seconds[:MAXIMUM_ROUNDS]
     if len(rounds) < WINDOW_ROUNDS:
         because = f"Only {counted(len(rounds), 'save')} ended; a window has {WINDOW_ROUNDS}."
         return not_decided("too few", because)
@@ -76,15 +76,15 @@ def judge_steady(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         for n, window in enumerate(windows, start=1)
         for spread, change in (unsteadiness(window),)
     )
-    bounds = f"range at most {format_percent(MOST_RANGE)}, slope at most {format_percent(MOST_SLOPE)} of the mean"
+    bounds = f"range at most {format_percent(MAXIMUM_RANGE)}, slope at most {format_percent(MAXIMUM_SLOPE)} of the mean"
     if reached := steady_round(rounds):
         because = f"Steady from round {reached}: {WINDOW_ROUNDS} consecutive saves with {bounds}."
-        return measured_as("met", float(reached), float(MOST_ROUNDS), "rounds", because, detail)
-    if len(rounds) < MOST_ROUNDS:
-        because = f"Not steady after {len(rounds)} of {MOST_ROUNDS} rounds ({bounds})."
+        return measured_as("met", float(reached), float(MAXIMUM_ROUNDS), "rounds", because, detail)
+    if len(rounds) < MAXIMUM_ROUNDS:
+        because = f"Not steady after {len(rounds)} of {MAXIMUM_ROUNDS} rounds ({bounds})."
         return not_decided("too few", because, detail)
     because = f"No {WINDOW_ROUNDS} consecutive saves of {len(rounds)} were steady ({bounds})."
-    limit = float(MOST_ROUNDS)
+    limit = float(MAXIMUM_ROUNDS)
     return Decision(outcome="failed", reason="not steady", because=because, limit=limit, unit="rounds", detail=detail)
 
 
@@ -98,7 +98,7 @@ def judge_near_full(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     losses = {}
     for level in filled:
         losses[level.requested] = max(0.0, 1 - base / statistics.median(level.save_seconds))
-    if set(losses) != set(MOST_NEAR_FULL_LOSS):
+    if set(losses) != set(MAXIMUM_NEAR_FULL_LOSS):
         return not_decided("not measured", "Not every level was measured.")
     detail = tuple(
         f"{format_percent(level.used)} in use, {format_bytes(level.ballast_bytes)} of it written for this: "
@@ -109,11 +109,11 @@ def judge_near_full(measurement: Measurement, _limits: ClusterLimits) -> Decisio
     if short:
         because = f"The ballast filled the volume to {format_percent(short.used)}; {short.requested:.0%} was requested."
         return not_decided("not possible", because, detail)
-    worst = max(losses, key=lambda level: losses[level] / MOST_NEAR_FULL_LOSS[level])
+    worst = max(losses, key=lambda level: losses[level] / MAXIMUM_NEAR_FULL_LOSS[level])
     numbers = ", ".join(
-        f"at {level:.0%} {format_percent(1 - loss)} (at least {format_percent(1 - MOST_NEAR_FULL_LOSS[level])})"
+        f"at {level:.0%} {format_percent(1 - loss)} (at least {format_percent(1 - MAXIMUM_NEAR_FULL_LOSS[level])})"
         for level, loss in losses.items()
     )
     because = f"Save rate compared with the volume as it was: {numbers}."
-    reason: Reason = "over limit" if losses[worst] > MOST_NEAR_FULL_LOSS[worst] else "met"
-    return measured_as(reason, losses[worst], MOST_NEAR_FULL_LOSS[worst], "fraction", because, detail)
+    reason: Reason = "over limit" if losses[worst] > MAXIMUM_NEAR_FULL_LOSS[worst] else "met"
+    return measured_as(reason, losses[worst], MAXIMUM_NEAR_FULL_LOSS[worst], "fraction", because, detail)

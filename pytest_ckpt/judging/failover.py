@@ -27,18 +27,20 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_STALL_SECONDS = 60.0
-MOST_NEXT_SAVE = 1.5
+MAXIMUM_STALL_SECONDS = 60.0
+MAXIMUM_NEXT_SAVE = 1.5
 
 
-def judge_failover(measurement: Measurement, limits: ClusterLimits, *, most: float = MOST_STALL_SECONDS) -> Decision:
+def judge_failover(
+    measurement: Measurement, limits: ClusterLimits, *, maximum: float = MAXIMUM_STALL_SECONDS
+) -> Decision:
     """No wrong byte, no stall beyond ``most`` seconds, and the next save within 1.5 save limits."""
     found = measurement.patterns.failover if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("failover",))
-    limit = save_limit_seconds(measurement, limits) * MOST_NEXT_SAVE
+    limit = save_limit_seconds(measurement, limits) * MAXIMUM_NEXT_SAVE
     detail = tuple(_detail(found, limit))
-    if wrong := _wrong(found, detail) or _too_slow(found, limit, most, detail):
+    if wrong := _wrong(found, detail) or _too_slow(found, limit, maximum, detail):
         return wrong
     if decided := ended_by(found.failure, "failover", detail):
         return decided
@@ -53,9 +55,9 @@ def judge_failover(measurement: Measurement, limits: ClusterLimits, *, most: flo
     ended = f"{errors} ended with an error and left nothing behind" if errors else "all succeeded"
     because = (
         f"A component was broken in {broken}: {ended}; {counted(found.integrity.bytes_checked, 'byte')} compared, "
-        f"none wrong. Longest stall: {format_seconds(stall)} in {where} (limit {format_seconds(most)})."
+        f"none wrong. Longest stall: {format_seconds(stall)} in {where} (limit {format_seconds(maximum)})."
     )
-    return if_cold(measured_as("met", stall, most, "s", because, detail), found, measurement.cache)
+    return if_cold(measured_as("met", stall, maximum, "s", because, detail), found, measurement.cache)
 
 
 def stall_seconds(found: Failover, operation: TriedOperation) -> float:
@@ -91,12 +93,12 @@ def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
     return missing_bytes(found.integrity, detail)
 
 
-def _too_slow(found: Failover, limit: float, most: float, detail: tuple[str, ...]) -> Decision | None:
+def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, ...]) -> Decision | None:
     """Decide where a rank stood still for too long, or the save while the storage rebuilds was late or failed."""
     stall, where = _longest_stall(found)
-    if stall > most:
-        because = f"Longest stall: {format_seconds(stall)} in {where}; limit {format_seconds(most)}."
-        return measured_as("over limit", stall, most, "s", because, detail)
+    if stall > maximum:
+        because = f"Longest stall: {format_seconds(stall)} in {where}; limit {format_seconds(maximum)}."
+        return measured_as("over limit", stall, maximum, "s", because, detail)
     for number, trial in enumerate(found.trials, start=1):
         if trial.after and trial.after.error:
             because = f"The save after break {number} was mended failed: {trial.after.error}."
@@ -105,7 +107,7 @@ def _too_slow(found: Failover, limit: float, most: float, detail: tuple[str, ...
     if slowest[0] > limit:
         because = (
             f"The save after break {slowest[1]} was mended took {format_seconds(slowest[0])}; limit "
-            f"{format_seconds(limit)} ({MOST_NEXT_SAVE:g} x the save limit)."
+            f"{format_seconds(limit)} ({MAXIMUM_NEXT_SAVE:g} x the save limit)."
         )
         return measured_as("over limit", slowest[0], limit, "s", because, detail)
     return None
@@ -115,7 +117,7 @@ def _detail(found: Failover, limit: float) -> Iterator[str]:
     yield from describe_undisturbed(found.undisturbed)
     for number, trial in enumerate(found.trials, start=1):
         yield f"break {number}: {'; '.join(_told(found, trial))}"
-    yield f"limit of the save after a break: {MOST_NEXT_SAVE:g} x the save limit, {format_seconds(limit)}"
+    yield f"limit of the save after a break: {MAXIMUM_NEXT_SAVE:g} x the save limit, {format_seconds(limit)}"
     yield from describe_end(found.failure)
     if found.mended_after and not found.mended_after.is_good:
         yield f"{found.mended_after.sentence} The storage may still be broken: mend it by hand."

@@ -44,7 +44,8 @@ class Gates:
     ``kinds`` and ``limits`` go from a requirement's id, or ``id.subject``, to how it gates and to its limit; what is
     not named is as the catalogue has it. ``certifies`` says whether a certificate is possible at all: not by a table
     that asks for less than ``required`` where the table that it extends requires, or that raises a limit. ``lacks``
-    says why a table cannot certify that ships so, as the end of a sentence that begins with its name. ``relaxed``
+    says why a table cannot certify that ships so, as the end of a sentence that begins with its name, and ``remedy``
+    what to do. ``relaxed``
     names, one sentence each, what is asked for less than by the table that this one extends. ``up_to`` is the smallest
     model of which a certificate must hold a checkpoint, in full or larger; None where the table leaves it to the run.
     ``cold_bases`` are the proofs that COLD may rest on. ``extends`` is the table that ships of which this one is made;
@@ -55,6 +56,7 @@ class Gates:
     text: str
     certifies: bool = True
     lacks: str = ""
+    remedy: str = ""
     up_to: str | None = None
     kinds: dict[str, str] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
@@ -76,6 +78,11 @@ class Gates:
         return self.limits.get(f"{requirement}.{subject}", self.limits.get(requirement, default))
 
 
+_TOP_KEYS = (
+    "name", "text", "extends", "certifies", "lacks", "remedy", "up_to", "cold_bases", "suites", "needs", "requirements",
+)  # fmt: skip
+
+
 def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], Gates] | None = None) -> Gates:
     """Return the table that a TOML text describes. Raises ValueError with a sentence that says what is wrong.
 
@@ -83,11 +90,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     returns a table that ships, for texts that extend one.
     """
     table = parse_toml(text)
-    _known(
-        table,
-        ("name", "text", "extends", "certifies", "lacks", "up_to", "cold_bases", "suites", "needs", "requirements"),
-        "key",
-    )
+    _known(table, _TOP_KEYS, "key")
     kinds, limits = _rows(table.get("requirements", {}), defaults)
     suites = _spread_rows(
         table, "suites", {name: known.suite for name, known in defaults.items() if known.suite}, defaults
@@ -105,7 +108,8 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     if base is None:
         certifies = bool(table.get("certifies", True))
         return Gates(name=name, text=words, kinds=kinds, limits=limits, certifies=certifies, up_to=up_to,
-                     lacks=str(table.get("lacks", "")), cold_bases=bases or tuple(COLD_BASES))  # fmt: skip
+                     lacks=str(table.get("lacks", "")), remedy=str(table.get("remedy", "")),
+                     cold_bases=bases or tuple(COLD_BASES))  # fmt: skip
     extends = str(table.get("extends", ""))
     if extends not in BUILT_IN:
         raise ValueError(f'it must extend one of {", ".join(BUILT_IN)}, such as extends = "posix-shared"')
@@ -118,6 +122,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
         text=words,
         certifies=below.certifies and not any(r.of_required for r in relaxations),
         lacks=below.lacks,
+        remedy=below.remedy,
         up_to=up_to or below.up_to,
         kinds=below.kinds | _spread(kinds, below.kinds),
         limits=below.limits | limits,

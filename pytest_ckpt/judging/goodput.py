@@ -139,7 +139,7 @@ class _Worst:
 
     lost_seconds: float
     cost: SaveCost
-    least_interval_seconds: float
+    minimum_interval_seconds: float
     load_seconds: float
 
     def ratio(self, interval_seconds: float, mttf_seconds: float) -> float:
@@ -155,19 +155,19 @@ class _Worst:
         mttf = limits.mttf_seconds
         return {
             "rule": limits.interval_seconds,
-            "Young": max(self.least_interval_seconds, young_interval_seconds(self.lost_seconds, mttf)),
+            "Young": max(self.minimum_interval_seconds, young_interval_seconds(self.lost_seconds, mttf)),
             "Daly": self.best_interval(mttf),
         }
 
     def best_interval(self, mttf_seconds: float) -> float:
-        return max(self.least_interval_seconds, daly_interval_seconds(self.lost_seconds, mttf_seconds))
+        return max(self.minimum_interval_seconds, daly_interval_seconds(self.lost_seconds, mttf_seconds))
 
 
 def _worst(costs: Sequence[SaveCost], load_seconds: float, *, is_mixed: bool) -> _Worst:
     return _Worst(
         lost_seconds=(fmean if is_mixed else max)([cost.lost_seconds for cost in costs]),
         cost=max(costs, key=lambda cost: cost.background_seconds),
-        least_interval_seconds=max(cost.least_interval_seconds for cost in costs),
+        minimum_interval_seconds=max(cost.minimum_interval_seconds for cost in costs),
         load_seconds=load_seconds,
     )
 

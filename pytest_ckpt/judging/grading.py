@@ -16,7 +16,7 @@ from pytest_ckpt.judging.completeness import (
 )
 from pytest_ckpt.judging.obstacles import shortfalls
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.scope import unheld_model
+from pytest_ckpt.judging.scope import Unheld, unheld_model
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.judging.waivers import expired, waive
 from pytest_ckpt.judging.wording import describe_failure
@@ -71,15 +71,45 @@ def judge_run(
                 unselected = f"{requirement.suite.capitalize()} suite not selected (--ckpt-suite)."
                 verdict = not_run(requirement, subject, "not selected", unselected, gates)
             complete.append(verdict or not_run(requirement, subject, reason, because, gates))
-    complete = waive(complete, waivers, day)
+    complete = in_order(waive(complete, waivers, day), plan)
+    rehearsals = rehearsal_reasons(plan, settings, gates, measurements)
+    unheld = unheld_model(plan, settings, gates)
+    return conclude(complete, gates, measurements, rehearsals, expired(waivers, day), unheld, catalogue)
+
+
+def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
+    """Return verdicts subject by subject; what is asked of the target as a whole stands last."""
     order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
-    # Subject by subject; what is asked of the target as a whole stands last.
-    complete.sort(key=lambda v: order.get(v.subject, len(order)))
-    failed = [v for v in complete if v.outcome == "failed" and v.severity == "required"]
-    missing = [v for v in complete if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]
-    waived = [v for v in complete if v.outcome == "waived" and v.severity == "required"]
-    rehearsals = [s.reason for s in shortfalls(plan, settings, gates)] + _reread_reasons(settings, measurements)
-    rehearsals += _basis_reasons(measurements)
+    return sorted(verdicts, key=lambda v: order.get(v.subject, len(order)))
+
+
+def rehearsal_reasons(
+    plan: Plan, settings: Settings, gates: Gates, measurements: Sequence[Measurement]
+) -> tuple[str, ...]:
+    """Return why a run can only be a rehearsal, a sentence each."""
+    return (
+        *(s.reason for s in shortfalls(plan, settings, gates)),
+        *_reread_reasons(settings, measurements),
+        *_basis_reasons(measurements),
+    )
+
+
+def conclude(
+    verdicts: Sequence[Verdict],
+    gates: Gates,
+    measurements: Iterable[Measurement],
+    rehearsals: Sequence[str],
+    ended_waivers: Sequence[str],
+    unheld: Unheld | None,
+    catalogue: Mapping[str, Requirement],
+) -> Judgement:
+    """Return the grade of complete verdicts, the exit code and the reasons.
+
+    ``rehearsals`` say why no certificate is possible, ``ended_waivers`` name those that no longer count.
+    """
+    failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
+    missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]
+    waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
     reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
     reasons += _missing_reasons(missing, catalogue)
@@ -90,13 +120,12 @@ def judge_run(
         if m.failure and not any(v.subject == str(m.subject) for v in failed + missing)
     ]
     reasons += unfinished
-    nothing = not any(v.outcome != "not run" and v.severity == "required" for v in complete)
+    nothing = not any(v.outcome != "not run" and v.severity == "required" for v in verdicts)
     if nothing and not missing:
         reasons.append(NOTHING_REQUIRED)
     reasons += rehearsals
-    reasons += expired(waivers, day)
+    reasons += ended_waivers
     reasons += [f"Relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
-    unheld = unheld_model(plan, settings, gates)
     # A rehearsal certifies nothing anyway: it may rehearse with the models that it likes.
     if unheld and not rehearsals:
         reasons.append(f"{unheld.text} Remedy: {unheld.remedy}.")
@@ -112,7 +141,7 @@ def judge_run(
         grade = "certified"
         reasons.append(ALL_MET)
     exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if is_incomplete else EXIT_MET
-    return Judgement(verdicts=tuple(complete), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
+    return Judgement(verdicts=tuple(verdicts), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
 
 
 def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Requirement]) -> list[str]:

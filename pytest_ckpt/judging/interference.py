@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_NEIGHBOUR = 1.25
-MOST_READ_DELAY = 2.0
-MOST_MIXED_SAVE = 1.25
+MAXIMUM_NEIGHBOUR = 1.25
+MAXIMUM_READ_DELAY = 2.0
+MAXIMUM_MIXED_SAVE = 1.25
 # Of fewer reads, the 99th percentile is the slowest one.
-_LEAST_READS = 100
+_MINIMUM_READS = 100
 
 
-def judge_neighbour(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_NEIGHBOUR) -> Decision:
+def judge_neighbour(
+    measurement: Measurement, _limits: ClusterLimits, *, maximum: float = MAXIMUM_NEIGHBOUR
+) -> Decision:
     """A save grows little when a second job saves in bursts."""
     found = measurement.patterns.neighbour if measurement.patterns else None
     if found is None:
@@ -42,44 +44,45 @@ def judge_neighbour(measurement: Measurement, _limits: ClusterLimits, *, most: f
     alone, beside = statistics.median(found.alone_seconds), statistics.median(found.contended_seconds)
     because = (
         f"Median save during a second job's bursts: {format_seconds(beside)}; alone: {format_seconds(alone)} "
-        f"({beside / alone:.2f} x; limit {most:g} x)."
+        f"({beside / alone:.2f} x; limit {maximum:g} x)."
     )
-    reason: Reason = "over limit" if beside / alone > most else "met"
-    return measured_as(reason, beside / alone, most, "beside / alone", because, detail)
+    reason: Reason = "over limit" if beside / alone > maximum else "met"
+    return measured_as(reason, beside / alone, maximum, "beside / alone", because, detail)
 
 
-def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, most: float = MOST_READ_DELAY) -> Decision:
+def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, maximum: float = MAXIMUM_READ_DELAY) -> Decision:
     """Reads of samples are delayed little by a save, and the save by them."""
     found = measurement.patterns.mixed if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("mixed",))
-    limit = save_limit_seconds(measurement, limits) * MOST_MIXED_SAVE
+    limit = save_limit_seconds(measurement, limits) * MAXIMUM_MIXED_SAVE
     detail = (
         found.reads,
         f"99th percentile alone: {_times(found.alone_p99_seconds)}, of {_counts(found.alone_reads)} reads",
         f"during saves: {_times(found.contended_p99_seconds)}, of {_counts(found.contended_reads)} reads",
         f"{counted(len(found.save_seconds), 'save')} beside the reads, the slowest "
-        f"{format_seconds(max(found.save_seconds))}; {MOST_MIXED_SAVE:g} x the save limit is {format_seconds(limit)}",
+        f"{format_seconds(max(found.save_seconds))}; "
+        f"{MAXIMUM_MIXED_SAVE:g} x the save limit is {format_seconds(limit)}",
     )
-    least = min(*found.alone_reads, *found.contended_reads)
-    if least < _LEAST_READS:
-        because = f"One turn read only {counted(least, 'sample')}; a 99th percentile needs {_LEAST_READS}."
+    minimum = min(*found.alone_reads, *found.contended_reads)
+    if minimum < _MINIMUM_READS:
+        because = f"One turn read only {counted(minimum, 'sample')}; a 99th percentile needs {_MINIMUM_READS}."
         return not_decided("too few", because, detail)
     slowest = max(found.save_seconds)
     if slowest > limit:
         because = (
             f"Slowest save during sample reads: {format_seconds(slowest)}, "
-            f"{slowest / limit:.2f} x the limit of {format_seconds(limit)} ({MOST_MIXED_SAVE:g} x the save limit)."
+            f"{slowest / limit:.2f} x the limit of {format_seconds(limit)} ({MAXIMUM_MIXED_SAVE:g} x the save limit)."
         )
         return measured_as("over limit", slowest, limit, "s", because, detail)
     alone, beside = statistics.median(found.alone_p99_seconds), statistics.median(found.contended_p99_seconds)
     because = (
         f"99th percentile of a sample read during saves: {format_seconds(beside)}; alone: {format_seconds(alone)} "
-        f"({beside / alone:.2f} x; limit {most:g} x). Slowest save during the reads: {format_seconds(slowest)}; "
+        f"({beside / alone:.2f} x; limit {maximum:g} x). Slowest save during the reads: {format_seconds(slowest)}; "
         f"limit {format_seconds(limit)}."
     )
-    reason: Reason = "over limit" if beside / alone > most else "met"
-    return measured_as(reason, beside / alone, most, "during saves / alone", because, detail)
+    reason: Reason = "over limit" if beside / alone > maximum else "met"
+    return measured_as(reason, beside / alone, maximum, "during saves / alone", because, detail)
 
 
 def _times(seconds: Sequence[float]) -> str:

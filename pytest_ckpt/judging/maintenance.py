@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_UPGRADE_SAVE = 1.5
-MOST_SNAPSHOT_COST = 0.10
+MAXIMUM_UPGRADE_SAVE = 1.5
+MAXIMUM_SNAPSHOT_COST = 0.10
 
 
 def judge_upgrade(measurement: Measurement, limits: ClusterLimits) -> Decision:
@@ -36,7 +36,7 @@ def judge_upgrade(measurement: Measurement, limits: ClusterLimits) -> Decision:
     found = measurement.patterns.upgrade if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("upgrade",))
-    limit = save_limit_seconds(measurement, limits) * MOST_UPGRADE_SAVE
+    limit = save_limit_seconds(measurement, limits) * MAXIMUM_UPGRADE_SAVE
     detail = tuple(_detail_of_upgrade(found, limit))
     if decided := wrong_bytes(found.integrity, detail) or _failed(found, detail):
         return decided
@@ -44,7 +44,7 @@ def judge_upgrade(measurement: Measurement, limits: ClusterLimits) -> Decision:
     slowest = max(saves, default=0.0)
     figures = f"The slowest save beside the command took {format_seconds(slowest)}; limit {format_seconds(limit)}"
     if slowest > limit:
-        because = f"{figures} ({MOST_UPGRADE_SAVE:g} x the save limit)."
+        because = f"{figures} ({MAXIMUM_UPGRADE_SAVE:g} x the save limit)."
         return measured_as("over limit", slowest, limit, "s", because, detail)
     if decided := ended_by(found.failure, "upgrade", detail):
         return decided
@@ -82,14 +82,16 @@ def _detail_of_upgrade(found: Upgrade, limit: float) -> Iterator[str]:
         seconds = [operation.seconds for operation in found.operations if operation.kind == kind]
         if seconds:
             yield f"{kind}s from then on: {', '.join(format_seconds(s) for s in seconds)}"
-    yield f"limit of a save: {MOST_UPGRADE_SAVE:g} x the save limit, {format_seconds(limit)}"
+    yield f"limit of a save: {MAXIMUM_UPGRADE_SAVE:g} x the save limit, {format_seconds(limit)}"
     yield from describe_end(found.failure)
     if found.ran_after:
         how = "It ended well." if found.ran_after.is_good else found.ran_after.sentence
         yield f"when the ranks were gone: {how}"
 
 
-def judge_snapshot(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_SNAPSHOT_COST) -> Decision:
+def judge_snapshot(
+    measurement: Measurement, _limits: ClusterLimits, *, maximum: float = MAXIMUM_SNAPSHOT_COST
+) -> Decision:
     """A clone shows no commit or a whole one, and the save in which it is taken costs at most ``most`` more."""
     found = measurement.patterns.snapshots if measurement.patterns else None
     if found is None:
@@ -112,7 +114,7 @@ def judge_snapshot(measurement: Measurement, _limits: ClusterLimits, *, most: fl
             "snapshot."
         )
         return not_decided("command failed", because, detail)
-    return missing_bytes(found.integrity, detail) or _cost(found, found.integrity.bytes_checked, most, detail)
+    return missing_bytes(found.integrity, detail) or _cost(found, found.integrity.bytes_checked, maximum, detail)
 
 
 def _is_no_snapshot(trial: SnapshotTrial) -> bool:
@@ -130,15 +132,15 @@ def _wrong_clone(found: Snapshots, detail: Sequence[str]) -> Decision | None:
     return None
 
 
-def _cost(found: Snapshots, compared: int, most: float, detail: Sequence[str]) -> Decision:
+def _cost(found: Snapshots, compared: int, maximum: float, detail: Sequence[str]) -> Decision:
     """Decide by the median; chance alone makes six of six saves slower in one of 64 runs."""
     costs = [trial.cost for trial in found.trials]
     cost = max(0.0, statistics.median(costs))
     figures = (
         f"saves with a snapshot took {format_percent(cost)} longer than those before them (limit "
-        f"{format_percent(most)})"
+        f"{format_percent(maximum)})"
     )
-    if cost > most and min(costs) <= 0:
+    if cost > maximum and min(costs) <= 0:
         because = f"In the median {figures}, but not all of them did: saves scatter too much to decide."
         return not_decided("perhaps late", because, detail)
     shown = sum(trial.is_committed for trial in found.trials)
@@ -147,7 +149,7 @@ def _cost(found: Snapshots, compared: int, most: float, detail: Sequence[str]) -
         f"{counted(compared, 'byte')} compared, none wrong."
     )
     because = f"{clones} In the median {figures}."
-    return measured_as("over limit" if cost > most else "met", cost, most, "fraction", because, detail)
+    return measured_as("over limit" if cost > maximum else "met", cost, maximum, "fraction", because, detail)
 
 
 def _detail_of_snapshots(found: Snapshots) -> Iterator[str]:

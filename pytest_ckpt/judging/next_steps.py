@@ -82,6 +82,8 @@ NEXT_STEPS: dict[str, str] = {
     "OBJECT-RANGE": _CACHES,
     "OBJECT-OVERWRITE": _OF_STORE,
     "OBJECT-LIST": "Ask for a version of the store that lists rightly; until then find checkpoints by their marker.",
+    "OBJECT-LARGE": "Keep objects below what this store takes, or ask for a version of it that takes larger ones.",
+    "OBJECT-CROWD": "Raise the connections and requests that gateways serve at once, or add gateways.",
     "OBJECT-LIVE": "Look at the named request, at the gateway's and the store's log, and the network at that time.",
 }
 """By requirement; what a plugin asks for has none."""

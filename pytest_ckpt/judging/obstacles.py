@@ -80,7 +80,7 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfa
         weaker = f"The gates '{gates.name}' are weaker than a certificate needs."
         remedy = "--ckpt-gates=auto, or a table that relaxes nothing"
         if gates.lacks:
-            weaker, remedy = f"The gates '{gates.name}' {gates.lacks}", "a later version of pytest-ckpt"
+            weaker, remedy = f"The gates '{gates.name}' {gates.lacks}", gates.remedy or "a later version of pytest-ckpt"
         yield Shortfall(now=weaker, reason=weaker, remedy=remedy)
     if settings.scale < ACCEPTANCE.scale:
         shortest = min((c.demand.save_limit_seconds for c in plan.runnable), default=_LATENCY_SECONDS)

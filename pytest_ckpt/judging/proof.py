@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.proofs import CacheFacts
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_RESIDENT = 0.01
+MAXIMUM_RESIDENT = 0.01
 
 
 def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decision:
@@ -64,7 +64,7 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     """No load found its data in a client's page cache."""
     cache = measurement.cache
     if cache is not None and cache.is_declared_cold:
-        return _cold_as_declared(measurement)
+        return _cold_as_declared(measurement, cache)
     loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
     if cache is not None and not cache.gauge:
         return _cold_without_gauge(measurement, cache)
@@ -80,12 +80,12 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         + ("caches must be dropped" if r.requires_drop else "no drop needed")
         for r in (cache.readings if cache else ())
     )
-    if fraction > MOST_RESIDENT:
+    if fraction > MAXIMUM_RESIDENT:
         because = (
             f"{format_percent(fraction)} of what load {warmest.index} was about to read was cached on the client"
             f"{method}, so its time is not the storage's."
         )
-        return measured_as("cached", fraction, MOST_RESIDENT, "fraction", because, detail)
+        return measured_as("cached", fraction, MAXIMUM_RESIDENT, "fraction", because, detail)
     every = measurement.of_kind("load")
     if len(every) < measurement.operations_planned:
         return undecided(measurement, "load")
@@ -94,16 +94,19 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return not_decided("unproven", f"The cached share before load {unknown} was not measured.")
     cached = f"At most {format_percent(fraction)}" if fraction else "None"
     because = f"{cached} of the data to be read was cached{method}."
-    met = measured_as("met", fraction, MOST_RESIDENT, "fraction", because, detail)
+    met = measured_as("met", fraction, MAXIMUM_RESIDENT, "fraction", because, detail)
     return replace(met, basis="seen")
 
 
-def _cold_as_declared(measurement: Measurement) -> Decision:
-    """The target's word stands for what cannot be counted: its clients keep no cache."""
+def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
+    """The target's word stands for what cannot be counted, where nothing better shows it: its clients keep no cache."""
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
-    because = "The target declares that its clients keep no cache of what they read; nothing was counted."
-    return replace(measured_as("met", 0.0, MOST_RESIDENT, "fraction", because, ()), basis="declared")
+    because, proof = "The target declares that its clients keep no cache of what they read", prove_cold(cache)
+    if proof.basis:
+        because = f"{because}, and {proof.because}"
+    met = measured_as("met", 0.0, MAXIMUM_RESIDENT, "fraction", f"{because}; nothing was counted.", ())
+    return replace(met, basis=proof.basis or "declared")
 
 
 def _cold_without_gauge(measurement: Measurement, cache: CacheFacts) -> Decision:

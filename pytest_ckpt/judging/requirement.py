@@ -28,12 +28,12 @@ class Requirement:
 
     ``judge`` takes (measurement, limits); those on a target's behaviour have none and are judged by observations.
     ``units`` are those that it reports, ``figure`` says what it measures and ``limit`` what bounds that, for the
-    documentation; ``{most}`` in it is the row's own. ``most`` is a limit that a gate table may set. ``asked_by`` says
-    whether the options of a run ask for what it needs, ``needs`` is what a target must be able to for it; others
-    are no part of the run. ``not_given`` says what is missing where it is not asked and a table of gates requires it
-    "where given": then it is "not run". ``own_launch`` is the pattern of the launch that measures it alone.
-    ``of_strategy`` says whether saves by a strategy are asked for it: a run may have several. ``since`` is the schema
-    of the first reports whose runs were asked for it without an option that came with it.
+    documentation; ``{maximum}`` in it is the row's own. ``maximum`` is a limit that a gate table may set.
+    ``asked_by`` says whether the options of a run ask for what it needs, ``needs`` is what a target must be able to
+    for it; others are no part of the run. ``not_given`` says what is missing where it is not asked and a table of
+    gates requires it "where given": then it is "not run". ``own_launch`` is the pattern of the launch that measures it
+    alone. ``of_strategy`` says whether saves by a strategy are asked for it: a run may have several. ``since`` is the
+    schema of the first reports whose runs were asked for it without an option that came with it.
     ``plugin`` names the plugin that asks for it, and ``words`` is then its text; ours have neither.
     """
 
@@ -46,7 +46,7 @@ class Requirement:
     figure: str = ""
     limit: str = ""
     suite: str = "performance"
-    most: float | None = None
+    maximum: float | None = None
     asked_by: Callable[[Settings], bool] = lambda _settings: True
     not_given: str = ""
     needs: frozenset[Capability] = frozenset()

@@ -12,7 +12,7 @@ from pytest_ckpt.judging.decision import (
     measured_as,
     not_decided,
 )
-from pytest_ckpt.judging.proof import MOST_RESIDENT
+from pytest_ckpt.judging.proof import MAXIMUM_RESIDENT
 from pytest_ckpt.judging.variability import skew_of
 from pytest_ckpt.judging.wording import describe_fault
 from pytest_ckpt.support.units import counted, format_count, format_percent, format_rate, format_seconds
@@ -25,32 +25,34 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import Pattern
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_STORM = 1.5
-MOST_STORM_SKEW = 2.0
+MAXIMUM_STORM = 1.5
+MAXIMUM_STORM_SKEW = 2.0
 # A rank that is late by less than this is late by its client's doing, and nobody's concern.
-_LEAST_LAG_SECONDS = 0.25
+_MINIMUM_LAG_SECONDS = 0.25
 
 
-def judge_storm(measurement: Measurement, limits: ClusterLimits, *, most: float = MOST_STORM) -> Decision:
+def judge_storm(measurement: Measurement, limits: ClusterLimits, *, maximum: float = MAXIMUM_STORM) -> Decision:
     """All replicas restore at once within ``most`` load limits, the slowest rank within twice the median's time."""
     found = measurement.patterns.storm if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("storm",))
     if no_time := _no_time(found, measurement.cache):
         return no_time
-    decision = _within(measurement, {"storm": found}, limits, most)
+    decision = _within(measurement, {"storm": found}, limits, maximum)
     if decision.outcome == "failed":
         return decision
-    late = [o for o in found.operations if o.seconds - o.seconds / skew_of(o, found.rank_bytes)[0] > _LEAST_LAG_SECONDS]
+    late = [
+        o for o in found.operations if o.seconds - o.seconds / skew_of(o, found.rank_bytes)[0] > _MINIMUM_LAG_SECONDS
+    ]
     worst = max(late, key=lambda o: skew_of(o, found.rank_bytes)[0], default=None)
     ratio = skew_of(worst, found.rank_bytes)[0] if worst else 0.0
-    if worst is None or ratio <= MOST_STORM_SKEW:
+    if worst is None or ratio <= MAXIMUM_STORM_SKEW:
         return decision
     because = (
         f"Load {worst.index}: rank {worst.slowest_rank} took {ratio:.2f} x the median rank's time per byte "
-        f"(at most {MOST_STORM_SKEW:g}): the storage serves the replicas unevenly."
+        f"(at most {MAXIMUM_STORM_SKEW:g}): the storage serves the replicas unevenly."
     )
-    return measured_as("uneven", ratio, MOST_STORM_SKEW, "slowest / median", because, decision.detail)
+    return measured_as("uneven", ratio, MAXIMUM_STORM_SKEW, "slowest / median", because, decision.detail)
 
 
 def judge_shifted(measurement: Measurement, limits: ClusterLimits) -> Decision:
@@ -134,10 +136,10 @@ def not_cold(
     if resident is None or not mapped:
         because = "That these loads were cold cannot be proven here, so their times say nothing of the storage."
         return not_decided("unproven", because, detail)
-    if resident / mapped > MOST_RESIDENT:
+    if resident / mapped > MAXIMUM_RESIDENT:
         because = (
             f"{format_percent(resident / mapped)} of what {which} was about to read was cached "
-            f"(limit {format_percent(MOST_RESIDENT)}), so its time is not the storage's."
+            f"(limit {format_percent(MAXIMUM_RESIDENT)}), so its time is not the storage's."
         )
         return not_decided("cached", because, detail)
     return None
@@ -154,14 +156,16 @@ def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
     return None
 
 
-def _within(measurement: Measurement, patterns: dict[str, LoadPattern], limits: ClusterLimits, most: float) -> Decision:
+def _within(
+    measurement: Measurement, patterns: dict[str, LoadPattern], limits: ClusterLimits, maximum: float
+) -> Decision:
     """Hold the slowest load of the patterns against ``most`` load limits at the size that was run."""
     share = measurement.share
-    limit = limits.load_limit_seconds * most * share
+    limit = limits.load_limit_seconds * maximum * share
     name, slowest = max(
         ((name, o) for name, found in patterns.items() for o in found.operations), key=lambda pair: pair[1].seconds
     )
-    times = f"{most:g} x the load limit" if most != 1 else "the load limit"
+    times = f"{maximum:g} x the load limit" if maximum != 1 else "the load limit"
     origin = [limits.reason("load_limit_seconds")]
     if share < 1:
         origin.append(f"the run was at {share:.4g} of the full size, so the limit is {format_seconds(limit)}")

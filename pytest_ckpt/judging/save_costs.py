@@ -48,7 +48,7 @@ class SaveCost:
         return self.background_seconds
 
     @property
-    def least_interval_seconds(self) -> float:
+    def minimum_interval_seconds(self) -> float:
         """How soon after a save the next may begin: not before this one, or what is drained of it, is over."""
         if self.drains:
             return max(self.blocked_seconds, self.background_seconds / self.drains.every)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 # Between the begins of two saves lies at least the slowest of them, and a little training.
-_LEAST_OF_SAVES = 1.05
+_MINIMUM_OF_SAVES = 1.05
 _HOUR = 3600.0
 
 
@@ -95,10 +95,10 @@ def simulated_row(
     """
     times = measured_times(measurement, costs)
     usual, background = fmean(times.lost_seconds), fmean(times.background_seconds)
-    least = max(_LEAST_OF_SAVES * max(times.lost_seconds), *(cost.least_interval_seconds for cost in costs))
-    best = max(least, daly_interval_seconds(usual, limits.mttf_seconds) + usual)
+    minimum = max(_MINIMUM_OF_SAVES * max(times.lost_seconds), *(cost.minimum_interval_seconds for cost in costs))
+    best = max(minimum, daly_interval_seconds(usual, limits.mttf_seconds) + usual)
     asked = best if rules.takes_best else rules.interval_seconds or limits.interval_seconds
-    interval = max(least, asked)
+    interval = max(minimum, asked)
     found = simulate_runs(
         times,
         interval_seconds=interval,

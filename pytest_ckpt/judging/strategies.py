@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_SLOWDOWN = 0.05
+MAXIMUM_SLOWDOWN = 0.05
 # Kills that come when all is over prove nothing about the middle.
-_LEAST_EARLY_KILLS = 0.1
+_MINIMUM_EARLY_KILLS = 0.1
 
 
 def judge_blocking(measurement: Measurement, limits: ClusterLimits) -> Decision:
@@ -100,7 +100,7 @@ def judge_preempt(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     return measured_as("over limit" if slowest > limit else "met", slowest, limit, "s", because, detail)
 
 
-def judge_slowdown(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_SLOWDOWN) -> Decision:
+def judge_slowdown(measurement: Measurement, _limits: ClusterLimits, *, maximum: float = MAXIMUM_SLOWDOWN) -> Decision:
     """Steps beside a save take little longer."""
     if decided := not_saved(measurement):
         return decided
@@ -115,14 +115,14 @@ def judge_slowdown(measurement: Measurement, _limits: ClusterLimits, *, most: fl
         return not_decided("too few", because, detail)
     figures = (
         f"{format_percent(max(0.0, found.share))} longer (95 % interval {format_percent(found.low)} to "
-        f"{format_percent(found.high)}; limit {format_percent(most)})"
+        f"{format_percent(found.high)}; limit {format_percent(maximum)})"
     )
-    if found.low <= most < found.high:
+    if found.low <= maximum < found.high:
         because = f"{counted(steps, 'step')} beside the saves took {figures}: they scatter too much to decide."
         return not_decided("perhaps late", because, detail)
     because = f"{counted(steps, 'step')} beside the saves took {figures}."
-    reason: Reason = "over limit" if found.share > most else "met"
-    return measured_as(reason, max(0.0, found.share), most, "fraction", because, detail)
+    reason: Reason = "over limit" if found.share > maximum else "met"
+    return measured_as(reason, max(0.0, found.share), maximum, "fraction", because, detail)
 
 
 def judge_crash(measurement: Measurement, _limits: ClusterLimits) -> Decision:
@@ -143,7 +143,7 @@ def judge_crash(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     if measurement.failure and len(found.kills) < found.planned:
         return ended_before(measurement.failure)
     early = sum(not kill.is_committed for kill in found.kills)
-    if early < len(found.kills) * _LEAST_EARLY_KILLS or not early:
+    if early < len(found.kills) * _MINIMUM_EARLY_KILLS or not early:
         because = (
             f"Only {early} of {counted(len(found.kills), 'kill')} came before the commit: saves end too soon to be "
             "caught in the middle."

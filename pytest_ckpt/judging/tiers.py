@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.save_costs import SaveCost
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_SLOWER_SAVE = 1.10
+MAXIMUM_SLOWER_SAVE = 1.10
 
 
-def judge_drain(measurement: Measurement, limits: ClusterLimits, *, most: float = MOST_SLOWER_SAVE) -> Decision:
+def judge_drain(measurement: Measurement, limits: ClusterLimits, *, maximum: float = MAXIMUM_SLOWER_SAVE) -> Decision:
     """Every drain is over in time, risks little work, and slows saves to the local tier little."""
     rule = measurement.drains
     if decided := not_saved(measurement, lanes=(BACKGROUND,)):
@@ -54,16 +54,20 @@ def judge_drain(measurement: Measurement, limits: ClusterLimits, *, most: float 
     ratio = statistics.median(found.beside_seconds) / statistics.median(found.alone_seconds)
     # Single saves scatter: slower beside a drain is only what is slower than every one alone, and by that much. Within
     # the save limit it takes no more from training than a save may.
-    is_slower = min(found.beside_seconds) > most * max(found.alone_seconds)
+    is_slower = min(found.beside_seconds) > maximum * max(found.alone_seconds)
     slowest, save_limit = max(found.beside_seconds), limits.save_limit_seconds * share
     if is_slower and slowest > save_limit:
         because = (
-            f"Every save to the local tier beside a drain took over {most:g} x the slowest alone, and up to "
+            f"Every save to the local tier beside a drain took over {maximum:g} x the slowest alone, and up to "
             f"{format_seconds(slowest)}, over the save limit of {format_seconds(save_limit)}."
         )
-        return measured_as("over limit", ratio, most, "beside / alone", because, detail)
+        return measured_as("over limit", ratio, maximum, "beside / alone", because, detail)
     within = (
-        ", within the save limit" if is_slower else "" if ratio <= most else "; single ones scatter too much to count"
+        ", within the save limit"
+        if is_slower
+        else ""
+        if ratio <= maximum
+        else "; single ones scatter too much to count"
     )
     because = f"{figures}. Saves to the local tier took {ratio:.2f} x as long beside a drain{within}."
     return measured_as("met", seconds, limit, "s", because, detail)

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MOST_SKEW = 1.5
-MOST_TAIL = 1.3
-MOST_VARIATION = 0.10
-MOST_RETENTION = 1.10
-MOST_DATA_EFFECT = 1.05
+MAXIMUM_SKEW = 1.5
+MAXIMUM_TAIL = 1.3
+MAXIMUM_VARIATION = 0.10
+MAXIMUM_RETENTION = 1.10
+MAXIMUM_DATA_EFFECT = 1.05
 # Loads that become this much faster come from a cache that the earlier ones had not filled yet.
 _CACHED_RATIO = 3.0
 # The fewest loads of which one may be slow without moving their median to it.
-_FEWEST_FIRST = 3
+_MINIMUM_FIRST = 3
 _RANKS_OF_A_PERCENTILE = 100
 
 _KINDS: tuple[OperationKind, ...] = ("save", "load")
 
 
-def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_SKEW) -> Decision:
+def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, maximum: float = MAXIMUM_SKEW) -> Decision:
     """No rank is far behind the others: slowest / median and 99th / 50th percentile of the time for each byte."""
     if not measurement.operations:
         return undecided(measurement, "save")
@@ -50,9 +50,9 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, most: f
     skew, tail = skew_of(worst, measurement.rank_bytes)
     host = next((r.host for r in measurement.ranks if r.rank == worst.slowest_rank), "")
     where = f"{worst.kind} {worst.index}, rank {worst.slowest_rank}{' on ' + host if host else ''}"
-    ratios = [("slowest / median", skew, most)]
+    ratios = [("slowest / median", skew, maximum)]
     if tail is not None:
-        ratios.append(("p99 / p50", tail, MOST_TAIL))
+        ratios.append(("p99 / p50", tail, MAXIMUM_TAIL))
     numbers = ", ".join(f"{name} {value:.2f} (at most {limit})" for name, value, limit in ratios)
     failed = any(value > limit for _, value, limit in ratios)
     because = f"{numbers}, in {where}." if failed else f"At worst {numbers}, in {where}."
@@ -83,7 +83,7 @@ def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
     return [f"rank {rank} has {', '.join(shown)}"]
 
 
-def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_VARIATION) -> Decision:
+def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, maximum: float = MAXIMUM_VARIATION) -> Decision:
     """The same operation takes the same time again: coefficient of variation of the saves, and of the loads."""
     # Deltas and the restores of chains take other times than what is whole.
     alike = {k: measurement.whole(k) for k in _KINDS}
@@ -98,17 +98,19 @@ def judge_repeat(measurement: Measurement, _limits: ClusterLimits, *, most: floa
     value = known[worst]
     because = (
         f"Coefficient of variation: {format_percent(variations['save'] or 0)} for saves and "
-        f"{format_percent(variations['load'] or 0)} for loads (limit {format_percent(most)})."
+        f"{format_percent(variations['load'] or 0)} for loads (limit {format_percent(maximum)})."
     )
     detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in alike[k]) for k in _KINDS)
     warm = _much_faster(alike["load"])
     if warm:
         because = f"{warm} {because}"
-    reason: Reason = "cached" if warm else "over limit" if value > most else "met"
-    return measured_as(reason, value, most, "fraction", because, detail)
+    reason: Reason = "cached" if warm else "over limit" if value > maximum else "met"
+    return measured_as(reason, value, maximum, "fraction", because, detail)
 
 
-def judge_retention(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_RETENTION) -> Decision:
+def judge_retention(
+    measurement: Measurement, _limits: ClusterLimits, *, maximum: float = MAXIMUM_RETENTION
+) -> Decision:
     """Deleting the oldest checkpoint in the middle of a save makes the save hardly longer."""
     found = measurement.retention
     if found is None:
@@ -117,17 +119,17 @@ def judge_retention(measurement: Measurement, _limits: ClusterLimits, *, most: f
     deletes = ", ".join(format_seconds(s) for s in found.delete_seconds) or "none"
     because = (
         f"Save during a deletion: {format_seconds(found.save_while_deleting_seconds)}; median save without: "
-        f"{format_seconds(found.save_seconds)} ({ratio:.2f} x; limit {most} x)."
+        f"{format_seconds(found.save_seconds)} ({ratio:.2f} x; limit {maximum} x)."
     )
     detail = (
         f"deletions between saves, each alone: {deletes}",
         f"the newest {counted(found.kept, 'checkpoint was', 'checkpoints were')} kept",
     )
-    reason: Reason = "over limit" if ratio > most else "met"
-    return measured_as(reason, ratio, most, "with / without deletion", because, detail)
+    reason: Reason = "over limit" if ratio > maximum else "met"
+    return measured_as(reason, ratio, maximum, "with / without deletion", because, detail)
 
 
-def judge_data(measurement: Measurement, _limits: ClusterLimits, *, most: float = MOST_DATA_EFFECT) -> Decision:
+def judge_data(measurement: Measurement, _limits: ClusterLimits, *, maximum: float = MAXIMUM_DATA_EFFECT) -> Decision:
     """Unique data are as fast as constant data: the storage gains nothing by what it stores."""
     found = measurement.data
     if found is None:
@@ -140,7 +142,7 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits, *, most: float 
     worst = max(ratios, key=ratios.__getitem__)
     because = (
         f"Unique data took {ratios['save']:.2f} x the time of constant data to save and {ratios['load']:.2f} x to load "
-        f"(at most {most}). The result is that of unique data in any case."
+        f"(at most {maximum}). The result is that of unique data in any case."
     )
     detail = tuple(
         f"{kind}s: unique {', '.join(map(format_seconds, u))}; constant {', '.join(map(format_seconds, c))}"
@@ -149,8 +151,8 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits, *, most: float 
     if found.fault_count:
         faults = counted(found.fault_count, "fault")
         because = f"{faults} in what was loaded for this comparison, so its times are not valid. {because}"
-    reason: Reason = "wrong bytes" if found.fault_count else "over limit" if ratios[worst] > most else "met"
-    return measured_as(reason, ratios[worst], most, "unique / constant", because, detail)
+    reason: Reason = "wrong bytes" if found.fault_count else "over limit" if ratios[worst] > maximum else "met"
+    return measured_as(reason, ratios[worst], maximum, "unique / constant", because, detail)
 
 
 def _much_faster(loads: Sequence[Operation]) -> str:
@@ -159,7 +161,7 @@ def _much_faster(loads: Sequence[Operation]) -> str:
     The cold reads are known by the median of all loads, or by that of the first ones where it is larger: a cache that
     fills on the way makes all but the first loads fast. A median, since one slow load says nothing of the others.
     """
-    first = loads[: max(_FEWEST_FIRST, len(loads) // 3)]
+    first = loads[: max(_MINIMUM_FIRST, len(loads) // 3)]
     middles = {f"the first {len(first)} loads": first, "all loads": loads}
     which, seconds = max(
         ((name, statistics.median_low(o.seconds for o in some)) for name, some in middles.items()), key=lambda m: m[1]

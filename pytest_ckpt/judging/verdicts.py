@@ -27,7 +27,9 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
     """Judge one requirement of speed on one measurement."""
     assert requirement.judge is not None
     subject = str(measurement.subject)
-    bounds = {} if requirement.most is None else {"most": gates.limit(requirement.id, subject, requirement.most)}
+    bounds = (
+        {} if requirement.maximum is None else {"maximum": gates.limit(requirement.id, subject, requirement.maximum)}
+    )
     decision = requirement.judge(measurement, limits, **bounds)
     if decision.outcome == "met" and decision.basis and decision.basis not in gates.cold_bases:
         because = f"{decision.because} The gates {gates.name} do not take this proof ({decision.basis})."

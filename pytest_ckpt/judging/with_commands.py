@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.cold import prove_cold
 from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, measured_as, not_decided
-from pytest_ckpt.judging.proof import MOST_RESIDENT
+from pytest_ckpt.judging.proof import MAXIMUM_RESIDENT
 from pytest_ckpt.judging.wording import describe_failure, describe_fault
 from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
 
@@ -62,10 +62,10 @@ def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) 
     if resident is None:
         because = "That what was compared came from the storage cannot be proven here: caches cannot be seen."
         return not_decided("unproven", because, met.detail)
-    if resident > MOST_RESIDENT:
+    if resident > MAXIMUM_RESIDENT:
         because = (
             f"{format_percent(resident)} of a checkpoint that was to be compared was cached "
-            f"(limit {format_percent(MOST_RESIDENT)}), so the bytes are not the storage's."
+            f"(limit {format_percent(MAXIMUM_RESIDENT)}), so the bytes are not the storage's."
         )
         return not_decided("cached", because, met.detail)
     return replace(met, basis="seen")

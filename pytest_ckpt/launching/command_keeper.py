@@ -25,7 +25,7 @@ from pytest_ckpt.support.processes import end_session
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
-_MOST_SAID = 500
+_MAXIMUM_SAID = 500
 _OWED: Mapping[Command, Command] = {"break": "mend", "snapshot": "remove"}
 """What must follow a command, whatever happens."""
 LONGEST_UPGRADE_SECONDS = 6 * 3600.0
@@ -50,33 +50,33 @@ def run_command(command: Command, words: str, limit_seconds: float, *more: str) 
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            says = f"it cannot be started: {error}"
-            return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, says=says)
+            output = f"it cannot be started: {error}"
+            return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, output=output)
         try:
             exit_code: int | None = process.wait(limit_seconds)
-            says = _last_line_of(out) if command == "snapshot" and exit_code == 0 else _end_of(errors) or _end_of(out)
+            output = _last_line_of(out) if command == "snapshot" and exit_code == 0 else _end_of(errors) or _end_of(out)
         except subprocess.TimeoutExpired:
             if command == "upgrade":
-                says = f"it had not ended after {format_seconds(limit_seconds)}, and goes on"
-                return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, says=says)
+                output = f"it had not ended after {format_seconds(limit_seconds)}, and goes on"
+                return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=None, output=output)
             end_session(process.pid)
             process.wait()
             exit_code = None
-            says = f"it was killed when it had not ended after {format_seconds(limit_seconds)} (--ckpt-deadline)"
-        return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=exit_code, says=says)
+            output = f"it was killed when it had not ended after {format_seconds(limit_seconds)} (--ckpt-deadline)"
+        return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=exit_code, output=output)
 
 
-def _end_of(file: IO[bytes], most: int = _MOST_SAID) -> str:
-    return " ".join(_tail(file, most).split())
+def _end_of(file: IO[bytes], maximum: int = _MAXIMUM_SAID) -> str:
+    return " ".join(_tail(file, maximum).split())
 
 
 def _last_line_of(file: IO[bytes]) -> str:
     return next((line for line in reversed(_tail(file, 1 << 16).splitlines()) if line.strip()), "").strip()
 
 
-def _tail(file: IO[bytes], most: int) -> str:
+def _tail(file: IO[bytes], maximum: int) -> str:
     size = file.seek(0, 2)
-    file.seek(max(0, size - most))
+    file.seek(max(0, size - maximum))
     return file.read().decode(errors="replace")
 
 
@@ -147,14 +147,16 @@ class _Served:
         if self.owed:
             self._run(self.owed)
         if self._upgrade and self._upgrade.is_alive():
-            says = "the run ended before it did, and it goes on"
-            self._tell(CommandRun(command="upgrade", seconds=time.monotonic() - self._began, exit_code=None, says=says))
+            output = "the run ended before it did, and it goes on"
+            self._tell(
+                CommandRun(command="upgrade", seconds=time.monotonic() - self._began, exit_code=None, output=output)
+            )
 
     def _run(self, command: Command) -> None:
         limit = max(self._limit, LONGEST_UPGRADE_SECONDS) if command == "upgrade" else self._limit
         run = run_command(command, self._commands[command], limit, *([self._clone] if command == "remove" else []))
         if command == "snapshot":
-            self._clone = run.says if run.is_good else ""
+            self._clone = run.output if run.is_good else ""
         # Also a break command that fails may have broken something; a snapshot that nobody can name cannot be removed.
         self.owed = _OWED.get(command) if command != "snapshot" or self._clone else None
         self._tell(run)

@@ -10,20 +10,20 @@ from pytest_ckpt.support.units import counted
 if TYPE_CHECKING:
     from pathlib import Path
 
-_ALL_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 20, 16 << 10, 4 << 20
+_ALL_BYTES, _MINIMUM_BYTES, _MAXIMUM_BYTES = 64 << 20, 16 << 10, 4 << 20
 
 
 def bytes_of_log(processes: int) -> int:
     """Return how many bytes the log of one of so many processes may have: 64 MiB all together where they are few."""
-    return max(_LEAST_BYTES, min(_MOST_BYTES, _ALL_BYTES // (processes + 1)))
+    return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 
 
 class KeptLog:
     """Appends lines to a file of at most so many bytes; beyond them lines in the middle are left out, and counted."""
 
-    def __init__(self, file: Path, most_bytes: int) -> None:
+    def __init__(self, file: Path, maximum_bytes: int) -> None:
         self._file = file
-        self._most = most_bytes
+        self._maximum = maximum_bytes
         self._left_out = 0
         file.touch()
 
@@ -31,7 +31,7 @@ class KeptLog:
         """Append a line, which has no end yet."""
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(line + "\n")
-            is_full = log.tell() > self._most
+            is_full = log.tell() > self._maximum
         if is_full:
             self._shorten()
 
@@ -40,20 +40,20 @@ class KeptLog:
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
             # The sentence of the last time stands behind the beginning, which is the same again.
-            lines.pop(len(_first(lines, self._most // 4)))
-        head = _first(lines, self._most // 4)
-        tail = _first(lines[:0:-1], self._most // 4)[::-1]
+            lines.pop(len(_first(lines, self._maximum // 4)))
+        head = _first(lines, self._maximum // 4)
+        tail = _first(lines[:0:-1], self._maximum // 4)[::-1]
         self._left_out += len(lines) - len(head) - len(tail)
         said = f"… {counted(self._left_out, 'line was', 'lines were')} left out here …\n"
         write_atomically(self._file, "".join([*head, said, *tail]))
 
 
-def _first(lines: list[str], most_bytes: int) -> list[str]:
+def _first(lines: list[str], maximum_bytes: int) -> list[str]:
     """Return the first lines that have so many bytes together at most, and always one."""
     size, count = 0, 0
     for line in lines:
         size += len(line.encode())
-        if size > most_bytes and count:
+        if size > maximum_bytes and count:
             break
         count += 1
     return lines[:count]

@@ -43,7 +43,7 @@ _READ_BYTES = 1 << 16
 # A launcher may fail to start anything: its daemons miss each other, a socket is taken. Nothing was measured by then.
 _TRIES = 3
 # More than any launcher says of how it ended.
-_MOST_SAID = 10_000
+_MAXIMUM_SAID = 10_000
 
 
 class Launch:
@@ -57,7 +57,7 @@ class Launch:
         self._lines: dict[int, bytes] = {}
         self._logs: dict[str, KeptLog] = {}
         self._log_bytes = 0
-        self._launcher_says: collections.deque[str] = collections.deque(maxlen=_MOST_SAID)
+        self._launcher_says: collections.deque[str] = collections.deque(maxlen=_MAXIMUM_SAID)
         self._rank_0: Connection | None = None
 
     def run(

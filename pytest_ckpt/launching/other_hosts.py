@@ -10,8 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import HostSlots
-from pytest_ckpt.launching.host_sweep import SWEEP
-from pytest_ckpt.support.processes import end_launch
+from pytest_ckpt.support.processes import SWEEP, end_launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

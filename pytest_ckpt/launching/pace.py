@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import Action, OperationRef, Subject
     from pytest_ckpt.ranks.process.job import Job
 
-MOST_DEADLINES, MOST_LIMITS = 50, 10
+MAXIMUM_DEADLINES, MAXIMUM_LIMITS = 50, 10
 _WAITED_SHARE = 1 / 5
 
 
@@ -56,14 +56,14 @@ Allowances = Mapping[tuple["Subject", "Action"], Allowance]
 def allowances_of(job: Job) -> Allowances:
     """Return what the operations of a job may take."""
     found: dict[tuple[Subject, Action], Allowance] = {}
-    patient = MOST_DEADLINES * job.deadline_seconds
+    patient = MAXIMUM_DEADLINES * job.deadline_seconds
     for task in job.tasks:
         shards = task.layout()
         limits: dict[Action, float] = {"save": task.save_limit_seconds, "load": task.load_limit_seconds}
         for action, limit in limits.items():
-            why = f"{MOST_DEADLINES} x --ckpt-deadline {format_seconds(job.deadline_seconds)}"
-            if (generous := MOST_LIMITS * limit) > patient:
-                why = f"{MOST_LIMITS} x the limit of {format_seconds(limit)}"
+            why = f"{MAXIMUM_DEADLINES} x --ckpt-deadline {format_seconds(job.deadline_seconds)}"
+            if (generous := MAXIMUM_LIMITS * limit) > patient:
+                why = f"{MAXIMUM_LIMITS} x the limit of {format_seconds(limit)}"
             found[task.subject, action] = Allowance(
                 seconds=max(patient, generous), why=why, rank_bytes=shards.rank_bytes
             )

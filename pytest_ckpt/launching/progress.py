@@ -229,10 +229,10 @@ class Progress:
         seconds = seconds_left(rows, self._spent.seconds)
         if seconds is None:
             return ""
-        is_most = any(row.steps.is_most and row.done < row.count for row in rows)
+        is_maximum = any(row.steps.is_maximum and row.done < row.count for row in rows)
         checks = self._checks - self._checks_done
         then = f" and {counted(checks, 'check')}" if checks else ""
-        return f", {'at most' if is_most else 'about'} {format_seconds(round(seconds) or 1)}{then} left"
+        return f", {'at most' if is_maximum else 'about'} {format_seconds(round(seconds) or 1)}{then} left"
 
     def _row(self, subject: Subject, kind: StepKind) -> Row:
         return self._rows[subject, kind]

@@ -21,6 +21,14 @@ _KILLED = (
     re.compile(r"BAD TERMINATION.*?RANK (?P<rank>\d+).*?EXIT CODE: (?P<signal>\d+)", re.DOTALL),
     re.compile(r"error: (?P<host>\S+): task (?P<rank>\d+): (?P<signal>\w+)"),
 )
+# What they print when they reach a host no longer: Open MPI, Slurm.
+_LOST_HOST = (
+    re.compile(
+        r"lost communication with a remote daemon.{0,400}?Remote daemon\s*:.{0,200}? on node (?P<host>\S+)", re.S
+    ),
+    re.compile(r"daemon failed to report back after being spawned.{0,600}?Remote host:\s*(?P<host>\S+)", re.S),
+    re.compile(r"error: Node failure on (?P<host>\S+)"),
+)
 _START_SECONDS = 60.0
 
 
@@ -130,7 +138,15 @@ class RankWatchdog:
         since, number = min(late)
         state = self._ranks[number]
         others = f", and {counted(len(late) - 1, 'other rank')}" if len(late) > 1 else ""
-        message = f"no progress for {format_seconds(now - since)} (--ckpt-deadline {format_seconds(self._deadline)})"
+        waited = f"for {format_seconds(now - since)} (--ckpt-deadline {format_seconds(self._deadline)})"
+        if state.slowest.doing is None:
+            # It has asked the storage for nothing yet: whatever hangs, that does not.
+            message = f"no job has reached it {waited}: its network or MPI hangs"
+            return Failure(kind="launch", message=message + others, rank=number, host=state.host)
+        is_silent = now - state.slowest.last_event > self._deadline
+        message = f"no {'word' if is_silent else 'progress'} {waited}"
+        if is_silent:
+            message += ": the process, its host or its network stands still"
         stack = blocked_in(state.pid) if state.host == self._local_host else ""
         failure = Failure(kind="hung", message=message + others, rank=number, host=state.host, stack=stack)
         return _where(state.slowest, failure)
@@ -149,11 +165,17 @@ class RankWatchdog:
 
     def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
         """Return why the launch ended, or None when it ended well."""
+        lost_host = self._lost_host(launcher_says)
         if self._failures:
             first = self._failures[0]
+            if lost_host and not first.errno and first.host != lost_host.host:
+                # Ranks of other hosts notice first, and tell of a connection that is none of theirs.
+                return lost_host
             others = len({f.rank for f in self._failures}) - 1
             message = f"{first.message} (and {counted(others, 'other rank')})" if others else first.message
             return dataclasses.replace(first, message=message)
+        if lost_host:
+            return lost_host
         if exit_code == 0:
             lost = len(self._ranks) - len(self._confirmed)
             text = f"{counted(lost, 'rank')} ended without having told all, and the launcher says that all is well"
@@ -169,6 +191,20 @@ class RankWatchdog:
         says = launcher_says.strip()[-1000:] or "it said nothing"
         started = len(self._ranks) == self._processes
         return Failure(kind="killed" if started else "launch", message=f"exit code {exit_code}: {says}")
+
+    def _lost_host(self, launcher_says: str) -> Failure | None:
+        """Return the failure of a host that the launcher lost when ranks ran, by its first rank; None without one."""
+        if not self._ranks:
+            return None
+        for pattern in _LOST_HOST:
+            if found := pattern.search(launcher_says):
+                host = found["host"]
+                there = sorted(number for number, state in self._ranks.items() if state.host == host)
+                lane = self._ranks[there[0]].slowest if there else None
+                message = f"the launcher has lost {host}: that host, its network or the launcher's daemon there is gone"
+                failure = Failure(kind="killed", message=message, rank=there[0] if there else None, host=host)
+                return _where(lane, failure)
+        return None
 
 
 def _where(lane: _Lane | None, failure: Failure) -> Failure:

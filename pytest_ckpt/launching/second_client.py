@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import Client
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.kernel_state import BOOT_ID, boot_id
 from pytest_ckpt.targets.posix.second_mount import check_second_mount, see_the_same
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import AreaRef, TargetFacts
     from pytest_ckpt.launching.launcher import Launcher
-
-# One for each boot of each kernel.
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,12 +59,12 @@ def _check_is_elsewhere(host: str, command: Sequence[str]) -> None:
     """Refuse a second host that is this one: a launcher that was not told where to start may start anything here."""
     client = Client(command)
     try:
-        theirs = client.read(str(_BOOT_ID))
+        theirs = client.read(str(BOOT_ID))
     except (NotRun, OSError):
         return  # the checks that need it say why it does not answer
     finally:
         client.close()
-    if theirs == _BOOT_ID.read_bytes():
+    if theirs.decode(errors="replace").strip() == boot_id():
         raise UsageError(
             f"The second client, {host} of --ckpt-hosts, was started on this host, whose caches it would share.",
             "Name another host, or tell the launcher where to start: --ckpt-launcher='srun --nodelist={ranks} …'.",

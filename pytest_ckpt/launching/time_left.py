@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.sizing.steps import LEAST_TURN_SECONDS, MOST_TURN_SECONDS
+from pytest_ckpt.sizing.steps import MAXIMUM_TURN_SECONDS, MINIMUM_TURN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,5 +84,5 @@ def _by_clock(row: Row, rows: Sequence[Row]) -> float:
             for seconds in other.seconds
         ]
         usual = statistics.median(saves) if saves else 0.0
-        return (row.count - row.done) * min(max(usual, LEAST_TURN_SECONDS), MOST_TURN_SECONDS)
+        return (row.count - row.done) * min(max(usual, MINIMUM_TURN_SECONDS), MAXIMUM_TURN_SECONDS)
     return max(0.0, row.count * turn - row.clock_seconds)

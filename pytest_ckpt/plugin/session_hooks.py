@@ -171,10 +171,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if run is None:
         return []
     from pytest_ckpt.report.header import header_lines  # noqa: PLC0415
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
 
     opened = config.stash.get(OPEN_RUN, None)
     notices, sight = (opened.notices, opened.cache_sight) if opened else ((), "untried")
-    return header_lines(run.plan, run.settings, run.gates, run.target, run.environment, notices, run.catalogue, sight)
+    lines = header_lines(run.plan, run.settings, run.gates, run.target, run.environment, notices, run.catalogue, sight)
+    return [printable(line) for line in lines]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,7 +15,7 @@ TWO_SPEEDS = 1.5
 """Ratio between two groups of loads from which on they count as two speeds: our own bound."""
 
 # One slow load is an outlier; loads that follow it are not fast because of it.
-_FEWEST_SLOW = 2
+_MINIMUM_SLOW = 2
 
 ONE_FAST = 3.0
 """The ratio for a load that is alone."""
@@ -43,7 +43,7 @@ def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
     Two loads at least must stand before it: one slow load says nothing of the others, even where it is the first.
     """
     best, at = 0.0, 0
-    for split in range(_FEWEST_SLOW, len(loads)):
+    for split in range(_MINIMUM_SLOW, len(loads)):
         ratio = min(s for _, s in loads[:split]) / max(s for _, s in loads[split:])
         if ratio > best:
             best, at = ratio, split

@@ -12,6 +12,7 @@ from typing import Any
 
 from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.models import Model
+from pytest_ckpt.published.disclosed import Disclosed, disclosed_of
 from pytest_ckpt.sizing.architectures import MODELS
 
 _GIB = 2**30
@@ -21,7 +22,7 @@ _PREFIX = "workload."
 _ENDLESS = 1e15
 
 # More than any run has: larger counts are mistakes in a file.
-_MOST_PROCESSES, _MOST_CHECKPOINTS = 16_384, 4_000
+_MAXIMUM_PROCESSES, _MAXIMUM_CHECKPOINTS = 16_384, 4_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +60,7 @@ class Facts:
     published: Mapping[OperationKind, Published] = field(default_factory=dict)
     kind_of_benchmark: str = ""
     contradictions: tuple[str, ...] = ()
+    disclosed: Disclosed = field(default_factory=Disclosed)
 
 
 def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
@@ -118,6 +120,7 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
         published={kind: found for kind in ("save", "load") if (found := _published(metric, kind))},
         kind_of_benchmark=_text(meta.get("benchmark_type")),
         contradictions=tuple(contradictions),
+        disclosed=disclosed_of(meta, about),
     )
 
 
@@ -169,9 +172,9 @@ def _published(metric: Mapping[str, Any], kind: str) -> Published | None:
 def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
     """Return how many of each kind were asked for; 0 and -1 both mean none."""
     found: dict[OperationKind, int] = {}
-    if (writes := _whole(checkpoint.get("num_checkpoints_write"))) is not None and writes <= _MOST_CHECKPOINTS:
+    if (writes := _whole(checkpoint.get("num_checkpoints_write"))) is not None and writes <= _MAXIMUM_CHECKPOINTS:
         found["save"] = max(0, writes)
-    if (reads := _whole(checkpoint.get("num_checkpoints_read"))) is not None and reads <= _MOST_CHECKPOINTS:
+    if (reads := _whole(checkpoint.get("num_checkpoints_read"))) is not None and reads <= _MAXIMUM_CHECKPOINTS:
         found["load"] = max(0, reads)
     return found
 
@@ -236,7 +239,7 @@ def _whole(value: Any) -> int | None:
 
 def _count(value: Any) -> int | None:
     whole = _whole(value)
-    return whole if whole is not None and 0 < whole <= _MOST_PROCESSES else None
+    return whole if whole is not None and 0 < whole <= _MAXIMUM_PROCESSES else None
 
 
 def _number(value: Any) -> float | None:

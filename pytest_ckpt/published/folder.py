@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +22,13 @@ LOG, SUMMARY, CONFIGURATION = "dlio.log", "summary.json", "dlio_config"
 _STATISTICS = re.compile(r"(0|[1-9]\d{0,6})_per_epoch_stats\.json", re.ASCII)
 _METADATA = re.compile(r".+_metadata(?:\.\w+)?\.json")
 # A rank's file of 20 operations has 5 kB; what is larger than this is not one.
-_MOST_BYTES = 32 << 20
+_MAXIMUM_BYTES = 32 << 20
 # What is written by Hydra has some 5 kB; its reader takes a second for so much.
-_MOST_YAML_BYTES = 256 << 10
+_MAXIMUM_YAML_BYTES = 256 << 10
 # Rank 0's log of 20 operations has some 20 kB; with everything that libraries may say, it stays below this.
-_MOST_LOG_BYTES = 256 << 20
+_MAXIMUM_LOG_BYTES = 256 << 20
 # More ranks than any layout has.
-_MOST_RANKS = 16_384
+_MAXIMUM_RANKS = 16_384
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +47,7 @@ class RunLocation:
     submitter: str
     system: str
     model_folder: str
+    division: str = ""
 
     @property
     def is_published_tree(self) -> bool:
@@ -110,6 +112,7 @@ def location_of(folder: Path) -> RunLocation:
                 submitter=parts[at - 3] if published else "",
                 system=parts[at - 1] if published else "",
                 model_folder=parts[at + 1],
+                division=parts[at - 4].lower() if published and at > 4 else "",
             )
     return RunLocation(folder=folder, submitter="", system="", model_folder=folder.parent.name)
 
@@ -128,7 +131,7 @@ def read_run(folder: Path, on_file: Callable[[], None] = lambda: None) -> RunFil
         if name.endswith(STATISTICS) and not _STATISTICS.fullmatch(name):
             messages.append(Message(path=str(folder / name), text="left out: DLIO names no rank's file like this."))
     for rank, name in sorted((int(m[1]), m[0]) for m in map(_STATISTICS.fullmatch, names) if m):
-        if rank >= _MOST_RANKS:
+        if rank >= _MAXIMUM_RANKS:
             messages.append(Message(path=str(folder / name), text="left out: no run has so many ranks."))
             continue
         on_file()
@@ -160,7 +163,7 @@ def read_json(path: Path) -> tuple[Any, str]:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             return None, "it is no file."
-        if found.st_size > _MOST_BYTES:
+        if found.st_size > _MAXIMUM_BYTES:
             return None, "it is far too large for what it should be."
         data = path.read_bytes()
     except OSError as error:
@@ -194,15 +197,24 @@ def _facts(folder: Path, names: list[str], messages: list[Message]) -> Facts:
 def _yaml(path: Path, messages: list[Message]) -> Any:
     if not path.is_file():
         return None
-    import yaml  # noqa: PLC0415 - many folders have none
+    from ruamel.yaml import YAML  # noqa: PLC0415 - many folders have none
+    from ruamel.yaml.error import YAMLError, YAMLWarning  # noqa: PLC0415
+
+    # What is no YAML ends the reader in more ways than its own error: "!!int" without digits by IndexError.
+    no_yaml = (YAMLError, ValueError, TypeError, LookupError, AssertionError, RecursionError)
 
     try:
-        if path.stat().st_size > _MOST_YAML_BYTES:
+        if path.stat().st_size > _MAXIMUM_YAML_BYTES:
             raise ValueError("it is far too large for what it should be")
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        reader = YAML(typ="safe", pure=True)
+        # Hydra writes the YAML of PyYAML, where "on" is true; a float may lack its point, as it may there.
+        reader.version = (1, 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", YAMLWarning)
+            return reader.load(path.read_text(encoding="utf-8"))
     except OSError as error:
         messages.append(Message(path=str(path), text=f"it cannot be read: {error.strerror}."))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except no_yaml as error:
         messages.append(Message(path=str(path), text=f"it is not YAML: {' '.join(str(error).split())}."))
     return None
 
@@ -213,7 +225,7 @@ def _logged(path: Path, messages: list[Message]) -> RankTimes:
             yield from file
 
     try:
-        if path.stat().st_size > _MOST_LOG_BYTES:
+        if path.stat().st_size > _MAXIMUM_LOG_BYTES:
             messages.append(Message(path=str(path), text="it is far too large for what it should be."))
             return logged_times(())
         return logged_times(lines())

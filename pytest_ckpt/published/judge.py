@@ -31,8 +31,8 @@ NEVER_CERTIFIED = (
     "bytes are right."
 )
 
-_MOST_TOLD = 20
-_MOST_OPERATIONS = 4_000
+_MAXIMUM_TOLD = 20
+_MAXIMUM_OPERATIONS = 4_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,17 +104,9 @@ def judge_results(folder: Path, found: Found, command_line: Mapping[str, str | N
 
     ``command_line`` holds the limits that were given. Raises UsageError when there is nothing to judge.
     """
-    if not found.results:
-        told = [f"  {m.path}: {m.text}" for m in found.messages[:_MOST_TOLD]]
-        if found.training_count:
-            others = counted(found.training_count, "run of another benchmark", "runs of other benchmarks")
-            told.append(f"  Passed over: {others}, such as training.")
-        raise UsageError(
-            f"{folder} holds no result that can be judged." + "".join(f"\n{line}" for line in told),
-            "Name a folder with <rank>_per_epoch_stats.json of a checkpointing run, or a tree of such folders.",
-        )
+    refuse_nothing(folder, found)
     reports = [judge_one(result, folder, command_line) for result in found.results]
-    messages = [_plain_message(m, folder) for m in found.messages]
+    messages = [plain_message(m, folder) for m in found.messages]
     if len(reports) == 1:
         reports[0]["published"]["messages"] += messages
         return reports[0]
@@ -133,6 +125,19 @@ def judge_results(folder: Path, found: Found, command_line: Mapping[str, str | N
     }
 
 
+def refuse_nothing(folder: Path, found: Found) -> None:
+    """Raise UsageError where nothing below a folder can be judged."""
+    if not found.results:
+        told = [f"  {m.path}: {m.text}" for m in found.messages[:_MAXIMUM_TOLD]]
+        if found.training_count:
+            others = counted(found.training_count, "run of another benchmark", "runs of other benchmarks")
+            told.append(f"  Passed over: {others}, such as training.")
+        raise UsageError(
+            f"{folder} holds no result that can be judged." + "".join(f"\n{line}" for line in told),
+            "Name a folder with <rank>_per_epoch_stats.json of a checkpointing run, or a tree of such folders.",
+        )
+
+
 def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the report of one result: the document of a run, with what was published beside it.
 
@@ -145,7 +150,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
         "ckpt_mode": shards.mode,
         "ckpt_processes": str(shards.processes),
         # Pooled runs may have more than any single one can be asked for.
-        "ckpt_operations": str(min(operations, _MOST_OPERATIONS)),
+        "ckpt_operations": str(min(operations, _MAXIMUM_OPERATIONS)),
     }
     settings = resolve(command_line, said, ini_source="the published result")
     plan = plan_run(settings, None)
@@ -196,15 +201,15 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
         left_behind=[],
     )
     document["published"] = {
-        "tool": "DLIO",
+        "tool": next((d for run in result.runs if (d := run.files.facts.disclosed.exported_by)), "DLIO"),
         "system": result.system,
-        "runs": [_inside(run.folder, folder) for run in result.runs],
+        "runs": [inside(run.folder, folder) for run in result.runs],
         "figures": [
             {**to_plain(result.figures[kind]), "basis": bases_text(result, kind) if result.figures[kind].bases else ""}
             for kind in KINDS
         ],
         "signs": list(result.signs),
-        "messages": [_plain_message(m, folder) for m in result.messages],
+        "messages": [plain_message(m, folder) for m in result.messages],
     }
     return document
 
@@ -261,9 +266,11 @@ def verdict_text(outcomes: Mapping[str, str], partly: Collection[str]) -> str:
     return f"{met[0]} in time, the rest not known" if met else "not known"
 
 
-def _inside(path: Path, folder: Path) -> str:
+def inside(path: Path, folder: Path) -> str:
+    """Return a path from a folder on."""
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _plain_message(message: Message, folder: Path) -> dict[str, str]:
-    return {"path": _inside(Path(message.path), folder), "text": message.text}
+def plain_message(message: Message, folder: Path) -> dict[str, str]:
+    """Return a message for a document."""
+    return {"path": inside(Path(message.path), folder), "text": message.text}

@@ -21,7 +21,7 @@ AT_MOST = "at most"
 _WORDS = (ALL_RANKS, INFERRED, AT_MOST, RANK_0)
 
 # So many operations that agree to the microsecond are one run twice.
-_MOST_ALIKE = 3
+_MAXIMUM_ALIKE = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +67,7 @@ def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[R
         group = groups.setdefault((*_origin(run), run.layout.name), [])
         times = tuple(o.seconds for o in run.operations)
         first = seen.setdefault((run.started, times), run)
-        if first is not run and len(times) >= _MOST_ALIKE:
+        if first is not run and len(times) >= _MAXIMUM_ALIKE:
             is_counted = any(other is first for other, _ in group)
             once = ", and counts once" if is_counted else ""
             text = f"it is the run of {_below(first.folder, top)}, to the microsecond: one of them is a copy{once}."

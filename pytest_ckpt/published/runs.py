@@ -12,6 +12,7 @@ from pytest_ckpt.published.facts import Facts
 from pytest_ckpt.published.folder import Message, RunFiles
 from pytest_ckpt.published.layouts import recognize
 from pytest_ckpt.published.slowest import (
+    Pause,
     Slowest,
     clock_skew_seconds,
     inference_error_seconds,
@@ -26,6 +27,12 @@ KINDS: tuple[OperationKind, ...] = ("save", "load")
 # Two ways to the same mean; more apart, and the files are not of one run.
 _SAME_MEAN = 0.01
 _WORTH_A_WORD_SECONDS = 1.0
+
+EXPORTED = (
+    "it is a run of {}, exported: no result of MLPerf. Its times are judged; what the run proved beside them is in its "
+    "own folder."
+)
+"""What is said of an export of a run of ours."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +92,11 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
             f"holds the times of {format_count(len(ranks))} of {counted(processes, 'rank')}: the slowest process "
             "is inferred from when the next operation started."
         )
-    pause = pause_between(ranks, processes, files.facts.seconds_between, varies=files.facts.pause_varies)
+    if exported_by := files.facts.disclosed.exported_by:
+        # Our runs do other things between two operations, for as long as these take: a start says nothing of an end.
+        pause = Pause(seconds=None, description=EXPORTED.format(exported_by))
+    else:
+        pause = pause_between(ranks, processes, files.facts.seconds_between, varies=files.facts.pause_varies)
     if pause.description:
         say(pause.description)
     operations = slowest_of_each(ranks, processes, pause.seconds)

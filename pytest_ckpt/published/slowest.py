@@ -42,7 +42,7 @@ _SAME_PAUSE_SECONDS = 0.25
 # Where all ranks are known and the next operation still starts so much later, a time in these files is too short.
 _HIDDEN_SECONDS, _HIDDEN_SHARE = 0.25, 0.02
 # Ranks of whose starts the median is taken, and equal operations from which on two files are one.
-_WITNESSES, _MOST_ALIKE = 5, 3
+_WITNESSES, _MAXIMUM_ALIKE = 5, 3
 
 Ranks = Mapping[int, RankTimes]
 
@@ -279,7 +279,7 @@ def _copies(ranks: Ranks) -> dict[int, str]:
     found = {}
     for rank in sorted(ranks):
         timings = frozenset(ranks[rank].timings.items())
-        if len(timings) >= _MOST_ALIKE and timings in seen:
+        if len(timings) >= _MAXIMUM_ALIKE and timings in seen:
             found[rank] = f"its times are those of rank {seen[timings]}, to the microsecond: it is a copy"
         else:
             seen[timings] = rank

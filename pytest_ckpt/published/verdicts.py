@@ -22,6 +22,7 @@ from pytest_ckpt.sizing.limits import ClusterLimits
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_seconds
 
 NOT_TESTED = "DLIO does not test this."
+NOT_EXPORTED = "These files have no place for it: judge the folder of the run of {} that was exported."
 
 _KIND_OF: dict[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 _MAY_BE_CACHED = "Part of what they read may have come from a cache."
@@ -35,6 +36,9 @@ def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits
         return _straggler(result, requirement, limits, gates)
     if requirement.id == "REPEAT":
         return _repeat(result, requirement, limits, gates)
+    if exported_by := next((d for run in result.runs if (d := run.files.facts.disclosed.exported_by)), ""):
+        because = NOT_EXPORTED.format(exported_by)
+        return not_run(requirement, str(result.measurement.subject), "not recorded", because, gates)
     because = {
         "INTEGRITY": "DLIO compares nothing that it loads with what it saved.",
         "COLD": _cold(result),
@@ -163,7 +167,7 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
 def _cold(result: Result) -> str:
     """Say what the files show of the clients' caches: what the rule asks for, and what may have been done."""
     said = ["DLIO neither drops caches nor looks what they hold."]
-    readings = _readings(result)
+    readings = readings_of(result)
     asking = sorted({r.rule for r in readings if r.requires_drop})
     if not readings:
         said.append(
@@ -199,8 +203,11 @@ def _held(result: Result) -> str:
     )
 
 
-def _readings(result: Result) -> list[CacheReading]:
-    """Apply both readings of the cache rule to every client; ranks fill one host after the other."""
+def readings_of(result: Result) -> list[CacheReading]:
+    """Apply both readings of the cache rule to every client; ranks fill one host after the other.
+
+    Empty where the clients' number or memory is not recorded.
+    """
     facts = [run.files.facts for run in result.runs]
     memory = max((f.host_memory_bytes for f in facts), key=len)
     count = max(f.host_count or 0 for f in facts)
@@ -224,7 +231,7 @@ def _readings_text(result: Result) -> list[str]:
     return [
         f"{r.host}: {r.rule}: {format_bytes(r.bytes_compared)} against {format_bytes(r.memory_bytes)} of memory, "
         + ("caches must be dropped" if r.requires_drop else "no drop needed")
-        for r in _readings(result)
+        for r in readings_of(result)
     ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import Job
 
 
+# A network that is gone for a moment ends no run.
+_CUT_OFF_SECONDS = 30.0
+_LAUNCHERS_SECONDS = 5.0
+
+
 def main() -> int:
     """Run the job that rank 0 is told; return the exit code of this rank."""
     # A rank must not go on writing when the process that started it is gone.
@@ -27,7 +34,7 @@ def main() -> int:
 
     activity, controller = Activity(), None
     try:
-        controller = Controller()
+        controller = Controller(_end_at_once)
         activity.tell_by(controller.tell)
         from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - starts MPI
 
@@ -43,6 +50,7 @@ def main() -> int:
                 f"{job.processes} processes were asked for and MPI counts {group.size}: "
                 "the launcher and mpi4py belong to different MPIs"
             )
+        controller.lose_after(max(job.deadline_seconds, _CUT_OFF_SECONDS))
         activity.report_every(beat_seconds(job.deadline_seconds))
         if group.rank == 0:
             activity.tell(Ready())
@@ -62,6 +70,23 @@ def main() -> int:
         _give_up(activity, controller, error)
         group.abort()
         return 1
+
+
+def _end_at_once() -> None:
+    """End this process: without its controller nobody else can, and what it goes on to write nobody removes.
+
+    A launcher's daemon that is cut off, too, may wait for minutes: it is ended after it.
+    """
+    from pytest_ckpt.support.processes import MARK, SWEEP  # noqa: PLC0415
+    from pytest_ckpt.support.resources import PACKAGE_HOME  # noqa: PLC0415
+
+    mark = os.environ.get(MARK)
+    if mark:
+        environment = os.environ | {MARK: mark + SWEEP, "PYTHONPATH": str(PACKAGE_HOME)}
+        words = [sys.executable, "-m", "pytest_ckpt.launching.host_sweep", str(_LAUNCHERS_SECONDS)]
+        with contextlib.suppress(OSError):
+            subprocess.Popen(words, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _give_up(activity: Activity, controller: Controller | None, error: BaseException) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_ckpt.facts.engines import FileRule
+    from pytest_ckpt.facts.proofs import Entry
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.deltas import DeltaRule
@@ -38,7 +39,7 @@ class Checkpoints:
         self._rule = rule
         self._deltas = deltas
         self._refs: dict[int, CheckpointRef] = {}
-        self._names: dict[int, tuple[str, ...]] = {}
+        self._entries: dict[int, tuple[Entry, ...]] = {}
 
     def new_ref(self, checkpoint: int, role: Role) -> CheckpointRef:
         """Return the reference of the next save under a number, which may have been saved and deleted before."""
@@ -71,8 +72,9 @@ class Checkpoints:
 
     def own_names(self, checkpoint: int) -> tuple[str, ...]:
         """Return the files of a checkpoint that this rank saved."""
-        names = self._names.get(checkpoint)
-        return tuple(file.name for file in files_of(self._shard, self._rule)) if names is None else names
+        entries = self._entries.get(checkpoint)
+        names = files_of(self._shard, self._rule) if entries is None else entries
+        return tuple(file.name for file in names)
 
     def is_delta(self, checkpoint: int) -> bool:
         """Return whether a checkpoint holds only what changed."""

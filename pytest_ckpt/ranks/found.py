@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.measurement import DataEffect, Retention
 from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
-from pytest_ckpt.sizing.record import MOST_FAULTS
-from pytest_ckpt.targets.protocol import AGAIN
+from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Loaded
-
-
-def sent_facts(of_ranks: Iterable[Mapping[str, int]]) -> dict[str, str]:
-    """Say how many requests of each kind all ranks sent over the network; nothing where they sent none."""
-    counts: Counter[str] = Counter()
-    for counted in of_ranks:
-        counts.update(counted)
-    again = counts.pop(AGAIN, 0)
-    if not counts:
-        return {}
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
-    return {"sent": f"{kinds}; {again:,} of them again"}
 
 
 @dataclass(slots=True)
@@ -51,7 +36,7 @@ class Found:
             self.worst_resident = max(self.worst_resident or 0.0, resident)
         self.bytes_checked += loaded.bytes_checked
         self.fault_count += loaded.fault_count
-        self.faults = (self.faults + loaded.faults)[:MOST_FAULTS]
+        self.faults = (self.faults + loaded.faults)[:MAXIMUM_FAULTS]
         return Integrity(
             bytes_expected=expected_bytes,
             bytes_checked=self.bytes_checked,

@@ -15,11 +15,12 @@ from pytest_ckpt.facts.events import (
     PatternMeasured,
 )
 from pytest_ckpt.facts.measurement import RankFacts
+from pytest_ckpt.facts.requests import together
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts
-from pytest_ckpt.ranks.found import Found, sent_facts
+from pytest_ckpt.ranks.found import Found
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import EngineOptions
@@ -100,9 +101,8 @@ class MeasurementLoop:
             drop=lambda files: self._drop(cache, files),
             take_in=self._take_in,
         ).measure(engine, self._own.kept, task.operations)
-        facts = joined_facts(self._group.gather(engine.facts())) | sent_facts(
-            self._group.gather(self._store.requests())
-        )
+        facts = joined_facts(self._group.gather(engine.facts()))
+        requests = together(self._group.gather(self._store.requests()))
         # What the engine holds must be free before another one takes its place.
         del engine, strategy
         self._measure_beside(cache)
@@ -133,6 +133,7 @@ class MeasurementLoop:
                 ),
                 ranks=tuple(ranks),
                 engine_facts=facts,
+                requests=requests,
                 retention=found.retention,
                 data=found.data,
                 stages=do.stages,
@@ -229,7 +230,7 @@ class MeasurementLoop:
             second=second,
             drop=lambda files: self._drop(cache, files, again=True),
             after=task.operations,
-            most=0 if task.keep else task.operations,
+            maximum=0 if task.keep else task.operations,
             files=task.file_rule,
         ).measure()
         if second:
@@ -242,6 +243,7 @@ class MeasurementLoop:
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
         """Drop what this rank is about to read; ``again`` says that it may have been read before."""
         task, found = self._task, self._found
+        self._do.await_files(files)
         with self._do.stage("drop caches", self._do.all("drop caches")):
             readings = cache.readings(self._shard.bytes, task.full_saves)
             way = ""

@@ -15,20 +15,21 @@ from pytest_ckpt.facts.measurement import Operation
 from pytest_ckpt.facts.proofs import Durability, Fault, Integrity
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.targets import Role
+from pytest_ckpt.ranks.across_hosts import AcrossHosts
 from pytest_ckpt.ranks.beside import Beside
 from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
 from pytest_ckpt.ranks.timing import Own, combine, summed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_ckpt.facts.events import Event, StepKind
     from pytest_ckpt.facts.measurement import OperationKind
     from pytest_ckpt.facts.subject import Action, Scenario, Stage, Subject
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.ranks.process.host_cache import HostCache
+    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.strategies.protocol import Saved, Strategy
     from pytest_ckpt.ranks.training import TrainingSteps
     from pytest_ckpt.sizing.deltas import DeltaRule
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store
 
 
-_MOST_FAULTS_OF_RANK = 20
+_MAXIMUM_FAULTS_OF_RANK = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +63,8 @@ class Loaded:
 class Operations(Checkpoints):
     """What all ranks do with a subject's checkpoints in ``store``; ``stages`` adds up this rank's seconds by purpose.
 
-    An operation that is not ``counted`` is none of the subject's saves and loads: it answers a question beside them.
+    ``is_local``: the store is that of a local tier. An operation that is not ``counted`` is none of the subject's saves
+    and loads: it answers a question beside them.
     """
 
     def __init__(
@@ -75,8 +77,10 @@ class Operations(Checkpoints):
         *,
         rule: FileRule = OF_LAYOUT,
         deltas: DeltaRule | None = None,
+        is_local: bool = False,
     ) -> None:
         super().__init__(subject, shard, store, rule, deltas)
+        self._across_hosts = AcrossHosts(group, activity, subject, store, self.stage, is_local=is_local)
         self._group = group
         self._activity = activity
         self._saved: list[Saved] = []
@@ -111,6 +115,7 @@ class Operations(Checkpoints):
             if takes_part:
                 strategy.engine.fill(content or checkpoint)
         ref = self.new_ref(checkpoint, role)
+        self._across_hosts.begin(ref)
         beside = Beside(meanwhile) if meanwhile else None
         self._start(at, tell=counted or tell)
         start = time.perf_counter()
@@ -124,7 +129,7 @@ class Operations(Checkpoints):
         self.span, timing = (start, time.perf_counter()), saved.timing
         if beside:
             beside.finish()
-        self._names[checkpoint] = tuple(entry.name for entry in saved.entries)
+        self._entries[checkpoint] = saved.entries
         own = Own(
             steps=(timing.stored or 0.0,),
             phases=timing.phases,
@@ -137,7 +142,9 @@ class Operations(Checkpoints):
         if counted:
             self._saved.append(saved)
             self._commits += self._group.rank == 0 and self._store.is_committed(ref)
-        return self._finish("save", checkpoint, checkpoint, own, counted=counted, stage=stage)
+        done = self._finish("save", checkpoint, checkpoint, own, counted=counted, stage=stage)
+        self._across_hosts.end(ref)
+        return done
 
     def load(
         self,
@@ -174,7 +181,7 @@ class Operations(Checkpoints):
         own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
-        local = self.faults(checks, checkpoint)[:_MOST_FAULTS_OF_RANK]
+        local = self.faults(checks, checkpoint)[:_MAXIMUM_FAULTS_OF_RANK]
         gathered = self._group.gather((*counts, local, loaded_bytes))
         return Loaded(
             operation=operation,
@@ -184,6 +191,10 @@ class Operations(Checkpoints):
             faults=[f for turn in zip_longest(*(g[2] for g in gathered)) for f in turn if f],
             rank_bytes=tuple(g[3] for g in gathered),
         )
+
+    def await_files(self, files: Sequence[Files]) -> None:
+        """Wait until this rank sees the files that it is about to read and others wrote; called by all ranks."""
+        self._across_hosts.files(files, self._entries)
 
     def delete(self, checkpoint: int) -> float:
         """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""

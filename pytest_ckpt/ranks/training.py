@@ -30,7 +30,7 @@ PIECE_BYTES = 64 << 10
 
 _TRIALS = 9
 # A save of hours has as many steps as it has tenths of a second; what is kept of them is this many sums.
-_MOST_BATCHES = 32
+_MAXIMUM_BATCHES = 32
 _FLIP = np.uint8(0xA5)
 
 
@@ -77,7 +77,7 @@ class TrainingSteps:
                 start = time.perf_counter()
                 goes_on = self._step(goes_on=pending.poll() is None)
                 batches.append(StepBatch(steps=1, seconds=time.perf_counter() - start))
-                if len(batches) > 2 * _MOST_BATCHES and len(batches) % 2 == 0:
+                if len(batches) > 2 * _MAXIMUM_BATCHES and len(batches) % 2 == 0:
                     batches = _halved(batches)
         self._beside = batches
 

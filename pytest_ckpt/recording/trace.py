@@ -13,7 +13,7 @@ from pytest_ckpt.recording.files import CALLS
 from pytest_ckpt.recording.strace_log import BIRTHS, MOVES, TracedCall, read_log
 from pytest_ckpt.support.errors import UsageError
 
-_MOST_SAID = 300
+_MAXIMUM_SAID = 300
 
 _TRACED = sorted(CALLS | BIRTHS | MOVES)
 
@@ -47,7 +47,7 @@ def trace(words: Sequence[str]) -> list[TracedCall]:
         if done.returncode:
             how = f"by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"with {done.returncode}"
             raise UsageError(
-                f"The job ended {how}, and what it did is no pattern of a save. It said: {said[-_MOST_SAID:]}",
+                f"The job ended {how}, and what it did is no pattern of a save. It said: {said[-_MAXIMUM_SAID:]}",
                 "Run it once without pytest-ckpt record, until it ends with 0.",
             )
         return calls_of(log)

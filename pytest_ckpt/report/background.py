@@ -16,7 +16,7 @@ from pytest_ckpt.support.units import counted
 
 _WIDTH, _LEFT, _RIGHT = 1040, 60, 1010
 _TOP, _ROW = 40.0, 30.0
-_MOST_BARS = 20
+_MAXIMUM_BARS = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSa
 
 def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
     """Return a bar a save: copied, written, committed; and a mark for every step that went on beside it."""
-    shown = saves[:_MOST_BARS]
+    shown = saves[:_MAXIMUM_BARS]
     if not shown:
         return ""
     bottom = _TOP + len(shown) * _ROW

@@ -19,7 +19,7 @@ Operation = Mapping[str, Any]
 
 _WIDTH, _LEFT, _RIGHT = 520, 46, 474
 _PHASES = ("stage", "open", "write", "read", "fsync", "close", "directory", "coordination", "commit")
-_MOST_LABELLED = 12
+_MAXIMUM_LABELLED = 12
 _FAR_ABOVE = 4.0
 _WIDE_RANGE = 12.0
 
@@ -59,7 +59,7 @@ def operations_chart(
         else:
             late = limit_seconds is not None and operation["seconds"] > limit_seconds
             parts += _one_operation(kind, operation, axis, x, width, late)
-            if len(slots) <= _MOST_LABELLED or operation["seconds"] == worst:
+            if len(slots) <= _MAXIMUM_LABELLED or operation["seconds"] == worst:
                 emphasis = "t value worst" if operation["seconds"] == worst else "t value"
                 shown = f"{operation['seconds'] * unit[1]:,.{decimals}f}"
                 parts.append(label(x, bottom + 33, shown, emphasis, "middle"))
@@ -160,12 +160,12 @@ def mark(
 def _seconds_axis(operations: Sequence[Operation], limit: float | None, bottom: float, top: float) -> tuple[Axis, bool]:
     """Return the axis, and whether the limit lies beyond it."""
     every = [v for o in operations for v in (o["seconds"], *(o.get("rank_seconds") or ()))]
-    highest, least = max(*every, 1e-9), max(min(every), 1e-9)
+    highest, minimum = max(*every, 1e-9), max(min(every), 1e-9)
     middle = statistics.median(o["seconds"] for o in operations)
     beyond = limit is not None and limit > highest * _FAR_ABOVE
     shown = highest if limit is None or beyond else max(highest, limit)
     if highest > _WIDE_RANGE * max(middle, 1e-9):
-        low = min(least, limit if limit is not None and limit > 0 else least) / 1.3
+        low = min(minimum, limit if limit is not None and limit > 0 else minimum) / 1.3
         return Axis(low=low, high=shown * 1.5, start=bottom, end=top, log=True), beyond
     return Axis(low=0.0, high=shown * 1.12, start=bottom, end=top), beyond
 

@@ -23,6 +23,9 @@ _METHOD = (
 )
 
 
+_COUNTED = "sent / again / 503 or 429, and the 99th percentile of the worst endpoint"
+
+
 def diff_lines(document: Mapping[str, Any]) -> list[str]:
     """Return the comparison as lines of text."""
     before, after = document["before"], document["after"]
@@ -41,6 +44,9 @@ def diff_lines(document: Mapping[str, Any]) -> list[str]:
         lines += ["", form.format("operations", "", "before", "after", "ratio", "")]
         lines += [form.format(*_cells(row)).rstrip() for row in rows]
         lines += ["", *textwrap.wrap(_METHOD, 100)]
+    if rows := document["requests"]:
+        lines += ["", f"requests ({_COUNTED}):"]
+        lines += [f"  {r['subject']} {r['kind']}: {_requests(r['before'])} -> {_requests(r['after'])}" for r in rows]
     return [printable(line).replace("\n", " ") for line in lines]
 
 
@@ -53,6 +59,12 @@ def diff_sections(document: Mapping[str, Any]) -> list[PageSection]:
         head = ("checkpoint", "operation", "before (median)", "after (median)", "ratio", "change")
         rows = tuple(_cells(row) for row in document["operations"])
         sections.append(PageSection(heading="Operations", text=_METHOD, head=head, rows=rows))
+    if document["requests"]:
+        counts = tuple(
+            (r["subject"], r["kind"], _requests(r["before"]), _requests(r["after"])) for r in document["requests"]
+        )
+        titles = ("checkpoint", "request", "before", "after")
+        sections.append(PageSection(heading="Requests", text=f"{_COUNTED.capitalize()}.", head=titles, rows=counts))
     if document["verdicts"]:
         rows = tuple(
             (f"{r['id']} {r['subject']}", _value(r["before"]), _value(r["after"]), r["because"])
@@ -72,6 +84,13 @@ def diff_sections(document: Mapping[str, Any]) -> list[PageSection]:
 def diff_lead(document: Mapping[str, Any]) -> list[str]:
     """Return the sentences below the title of the page."""
     return [f"Before: {_run(document['before'])}", f"After: {_run(document['after'])}", *document["notices"]]
+
+
+def _requests(counted: Mapping[str, Any] | None) -> str:
+    if counted is None:
+        return NONE
+    p99 = NONE if counted["p99_seconds"] is None else units.format_seconds(counted["p99_seconds"])
+    return f"{counted['sent']:,} / {counted['again']:,} / {counted['busy']:,}, {p99}"
 
 
 def _run(head: Mapping[str, Any]) -> str:

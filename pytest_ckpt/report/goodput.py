@@ -11,7 +11,7 @@ from pytest_ckpt.support.units import format_percent
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1040, 70.0, 1010.0, 34.0, 250.0, 290
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 # Below, a share of time is nothing that anybody would see.
-_LEAST_LOST = 0.0001
+_MINIMUM_LOST = 0.0001
 # The height of a letter, with what keeps it apart from the next.
 _LETTER = 13.0
 
@@ -78,4 +78,4 @@ def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
 
 def _lost(cluster: Mapping[str, Any]) -> float:
     ratio: float = cluster["effective_training_time_ratio"]
-    return min(1.0, max(_LEAST_LOST, 1.0 - ratio))
+    return min(1.0, max(_MINIMUM_LOST, 1.0 - ratio))

@@ -18,8 +18,9 @@ from markupsafe import Markup
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import REPEATED
-from pytest_ckpt.report import charts, pictures, view
+from pytest_ckpt.report import charts, front, pictures, view
 from pytest_ckpt.report.cards import as_cards
+from pytest_ckpt.report.combined import runs_of
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
     NONE,
@@ -33,7 +34,7 @@ from pytest_ckpt.report.quantity import (
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import resources, units
 
-MOST_ROWS = 40
+MAXIMUM_ROWS = 40
 """Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
 
 _LONGEST = 260
@@ -93,7 +94,11 @@ def render(document: dict[str, Any]) -> str:
         hosts=_alike((document.get("environment") or {}).get("hosts") or []),
         heat_levels=pictures.heat_legend(),
         plugins=view.plugins_by_id(document),
+        open_points=front.open_points(document),
+        matrix=front.matrix(document),
+        maximum_columns=front.MAXIMUM_COLUMNS,
         next_steps=view.next_steps(document),
+        runs=runs_of(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
     )
@@ -241,8 +246,8 @@ def _table_rows(subject: view.Subject) -> list[dict[str, Any]]:
     """Return the operations by number, a save and a load side by side."""
     chosen: set[int] = set()
     for kind in subject.kinds:
-        slowest = sorted(kind.operations, key=lambda o: -o["seconds"])[:MOST_ROWS]
-        chosen |= {o["index"] for o in (kind.operations if len(kind.operations) <= MOST_ROWS else slowest)}
+        slowest = sorted(kind.operations, key=lambda o: -o["seconds"])[:MAXIMUM_ROWS]
+        chosen |= {o["index"] for o in (kind.operations if len(kind.operations) <= MAXIMUM_ROWS else slowest)}
     found = {(o["kind"], o["index"]): o for kind in subject.kinds for o in kind.operations}
     return [{"index": n, "save": found.get(("save", n)), "load": found.get(("load", n))} for n in sorted(chosen)]
 

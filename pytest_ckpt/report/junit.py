@@ -7,10 +7,11 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
+from pytest_ckpt.report.combined import runs_of
 from pytest_ckpt.report.svg import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 
@@ -58,15 +59,28 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
             ("save_limit_seconds", cluster.get("save_limit_seconds")),
             ("load_limit_seconds", cluster.get("load_limit_seconds")),
             *(("grade_reason", reason) for reason in document.get("grade_reasons") or []),
+            *(("requests", text) for measured in document.get("measurements") or [] for text in _requests(measured)),
         ),
     )
     plugins = view.plugins_by_id(document)
+    runs = runs_of(document)
     for verdict in verdicts:
-        suite.append(_case(verdict, plugins.get(verdict["id"])))
+        suite.append(_case(verdict, plugins.get(verdict["id"]), runs.of_verdict(verdict)))
     return top
 
 
-def _case(verdict: Mapping[str, Any], plugin: str | None) -> ET.Element:
+def _requests(measured: Mapping[str, Any]) -> Iterator[str]:
+    """Say what was counted of the requests of a measurement, a sentence for each endpoint and kind."""
+    for row in measured.get("requests") or ():
+        seconds = [row.get(name) for name in ("median_seconds", "p99_seconds", "slowest_seconds")]
+        times = ", ".join("-" if each is None else f"{each:.6f}" for each in seconds)
+        yield (
+            f"{measured['subject']} {row['endpoint']} {row['kind']}: {row['sent']} sent, {row['again']} again, "
+            f"{row['busy']} busy, waited {row['waited_seconds']:.6f} s; median, p99, slowest: {times} s"
+        )
+
+
+def _case(verdict: Mapping[str, Any], plugin: str | None, run: str) -> ET.Element:
     in_seconds = verdict["measured"] if verdict.get("unit") == "s" else None
     name = f"{verdict['id']}[{verdict['subject']}]"
     case = ET.Element(
@@ -77,6 +91,7 @@ def _case(verdict: Mapping[str, Any], plugin: str | None) -> ET.Element:
         (
             ("requirement", verdict["id"]),
             ("plugin", plugin),
+            ("run", run or None),
             *((name, verdict.get(name)) for name in _PROPERTIES),
         ),
     )

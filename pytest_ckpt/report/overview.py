@@ -127,10 +127,10 @@ def cluster_chart(key: str, sizes: Sequence[Mapping[str, Any]], asked: int) -> s
         for kind, value in (("save", save), ("load", load)):
             if value:
                 parts.append(mark(kind, axis.at(value), y, 5.5, hollow=bool(row.get("projected"))))
-        least = min(v for v in (save, load) if v)
-        clear = axis.at(least) - 12
+        minimum = min(v for v in (save, load) if v)
+        clear = axis.at(minimum) - 12
         crowded = abs(axis.at(asked) - clear) < 60 and axis.at(asked) < clear
-        parts.append(label(clear, y + (-6 if crowded else 4), f"{least:,}", "t value", "end"))
+        parts.append(label(clear, y + (-6 if crowded else 4), f"{minimum:,}", "t value", "end"))
     described = "; ".join(
         f"{row['subject']}: saves up to {row.get('save') or 'unknown'}, loads up to {row.get('load') or 'unknown'}"
         for row in measured

@@ -11,7 +11,7 @@ from pytest_ckpt.support.units import counted, format_bytes
 if TYPE_CHECKING:
     from pytest_ckpt.facts.pattern import Pattern, Step
 
-_MOST_SHOWN = 12
+_MAXIMUM_SHOWN = 12
 
 
 def pattern_lines(pattern: Pattern) -> list[str]:
@@ -48,10 +48,10 @@ def _of_rank(pattern: Pattern, alike: Sequence[int]) -> Iterator[str]:
         if phase:
             yield "  waits for all ranks, then"
         files = list(dict.fromkeys(step.file for step in of_phase))
-        for file in files[:_MOST_SHOWN]:
+        for file in files[:_MAXIMUM_SHOWN]:
             yield f"  {_named(pattern, file)}: {_calls([step for step in of_phase if step.file == file])}"
-        if len(files) > _MOST_SHOWN:
-            yield f"  and {counted(len(files) - _MOST_SHOWN, 'file')} more"
+        if len(files) > _MAXIMUM_SHOWN:
+            yield f"  and {counted(len(files) - _MAXIMUM_SHOWN, 'file')} more"
 
 
 def _named(pattern: Pattern, number: int) -> str:

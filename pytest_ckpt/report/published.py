@@ -11,7 +11,7 @@ from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import units
 
 WIDTH = 100
-_MOST_MESSAGES = 30
+_MAXIMUM_MESSAGES = 30
 _SYSTEM_WIDTH = 30
 _ONE = "{:<6}{:>11}{:>15}{:>12}{:>10}  {}"
 _MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>14}  {}"
@@ -79,18 +79,36 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
     return [_plain(line) for line in [*lines, "", *message_lines(document["messages"])]]
 
 
+def rule_lines(document: Mapping[str, Any]) -> list[str]:
+    """Return every result with the rules that it breaks, then those that its files do not tell of, then the others."""
+    lines = []
+    for row in document["results"]:
+        division = row["division"].upper() or "no division"
+        lines.append(f"{row['system']}: {row['subject']} ({division})")
+        for outcome in ("broken", "not told", "met"):
+            for rule in row["rules"]:
+                if rule["outcome"] == outcome:
+                    head = f"  {outcome:<9} {rule['number']:<13}"
+                    text = f"{rule['text']}. {rule['because']}" if outcome != "met" else rule["text"]
+                    lines += textwrap.wrap(head + text, WIDTH, subsequent_indent=" " * len(head))
+        counts = [sum(rule["outcome"] == outcome for rule in row["rules"]) for outcome in ("met", "broken", "not told")]
+        lines += [f"  {counts[0]} met, {counts[1]} broken, {counts[2]} that these files do not tell", ""]
+    lines += textwrap.wrap(f"{document['source']}. Whether a submission is valid is for MLCommons to say.", WIDTH)
+    return [_plain(line) for line in [*lines, "", *message_lines(document["messages"])]]
+
+
 def message_lines(messages: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the messages; files of which the same is said stand together."""
     lines = []
     grouped = group_messages(messages)
-    for text, paths in grouped[:_MOST_MESSAGES]:
+    for text, paths in grouped[:_MAXIMUM_MESSAGES]:
         more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
         lines += textwrap.wrap(
             f"note: {paths[0]}{more}: {text}", WIDTH, subsequent_indent="  ", break_long_words=False,
             break_on_hyphens=False,
         )  # fmt: skip
-    if len(grouped) > _MOST_MESSAGES:
-        lines.append(f"and {units.counted(len(grouped) - _MOST_MESSAGES, 'more note')}: --json has all of them")
+    if len(grouped) > _MAXIMUM_MESSAGES:
+        lines.append(f"and {units.counted(len(grouped) - _MAXIMUM_MESSAGES, 'more note')}: --json has all of them")
     return lines
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.report.svg import Axis, label, line, number, picture, tag
+from pytest_ckpt.report.line_charts import Frame, curve, mark
+from pytest_ckpt.report.svg import Axis, label, line, picture
 from pytest_ckpt.support import units
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.report.html import PageSection
 
 SCHEMA = "pytest-ckpt/simulation/1"
-_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 70.0, 800.0, 34.0, 300.0, 344
-_LEAST_GAP = 15.0
+_WIDTH, _HEIGHT = 1060, 344
+_FRAME = Frame(left=70.0, right=800.0, top=34.0, bottom=300.0)
 _HEAD = (
     "subject", "accelerators", "goodput", "90 % of runs", "by formula", "saving", "lost work", "restoring", "failures",
     "meet a save", "saves every", "best interval", "limits",
@@ -108,30 +109,20 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> str:
     """Draw goodput over cluster sizes, one line a subject with the middle 90 % of the runs as bars."""
     sizes = sorted({row["accelerators"] for row in rows})
-    across = Axis(low=sizes[0] / 1.3, high=sizes[-1] * 1.3, start=_LEFT, end=_RIGHT, log=True)
+    across = Axis(low=sizes[0] / 1.3, high=sizes[-1] * 1.3, start=_FRAME.left, end=_FRAME.right, log=True)
     lowest = min(row["goodput_low"] for row in rows)
-    up = Axis(low=max(0.0, lowest - 0.05), high=1.0, start=_BOTTOM, end=_TOP)
+    up = Axis(low=max(0.0, lowest - 0.05), high=1.0, start=_FRAME.bottom, end=_FRAME.top)
     parts = [label(0, 16, "share of time that trains; bars: 90 % of the runs", "t quiet")]
-    for value in up.ticks():
-        parts.append(line(_LEFT, up.at(value), _RIGHT, up.at(value), "grid"))
-        parts.append(label(_LEFT - 6, up.at(value) + 4, units.format_percent(value), "t", "end"))
-    for size in sizes:
-        parts.append(label(across.at(size), _BOTTOM + 18, units.format_count(size), "t quiet", "middle"))
+    parts += [*_FRAME.grid(up, units.format_percent), *_FRAME.counts_below(across, sizes)]
     ends = []
     for subject in dict.fromkeys(row["subject"] for row in rows):
         own = [row for row in rows if row["subject"] == subject]
         points = [(across.at(row["accelerators"]), up.at(row["goodput"])) for row in own]
-        path = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
-        parts.append(tag("path", d=path, class_="save-line", fill="none"))
+        parts.append(curve(points))
         for (x, y), row in zip(points, own, strict=True):
             parts.append(line(x, up.at(row["goodput_low"]), x, up.at(row["goodput_high"]), "span"))
-            parts.append(tag("circle", cx=x, cy=y, r=3.2, class_="mark save-mark"))
+            parts.append(mark(x, y))
         ends.append((points[-1][1], subject))
-    next_free = _TOP
-    for y, subject in sorted(ends):
-        next_free = max(y + 4, next_free)
-        parts.append(label(_RIGHT + 8, next_free, subject, "t"))
-        next_free += _LEAST_GAP
-    parts.append(line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"))
+    parts += [*_FRAME.names(ends), _FRAME.ground()]
     described = f"Goodput on clusters of {sizes[0]:,} to {sizes[-1]:,} accelerators."
     return picture("simulation", _WIDTH, _HEIGHT, "Goodput over cluster size", described, parts)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.report.svg import Axis, label, line, number, picture, tag
+from pytest_ckpt.report.line_charts import Frame, curve, mark
+from pytest_ckpt.report.svg import Axis, label, picture
 from pytest_ckpt.sizing.demands import FORMULAS
 from pytest_ckpt.support import units
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.storage_tables import Served, StorageTable
 
 SCHEMA = "pytest-ckpt/size/1"
-_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 84.0, 900.0, 34.0, 380.0, 424
-_LEAST_GAP = 15.0
+_WIDTH, _HEIGHT = 1060, 424
+_FRAME = Frame(left=84.0, right=900.0, top=34.0, bottom=380.0)
 
 Cell = tuple[str, "Callable[[Mapping[str, Any]], str]"]
 
@@ -201,28 +202,17 @@ def _chart(rows: Sequence[SizeRow]) -> str:
     """Draw what saves by sync ask over cluster sizes, one line a model, both axes logarithmic."""
     rate = {(row.model, row.accelerators): row.rates[0].bytes_per_second for row in rows}
     models, sizes = list(dict.fromkeys(m for m, _ in rate)), sorted({n for _, n in rate})
-    across = Axis(low=sizes[0], high=sizes[-1], start=_LEFT, end=_RIGHT, log=True)
-    up = Axis(low=min(rate.values()) / 1.5, high=max(rate.values()) * 1.5, start=_BOTTOM, end=_TOP, log=True)
-    parts = []
-    for value in up.ticks():
-        parts.append(line(_LEFT, up.at(value), _RIGHT, up.at(value), "grid"))
-        parts.append(label(_LEFT - 6, up.at(value) + 4, units.format_rate(value), "t", "end"))
-    for size in sizes:
-        parts.append(label(across.at(size), _BOTTOM + 18, units.format_count(size), "t quiet", "middle"))
+    across = Axis(low=sizes[0], high=sizes[-1], start=_FRAME.left, end=_FRAME.right, log=True)
+    up = Axis(
+        low=min(rate.values()) / 1.5, high=max(rate.values()) * 1.5, start=_FRAME.bottom, end=_FRAME.top, log=True
+    )
+    parts = [*_FRAME.grid(up, units.format_rate), *_FRAME.counts_below(across, sizes)]
     ends = []
     for model in models:
         points = [(across.at(n), up.at(rate[model, n])) for n in sizes]
-        path = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
-        parts.append(tag("path", d=path, class_="save-line", fill="none"))
-        parts += [tag("circle", cx=x, cy=y, r=3.2, class_="mark save-mark") for x, y in points]
+        parts += [curve(points), *(mark(x, y) for x, y in points)]
         ends.append((points[-1][1], model))
-    lowest = _TOP
-    for y, model in sorted(ends):
-        # Names of lines that end near each other stand below each other.
-        lowest = max(y + 4, lowest)
-        parts.append(label(_RIGHT + 8, lowest, model, "t"))
-        lowest += _LEAST_GAP
-    parts.append(line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"))
+    parts += [*_FRAME.names(ends), _FRAME.ground()]
     parts.append(label(0, 16, "bandwidth that a save by sync needs, over accelerators of the cluster", "t"))
     described = f"{units.counted(len(models), 'model')} over clusters of {sizes[0]:,} to {sizes[-1]:,} accelerators."
     return picture("size", _WIDTH, _HEIGHT, "Bandwidth over cluster size", described, parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.analysis.statistics import FEWEST_RUNS
+from pytest_ckpt.analysis.statistics import MINIMUM_RUNS
 from pytest_ckpt.report.svg import Axis, escape, label, line, picture, printable, tag
 from pytest_ckpt.support import units
 
@@ -46,7 +46,8 @@ def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
         lines.append("no change shows")
     young = [s for s in document["series"] if not s["can_show"]]
     lines += [
-        f"{s['subject']} {s['kind']}: too few runs to show a change: {len(s['points'])} of {FEWEST_RUNS}" for s in young
+        f"{s['subject']} {s['kind']}: too few runs to show a change: {len(s['points'])} of {MINIMUM_RUNS}"
+        for s in young
     ]
     lines += [f"{s['subject']} {s['kind']}: left out: {text}" for s in document["series"] if (text := _left_out(s))]
     lines += document["notices"]
@@ -99,7 +100,7 @@ def _change(series: Mapping[str, Any]) -> str:
         return (
             "No change shows."
             if series["can_show"]
-            else f"Too few runs to show a change: {len(series['points'])} of {FEWEST_RUNS}."
+            else f"Too few runs to show a change: {len(series['points'])} of {MINIMUM_RUNS}."
         )
     word = "slower" if change["ratio"] > 1 else "faster"
     return (

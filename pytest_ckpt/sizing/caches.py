@@ -16,7 +16,7 @@ ONE_CHECKPOINT = "3 x one checkpoint of the node is less than the node's memory"
 ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the node's memory"
 
 
-def least_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
+def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
     """Return how many checkpoints were saved or loaded, at least, since the one that a load reads was moved last.
 
     ``saves`` and ``loads`` are the numbers of checkpoints in the order in which they were moved. So many times a host's

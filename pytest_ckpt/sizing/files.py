@@ -32,7 +32,7 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
     tensors = [tensor for file in shard.files for tensor in file.tensors]
     if rule.writers > 1:
         return _of_writers(shard.rank, tensors, rule)
-    spans = _spans(shard, rule.most_bytes) if rule.most_bytes else [(0, len(tensors))]
+    spans = _spans(shard, rule.maximum_bytes) if rule.maximum_bytes else [(0, len(tensors))]
     return tuple(
         ShardFile(name=_name(rule.of_rank, shard.rank, number, len(spans)), tensors=tuple(tensors[start:stop]))
         for number, (start, stop) in enumerate(spans, start=1)
@@ -63,7 +63,7 @@ def file_count(layout: Layout, rule: FileRule) -> int:
     """Return how many files a checkpoint has."""
     if not rule.of_rank:
         return layout.files
-    several = rule.most_bytes or rule.pattern or rule.writers > 1
+    several = rule.maximum_bytes or rule.pattern or rule.writers > 1
     files = sum(len(shard_files(shard, rule)) for shard in layout.ranks()) if several else layout.processes
     return files + len(rule.shared)
 
@@ -97,7 +97,7 @@ def _of_writers(rank: int, tensors: Sequence[Tensor], rule: FileRule) -> tuple[S
     )
 
 
-def _spans(shard: RankLayout, most_bytes: int) -> list[tuple[int, int]]:
+def _spans(shard: RankLayout, maximum_bytes: int) -> list[tuple[int, int]]:
     """Return the first tensor of each of the rank's files, and the one behind its last.
 
     Sizes are those at scale 1.0: a scale shortens tensors and leaves the files as they are.
@@ -109,15 +109,15 @@ def _spans(shard: RankLayout, most_bytes: int) -> list[tuple[int, int]]:
     for group in groups:
         start = spans[-1][1] if spans else 0
         sizes = [tensor.bytes for file in group for tensor in file.tensors]
-        spans += [(start + first, start + last) for first, last in _cut(sizes, most_bytes)]
+        spans += [(start + first, start + last) for first, last in _cut(sizes, maximum_bytes)]
     return spans
 
 
-def _cut(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
     """Cut a sequence where the next would be too much; what is larger by itself stays whole."""
     cuts, filled = [0], 0
     for number, size in enumerate(sizes):
-        if filled and filled + size > most:
+        if filled and filled + size > maximum:
             cuts.append(number)
             filled = 0
         filled += size

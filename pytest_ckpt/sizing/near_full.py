@@ -8,7 +8,7 @@ from pytest_ckpt.support.units import format_bytes, format_percent
 
 LEVELS = (0.8, 0.9)
 # A volume that is in use by more than this holds somebody's data. What a new file system needs for itself is less.
-_MOST_USED, _OWN_BYTES = 0.05, 64 << 20
+_MAXIMUM_USED, _OWN_BYTES = 0.05, 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +35,7 @@ class Volume:
 
 def why_not(volume: Volume, one_checkpoint_bytes: int) -> str:
     """Say why a volume may not be filled; empty when it may."""
-    if volume.used_bytes > _MOST_USED * volume.capacity_bytes + _OWN_BYTES:
+    if volume.used_bytes > _MAXIMUM_USED * volume.capacity_bytes + _OWN_BYTES:
         return (
             f"{format_bytes(volume.used_bytes)} ({format_percent(volume.used)}) of the volume are in use: it is filled "
             "only where it holds nobody's data"

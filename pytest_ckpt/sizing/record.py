@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.sizing.steps import LOADS_OF_A_PATTERN
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.strict_json import MOST_VALUES
+from pytest_ckpt.support.strict_json import MAXIMUM_VALUES
 from pytest_ckpt.support.units import format_count
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
-MOST_ENDURANCE_SAVES = 100_000
+MAXIMUM_ENDURANCE_SAVES = 100_000
 """Saves of one endurance: where they are faster, the next one waits for its turn."""
 
 TOLD_OF_ENDURANCE = 10_000
 """Saves of one endurance that rank 0 tells of while it goes on; the measurement holds the times of all."""
 
-MOST_FAULTS = 100
+MAXIMUM_FAULTS = 100
 """Faulty places that a measurement names; it counts all."""
 
 # Of an operation beside its ranks' times, of one rank in all, of a faulty place, and of everything that is there once.
@@ -34,10 +34,10 @@ _PATTERNS = 4
 def check_record(plan: Plan, settings: Settings) -> None:
     """Refuse a run whose report could not be read again. Raises UsageError."""
     values = _OF_RUN + sum(values_of(planned, settings) for planned in plan.runnable)
-    if values > MOST_VALUES:
+    if values > MAXIMUM_VALUES:
         raise UsageError(
             f"The report of this run would hold {format_count(values)} values, such as the time of each rank in each "
-            f"operation; up to {format_count(MOST_VALUES)} can be read again.",
+            f"operation; up to {format_count(MAXIMUM_VALUES)} can be read again.",
             "Choose fewer --ckpt-operations or --ckpt-processes, or measure the models one after the other, each in a "
             "run of its own (--ckpt-model).",
         )
@@ -48,6 +48,6 @@ def values_of(planned: PlannedCheckpoint, settings: Settings) -> int:
     ranks = planned.layout.processes
     patterns = _PATTERNS if settings.asks_contention else 0
     operations = 2 * planned.operations + patterns * LOADS_OF_A_PATTERN
-    faults = (1 + patterns) * MOST_FAULTS
-    saves = MOST_ENDURANCE_SAVES if settings.asks_endurance and settings.duration_seconds else 0
+    faults = (1 + patterns) * MAXIMUM_FAULTS
+    saves = MAXIMUM_ENDURANCE_SAVES if settings.asks_endurance and settings.duration_seconds else 0
     return operations * (ranks + _OF_OPERATION) + ranks * _OF_RANK + faults * _OF_FAULT + 2 * saves

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout
 
 BYTES_A_PARAMETER = 2
-MOST_FILE_BYTES = 5_000_000_000
+MAXIMUM_FILE_BYTES = 5_000_000_000
 _PAGE_BYTES = 4096
 
 
@@ -70,7 +70,7 @@ def weights_of(layout: Layout, readers: int) -> Weights:
     """Return the weights of a layout's model at its scale; of a subset of ranks, their share of them."""
     full = BYTES_A_PARAMETER * layout.model.parameters
     share = layout.processes / layout.cluster_processes
-    count = max(1, math.ceil(full * share / MOST_FILE_BYTES))
+    count = max(1, math.ceil(full * share / MAXIMUM_FILE_BYTES))
     pages = max(count, round(full * share * layout.scale / _PAGE_BYTES))
     return Weights(
         processes=layout.processes,

@@ -70,11 +70,11 @@ def state_memory(
     own = shards.rank_bytes
     files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
     alone = [engine.memory.state_bytes(each, file) for each, file in zip(own, files, strict=True)]
-    most = max(alone) if loads_others and not engine.is_collective else 0
+    maximum = max(alone) if loads_others and not engine.is_collective else 0
     times = 2 if strategy.stages else 1
     deltas = [times * rule.largest_file_bytes(shard) for shard in shards.ranks()] if rule else [0] * len(own)
     return [
-        max(strategy.memory_bytes(needed, each), most) + of_delta
+        max(strategy.memory_bytes(needed, each), maximum) + of_delta
         for needed, each, of_delta in zip(alone, own, deltas, strict=True)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS
+from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
 from pytest_ckpt.facts.events import StepKind
 from pytest_ckpt.facts.failover import BREAKS
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LOADS_OF_A_PATTERN = 3
 TURNS = 6
 """Saves and turns of contention: half of them alone, half beside the other."""
-LEAST_TURN_SECONDS, MOST_TURN_SECONDS = 1.0, 30.0
+MINIMUM_TURN_SECONDS, MAXIMUM_TURN_SECONDS = 1.0, 30.0
 SAVES_OF_A_LEVEL = 5
 KILLS = 60
 """Saves in the background that are killed, at the full effort of a profile."""
@@ -79,7 +79,7 @@ class Steps:
     parts: int = 1
 
     @property
-    def is_most(self) -> bool:
+    def is_maximum(self) -> bool:
         """Whether it may be less."""
         return self.parts > 1
 
@@ -160,13 +160,13 @@ def planned_steps(  # noqa: PLR0915 - one statement for each kind
             kinds: tuple[StepKind, ...] = ("shifted", "joined", "split")
             found += [steps(kind, LOADS_OF_A_PATTERN, size, load) for kind in kinds]
             found.append(steps("neighbour", TURNS, size, save))
-        found.append(steps("mixed", TURNS, 0, max(MOST_TURN_SECONDS, save), turn_seconds=0.0))
+        found.append(steps("mixed", TURNS, 0, max(MAXIMUM_TURN_SECONDS, save), turn_seconds=0.0))
     if settings.asks_endurance:
         if settings.duration_seconds:
             seconds = settings.duration_seconds
             found.append(steps("endurance", 1, 0, seconds + save, turn_seconds=seconds))
         else:
-            found.append(steps("endurance", 1, MOST_ROUNDS * size, MOST_ROUNDS * save, parts=MOST_ROUNDS))
+            found.append(steps("endurance", 1, MAXIMUM_ROUNDS * size, MAXIMUM_ROUNDS * save, parts=MAXIMUM_ROUNDS))
         if settings.near_full:
             number = SAVES_OF_A_LEVEL * (1 + len(LEVELS))
             found.append(steps("near_full", number, size + _ballast_bytes(target) // number, save))
@@ -207,7 +207,7 @@ def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
         said.append("cold and warm loads of the weights alone by replicas, by reads and mapped; one copy of them")
     if settings.asks_endurance:
         seconds = settings.duration_seconds
-        said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MOST_ROUNDS} saves")
+        said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MAXIMUM_ROUNDS} saves")
     if settings.asks_failover:
         saves, loads = BREAKS.count("save"), BREAKS.count("load")
         # One of each with nothing broken; a save after each break; a load of whatever was saved.

@@ -1,4 +1,4 @@
-"""Reads the kernel's state of processes that are blocked in a call."""
+"""Reads which kernel this is, and its state of processes that are blocked in a call."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""One for each boot of each kernel; containers of one kernel have the same."""
+
+
+def boot_id() -> str:
+    """Return by what this kernel is known from others."""
+    return BOOT_ID.read_text().strip()
 
 
 def blocked_in(pid: int) -> str:

@@ -54,9 +54,9 @@ def _limits(root: Path, of: Path) -> Iterator[tuple[int, int]]:
 
 
 def _limit_of(place: Path) -> Iterator[tuple[int, int]]:
-    for most, now, reclaimable in _FILES:
+    for maximum, now, reclaimable in _FILES:
         with contextlib.suppress(OSError, ValueError):
-            limit = int((place / most).read_text())
+            limit = int((place / maximum).read_text())
             if limit < _UNLIMITED:
                 yield limit, _used(place, now, reclaimable)
 

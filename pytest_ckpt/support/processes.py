@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MARK = "PYTEST_CKPT_RUN"
 """The variable in the environment of every process of a run; its value is the run's id."""
 
+SWEEP = "/sweep"
+"""Behind the run's id in the mark: what ends processes of a run is none of them."""
+
 _POLL_SECONDS = 0.02
 _TERM_SECONDS = 3.0
 # A busy machine takes its time to end what was killed; who waits for longer is blocked in the kernel.

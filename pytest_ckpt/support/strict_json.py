@@ -16,47 +16,51 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-MOST_VALUES = 2_000_000
+MAXIMUM_VALUES = 2_000_000
 """Values of one document: whatever they are, a gigabyte of memory holds them. No run plans more (`sizing.record`)."""
 
 # A value of ours has 32 bytes at most, on average and with the space before it.
-_MOST_BYTES = 64 << 20
+_MAXIMUM_BYTES = 64 << 20
 # Of a file of lines: what the longest run tells of its operations, one or two lines each.
-_MOST_BYTES_OF_LINES, _MOST_LINES = 256 << 20, 250_000
+_MAXIMUM_BYTES_OF_LINES, _MAXIMUM_LINES = 256 << 20, 250_000
 # Those of 2^64: inodes have as many, nothing else in a run has more.
-_MOST_DIGITS = 20
+_MAXIMUM_DIGITS = 20
 # Far more than our documents have, and far less than what recursive code can follow.
-_MOST_DEPTH = 64
+_MAXIMUM_DEPTH = 64
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NO_BRACKET = re.compile(rb"[^\[\]{}]+")
 
 
 def read(path: Path) -> bytes:
     """Return what a file holds. Raises OSError, also for what is no file: a pipe would keep its reader for ever."""
-    _check(path, _MOST_BYTES)
+    _check(path, _MAXIMUM_BYTES)
     return path.read_bytes()
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file that hold anything. Raises OSError as `read` does, and ValueError for too many."""
-    _check(path, _MOST_BYTES_OF_LINES)
+    _check(path, _MAXIMUM_BYTES_OF_LINES)
     count = 0
     with path.open("rb") as file:
         for line in file:
             if not line.strip():
                 continue
             count += 1
-            if count > _MOST_LINES or len(line) > _MOST_BYTES:
-                what = f"it has more than {_MOST_LINES:,} lines" if count > _MOST_LINES else f"line {count} is too long"
+            if count > _MAXIMUM_LINES or len(line) > _MAXIMUM_BYTES:
+                what = (
+                    f"it has more than {_MAXIMUM_LINES:,} lines"
+                    if count > _MAXIMUM_LINES
+                    else f"line {count} is too long"
+                )
                 raise ValueError(what)
             yield line
 
 
-def _check(path: Path, most_bytes: int) -> None:
+def _check(path: Path, maximum_bytes: int) -> None:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is no file", str(path))
-    if found.st_size > most_bytes:
+    if found.st_size > maximum_bytes:
         raise OSError(errno.EFBIG, "it is far too large for what it should be", str(path))
 
 
@@ -64,7 +68,7 @@ def parse(data: bytes) -> Any:
     """Return what JSON in UTF-8 says. Raises ValueError with a sentence about what is wrong with it."""
     if crowded := too_many_values(data):
         raise ValueError(crowded)
-    if _depth(data) > _MOST_DEPTH:
+    if _depth(data) > _MAXIMUM_DEPTH:
         raise ValueError("its lists or tables lie too deep in each other")
     try:
         text = data.decode("utf-8")
@@ -75,8 +79,8 @@ def parse(data: bytes) -> Any:
 
 def too_many_values(data: bytes) -> str:
     """Return a sentence where JSON has more values than any of our documents: each takes far more memory than text."""
-    is_crowded = data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_VALUES
-    return f"it has more than {MOST_VALUES:,} values" if is_crowded else ""
+    is_crowded = data.count(b",") + data.count(b"[") + data.count(b"{") > MAXIMUM_VALUES
+    return f"it has more than {MAXIMUM_VALUES:,} values" if is_crowded else ""
 
 
 def _depth(data: bytes) -> int:
@@ -99,7 +103,7 @@ def _number(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    if len(text.lstrip("-")) > _MOST_DIGITS:
+    if len(text.lstrip("-")) > _MAXIMUM_DIGITS:
         raise ValueError(f"{text[:40]} is too large for a whole number")
     return int(text)
 

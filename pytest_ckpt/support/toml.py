@@ -8,13 +8,13 @@ from typing import Any
 
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
 # Far more than anyone writes. The reader of the standard library takes the square of it in time.
-_MOST_DOTS = 64
+_MAXIMUM_DOTS = 64
 _TOO_DEEP = "its lists or tables lie too deep in each other"
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Return what TOML says. Raises ValueError, also for tables that lie deeper in each other than anyone writes."""
-    if any(line.count(".") > _MOST_DOTS for line in _STRING.sub("", text).splitlines()):
+    if any(line.count(".") > _MAXIMUM_DOTS for line in _STRING.sub("", text).splitlines()):
         raise ValueError(_TOO_DEEP)
     try:
         return tomllib.loads(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_ckpt.support.errors import UsageError
 
-_MOST_BYTES = 1 << 20
+_MAXIMUM_BYTES = 1 << 20
 
 
 def user_path(text: str | Path, option: str) -> Path:
@@ -69,6 +69,8 @@ def read_user_bytes(path: Path) -> bytes:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        if found.st_size > _MOST_BYTES:
-            raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes; at most {_MOST_BYTES:,} are read", str(path))
-        return file.read(_MOST_BYTES)
+        if found.st_size > _MAXIMUM_BYTES:
+            raise OSError(
+                errno.EFBIG, f"it has {found.st_size:,} bytes; at most {_MAXIMUM_BYTES:,} are read", str(path)
+            )
+        return file.read(_MAXIMUM_BYTES)

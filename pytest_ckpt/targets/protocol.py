@@ -2,6 +2,8 @@
 
 A `Target` belongs to the controller, a `Store` to whoever attaches to an area by its `AreaRef`: ranks, checks, a second
 client, the cleaner. What crosses between processes is the reference, never a path that somebody joins.
+
+Longer than other modules, for the seam is read in one place.
 """
 
 from __future__ import annotations
@@ -14,15 +16,13 @@ from typing import Any, Literal, Protocol
 from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.pattern import Step
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, TargetFacts
 from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.sizing.pattern_files import ReplayedFile
 
 Buffer = Any
 """A writable or readable object with the buffer protocol: memoryview, bytearray, an array of numpy."""
-
-AGAIN = "sent again"
-"""Under this name a store counts the requests that it sent once more (`Store.requests`)."""
 
 
 class Phases(Protocol):
@@ -231,6 +231,15 @@ class Store(Protocol):
     def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
         """Begin this rank's part of a checkpoint; ranks of the same checkpoint begin in any order."""
 
+    def announce(self, ref: CheckpointRef) -> None:
+        """Make what all ranks begin a checkpoint in, where there is such; called by rank 0, on several hosts alone."""
+
+    def sees_draft(self, ref: CheckpointRef) -> bool:
+        """Return whether this client sees what was announced."""
+
+    def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
+        """Return whether this client sees a committed checkpoint, and files of it with all of their bytes."""
+
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
         """Commit a checkpoint of which all ranks have sealed their drafts; called by rank 0."""
 
@@ -267,8 +276,8 @@ class Store(Protocol):
     def drop_cache(self) -> str | None:
         """Empty the cache of this whole host; return how, None where this process may not."""
 
-    def requests(self) -> Mapping[str, int]:
-        """Return how many requests of each kind were sent over the network from here, `AGAIN` among them."""
+    def requests(self) -> Tallies:
+        """Return what was counted of the requests that were sent over the network from here."""
 
     def close(self) -> None:
         """Let go of connections and descriptors."""

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from pytest_ckpt.facts.proofs import Entry
 from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.targets.protocol import Resident
 
 
 class StoreWithoutCache:
-    """The part of a `Store` that is about the cache of this client, where there is none."""
+    """The part of a `Store` that is about the cache of this client, where there is none: nor does it remember names."""
+
+    def announce(self, ref: CheckpointRef) -> None:
+        """There are no folders."""
+
+    def sees_draft(self, ref: CheckpointRef) -> bool:
+        """There are no folders."""
+        return True
+
+    def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
+        """Every request is answered by the store, which shows what is committed at once, or is wrong."""
+        return True
 
     def find_gauge(self, subject: str) -> str | None:
         """There is nothing to count."""

@@ -13,7 +13,7 @@ from pathlib import Path
 _SIOCGIFCONF = 0x8912
 # struct ifreq: the name of an interface, then its address as struct sockaddr_in.
 _ENTRY_BYTES, _ADDRESS_AT = 40, 20
-_MOST_INTERFACES = 256
+_MAXIMUM_INTERFACES = 256
 _GLOBAL_SCOPE = "00"
 
 Address = tuple[str, int]
@@ -41,7 +41,7 @@ def _means_this_host(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> 
 
 
 def _of_version_4() -> list[str]:
-    room = array.array("B", bytes(_ENTRY_BYTES * _MOST_INTERFACES))
+    room = array.array("B", bytes(_ENTRY_BYTES * _MAXIMUM_INTERFACES))
     start, length = room.buffer_info()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         answer = fcntl.ioctl(asking, _SIOCGIFCONF, struct.pack("iL", length, start))

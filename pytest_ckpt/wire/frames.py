@@ -19,7 +19,7 @@ HANDED_ON = (CONTROLLER, SECRET)
 
 GREETING = b"ckpt-1\r\n"
 """What a caller says first, before its half of the nonces."""
-MOST_BYTES = 1 << 30
+MAXIMUM_BYTES = 1 << 30
 """No message is longer."""
 _LENGTH_BYTES = 4
 
@@ -27,18 +27,18 @@ _LENGTH_BYTES = 4
 def framed(seal: Seal, message: Any) -> bytes:
     """Return a message as it is sent."""
     sealed = seal.seal(json.dumps(message, separators=(",", ":")).encode())
-    if len(sealed) > MOST_BYTES:
-        raise ValueError(f"a message of {len(sealed)} bytes is longer than {MOST_BYTES}")
+    if len(sealed) > MAXIMUM_BYTES:
+        raise ValueError(f"a message of {len(sealed)} bytes is longer than {MAXIMUM_BYTES}")
     return len(sealed).to_bytes(_LENGTH_BYTES, "big") + sealed
 
 
 class Unframed:
     """Takes what arrives, in whatever pieces, and gives the messages that are whole."""
 
-    def __init__(self, seal: Seal, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, seal: Seal, maximum_bytes: int = MAXIMUM_BYTES) -> None:
         self._seal = seal
         self._unread = bytearray()
-        self.most_bytes = most_bytes
+        self.maximum_bytes = maximum_bytes
 
     def take(self, data: bytes) -> None:
         """Take in what has arrived."""
@@ -48,7 +48,7 @@ class Unframed:
         """Return whether there is a message. Raises Forged."""
         if len(self._unread) < _LENGTH_BYTES:
             return False
-        if not TAG_BYTES <= self._length <= self.most_bytes:
+        if not TAG_BYTES <= self._length <= self.maximum_bytes:
             raise Forged
         return len(self._unread) >= _LENGTH_BYTES + self._length
 

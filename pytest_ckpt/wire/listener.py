@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.wire.addresses import own_addresses, to_text
-from pytest_ckpt.wire.frames import CONTROLLER, GREETING, MOST_BYTES, SECRET, Unframed, framed
+from pytest_ckpt.wire.frames import CONTROLLER, GREETING, MAXIMUM_BYTES, SECRET, Unframed, framed
 from pytest_ckpt.wire.sealing import NONCE_BYTES, Forged, seals
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Connection:
         while self._unframed.is_whole():
             found.append(self._unframed.message())
             if not self.is_known:
-                self.is_known, self._unframed.most_bytes = True, MOST_BYTES
+                self.is_known, self._unframed.maximum_bytes = True, MAXIMUM_BYTES
                 self.send("welcome")
         # What a caller says first is empty: it proves that it knows the secret.
         return [message for message in found if message is not None]

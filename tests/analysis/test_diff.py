@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from pytest_ckpt.analysis.comparison import compare_reports
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.schemas import faults
-from tests.support import made_up_run
+from pytest_ckpt.report.diff import diff_lines, diff_sections
+from tests.support import made_requests, made_up, made_up_run
 
 pytestmark = pytest.mark.covers(commands=("diff",))
 
@@ -110,3 +112,26 @@ def test_what_is_no_run_is_a_usage_error(runs, capsys, tmp_path, content):
         (tmp_path / "report.json").write_text(content)
     assert main(["diff", str(runs / "first"), str(tmp_path)]) == 4
     assert str(tmp_path / "report.json") in capsys.readouterr().err
+
+
+def of_store(**words):
+    report = made_up.document("certified", subjects=("llama3-8b-full",))
+    report["measurements"][0]["requests"] = made_requests.requests(**words)
+    return report
+
+
+def test_requests_to_an_object_store_are_compared_by_kind_over_all_endpoints():
+    plain = made_up.document("certified", subjects=("llama3-8b-full",))
+    document = compare_reports(of_store(), of_store(again=3, slower=2.0))
+    assert not faults(document, "diff")
+    rows = {row["kind"]: row for row in document["requests"]}
+    assert rows["put part"]["before"] == {"sent": 5290, "again": 0, "busy": 0, "p99_seconds": 0.084,
+                                          "slowest_seconds": 0.168}  # fmt: skip
+    assert (rows["put part"]["after"]["again"], rows["put part"]["after"]["p99_seconds"]) == (6, 0.168)
+    assert rows["put"]["after"]["p99_seconds"] is None
+    text = "\n".join(diff_lines(document))
+    assert "put part: 5,290 / 0 / 0, 84 ms -> 5,290 / 6 / 6, 168 ms" in text
+    assert "Requests" in [section.heading for section in diff_sections(document)]
+    alone = compare_reports(plain, of_store())
+    assert {row["before"] for row in alone["requests"]} == {None}
+    assert compare_reports(plain, plain)["requests"] == []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.statistics import ALARM_PROBABILITY, FEWEST_RUNS, find_change, rank_test, ratio_of_medians
+from pytest_ckpt.analysis.statistics import ALARM_PROBABILITY, MINIMUM_RUNS, find_change, rank_test, ratio_of_medians
 
 SERIES = 1_000
 
@@ -94,9 +94,9 @@ def test_a_clear_change_shows_as_soon_as_it_can(before, runs):
 
 
 def test_a_series_that_is_too_short_shows_nothing_and_one_that_is_just_not_does():
-    for runs in range(1, FEWEST_RUNS):
+    for runs in range(1, MINIMUM_RUNS):
         assert all(find_change([1.0 + i / 1e6 for i in range(runs - n)] + [9.0] * n) is None for n in range(1, runs))
-    assert find_change([1.0 + i / 1e6 for i in range(FEWEST_RUNS - 8)] + [9.0 + i / 1e6 for i in range(8)]) is not None
+    assert find_change([1.0 + i / 1e6 for i in range(MINIMUM_RUNS - 8)] + [9.0 + i / 1e6 for i in range(8)]) is not None
 
 
 @pytest.mark.parametrize(

@@ -334,7 +334,7 @@ def test_a_quota_that_is_over_is_as_good_as_a_full_volume(check, mount, make_hom
 @pytest.mark.parametrize("check", SMALL)
 def test_a_volume_that_is_too_large_or_too_small_is_not_filled(check, mount, make_home):
     small = mount("tmpfs", 64)
-    sabotage = "import pytest_ckpt.conformance.posix.full_volume as full; full.MOST_FREE = 1 << 20"
+    sabotage = "import pytest_ckpt.conformance.posix.full_volume as full; full.MAXIMUM_FREE = 1 << 20"
     seen = made(check, make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
     assert "has 64 MiB free, and no more than 1 MiB are filled" in seen.not_run
     tiny = mount("tmpfs", 8)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from pytest_ckpt.facts.checks import in_room
 from pytest_ckpt.facts.verdict import Verdict
 from tests.support.docs_pages import conformance_page
 from tests.support.machine import Mounts, need_fuse
-from tests.support.matrix import ALL, MATRIX, OF_SPEED, ONE_OF_EACH, Row, kind_of
+from tests.support.matrix import ALL, MATRIX, OF_SPEED, ONE_OF_EACH, OPERATIONS_FILE, OPERATIONS_OF, Row, kind_of
 from tests.support.observing import EFFORT, Pair, observe
 from tests.support.targets.misbehaving import FAULTS, misbehaving
 
@@ -65,6 +67,29 @@ def test_on_the_honest_target_nothing_fails_and_nothing_is_left_out(pair: Pair) 
     found = pair.observe(sorted(ALL))
     assert {name: v.because for name, v in found.items() if v.outcome != "met"} == {}
     assert set(found) == ALL
+
+
+@pytest.mark.thorough
+def test_the_table_says_which_operations_each_check_asks_for(pair: Pair) -> None:
+    """A fault is held against the checks that ask for an operation on which it acts: the others never meet it."""
+    pair.target.record()
+    pair.small.record()
+    found = pair.observe(sorted(ALL))
+    assert {name: v.because for name, v in found.items() if v.outcome != "met"} == {}
+    seen: dict[str, set[str]] = {}
+    for target in (pair.target, pair.small):
+        for folder, operations in target.operations().items():
+            seen.setdefault(folder.rpartition("-")[0], set()).update(operations)
+    assert set(seen) >= ALL
+    if os.environ.get("CKPT_UPDATE_OPERATIONS"):
+        # Races ask for other operations at times: what was seen once stays.
+        table = {name: sorted(seen[name] | set(OPERATIONS_OF.get(name, ()))) for name in sorted(ALL)}
+        OPERATIONS_FILE.write_text(json.dumps(table, indent=1) + "\n")
+        return
+    new = {name: sorted(seen[name] - set(OPERATIONS_OF.get(name, ()))) for name in ALL}
+    assert {name: operations for name, operations in new.items() if operations} == {}, (
+        "run: CKPT_UPDATE_OPERATIONS=1 pytest --all tests/conformance/test_matrix.py -k operations"
+    )
 
 
 def covered(row: Row) -> pytest.MarkDecorator:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ckpt.conformance.__main__ import make
-from pytest_ckpt.conformance.context import Book, CheckContext
+from pytest_ckpt.conformance.context import CheckContext, Findings
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.telling import Teller
 from pytest_ckpt.conformance.watched import Watched
@@ -29,17 +29,17 @@ def test_a_race_whose_time_is_over_is_not_called_met(check, tmp_path):
 def test_what_was_enough_when_the_time_was_over_counts(tmp_path):
     race = Watched(context=context(tmp_path, race_seconds=0.0), change="rename", look="read", wanted=9, minimum=2)
     race.changes, race.looks = 2, 5
-    assert not race.goes_on(Book())
+    assert not race.goes_on(Findings())
     race.changes = 1
     with pytest.raises(NotRun, match=r"^1 rename and 5 reads were made in .*, and 2 of each are needed"):
-        race.goes_on(Book())
+        race.goes_on(Findings())
 
 
 def test_what_went_wrong_is_told_however_few_there_were(tmp_path):
     race = Watched(context=context(tmp_path, race_seconds=0.0), change="rename", look="read", wanted=9, minimum=2)
-    race.changes, book = 1, Book()
-    book.wrong("name missing", where="file", seen="nothing", expected="the file")
-    assert not race.goes_on(book)
+    race.changes, findings = 1, Findings()
+    findings.wrong("name missing", where="file", seen="nothing", expected="the file")
+    assert not race.goes_on(findings)
 
 
 def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
@@ -53,7 +53,7 @@ def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
     )
     assert list(race.some(3, "rename", "/a")) == [1, 2, 3]
     assert told == [("rename", "/a")] * 3
-    assert race.goes_on(Book())
+    assert race.goes_on(Findings())
 
 
 def test_the_same_call_is_said_once_a_second_at_most(capsys, monkeypatch):

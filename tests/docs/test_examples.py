@@ -41,6 +41,8 @@ NOT_RUN = {
         "pip install 'pytest-ckpt[objects]'",
         "python -m pytest_ckpt.conformance.objects OBJECT-CREATE.put --target=s3://checkpoints/acceptance "
         "--endpoint=https://s3.array.example:9000",
+        "pytest --ckpt-target=s3://checkpoints/acceptance --ckpt-endpoint=https://gw1.array.example:9000,"
+        "https://gw2.array.example:9000 --cluster=16000 \\",
     ],
     "file_systems.md": [
         "apt-get install xfsprogs btrfs-progs exfat-fuse exfatprogs ntfs-3g fuse2fs bindfs gocryptfs mergerfs sshfs "

@@ -51,4 +51,4 @@ def test_every_requirement_of_speed_has_a_figure_whose_units_its_judges_give():
             shared = with_commands if hasattr(own, with_commands.wrong_bytes.__name__) else None
             module = "".join(inspect.getsource(m) for m in (own, shared) if m)
             assert all(f'"{unit}"' in module for unit in requirement.units)
-            assert ("{most" in requirement.limit) is (requirement.most is not None)
+            assert ("{maximum" in requirement.limit) is (requirement.maximum is not None)

@@ -14,7 +14,7 @@ from pytest_ckpt.judging.wording import describe_failure
 from tests.support.doc_pages import CHECKOUT, DOCS, PAGES, blocks
 
 HOLE = "\0"
-LEAST_QUOTED = 10
+MINIMUM_QUOTED = 10
 QUOTED = [
     (b.where, line.strip()) for p in PAGES for b in blocks(p) if b.comment == "says" for line in b.text.splitlines()
 ]
@@ -59,7 +59,7 @@ def is_said(quoted: str) -> bool:
 
 @pytest.mark.parametrize(("where", "quoted"), QUOTED, ids=[f"{where} {quoted[:40]}" for where, quoted in QUOTED])
 def test_a_quoted_message_is_what_the_code_says(where, quoted):
-    assert len(quoted.replace("…", "").strip()) >= LEAST_QUOTED, f"{where}: this would match anything: {quoted}"
+    assert len(quoted.replace("…", "").strip()) >= MINIMUM_QUOTED, f"{where}: this would match anything: {quoted}"
     assert is_said(quoted), f"{where}: nothing says: {quoted}"
 
 

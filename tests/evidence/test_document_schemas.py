@@ -14,7 +14,7 @@ import pytest
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.support import resources
 
-NAMES = ("report", "published", "verify", "diff", "trend", "history", "doctor")
+NAMES = ("report", "published", "rules", "verify", "diff", "trend", "history", "doctor")
 # Schemas that changed since their first; each before of the report is kept, for folders that follow it.
 NUMBERS = {"report": 2, "verify": 2, "doctor": 2}
 KEPT = ("report-1",)
@@ -47,6 +47,12 @@ DOCUMENTS = {
         "schema": "pytest-ckpt/published/1", "version": "1", "tree": "closed", "results": [RESULT, RESULT],
         "cluster": {"accelerators": 16000, "save_limit_seconds": 27.8, "load_limit_seconds": 111.0},
         "messages": [{"path": "a", "text": "b"}], "runs": 2, "passed_over": 0, "exit_code": 8,
+    },
+    "rules": {
+        "schema": "pytest-ckpt/rules/1", "version": "1", "edition": "mlperf-v3", "source": "x", "tree": "closed",
+        "results": [{"system": "a", "subject": "b", "division": "closed", "runs": ["c"], "rules": [
+            {"number": "4.3.1", "name": "n", "text": "t", "outcome": "not told", "because": "why"}]}],
+        "messages": [{"path": "a", "text": "b"}], "runs": 1, "passed_over": 0, "exit_code": 8,
     },
     "verify": {
         "schema": "pytest-ckpt/verify/2", "outcome": "changed",

@@ -16,12 +16,18 @@ from pytest_ckpt.facts.measurement import Endurance, Patterns
 from pytest_ckpt.facts.proofs import Fault
 from pytest_ckpt.launching.kept_log import KeptLog, bytes_of_log
 from pytest_ckpt.sizing.plan import plan_run
-from pytest_ckpt.sizing.record import MOST_ENDURANCE_SAVES, MOST_FAULTS, TOLD_OF_ENDURANCE, check_record, values_of
+from pytest_ckpt.sizing.record import (
+    MAXIMUM_ENDURANCE_SAVES,
+    MAXIMUM_FAULTS,
+    TOLD_OF_ENDURANCE,
+    check_record,
+    values_of,
+)
 from pytest_ckpt.support import strict_json
 from pytest_ckpt.support.errors import UsageError
 from tests.support import made_up_run
 
-MOST_OPERATIONS = 4_093
+MAXIMUM_OPERATIONS = 4_093
 DAYS = 30
 
 
@@ -43,12 +49,12 @@ def is_refused(settings):
     return False
 
 
-def most_processes():
+def maximum_processes():
     """Return the most ranks with which as many operations as there can be are not refused."""
     fits, too_many = 1, 16_384
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
-        fits, too_many = (fits, middle) if is_refused(settings_of(middle, MOST_OPERATIONS)) else (middle, too_many)
+        fits, too_many = (fits, middle) if is_refused(settings_of(middle, MAXIMUM_OPERATIONS)) else (middle, too_many)
     return fits
 
 
@@ -82,20 +88,22 @@ def count_values(file):
     ("operations", "saves", "faults"),
     [
         pytest.param(20, 2_000, 0, id="some hours"),
-        pytest.param(MOST_OPERATIONS, MOST_ENDURANCE_SAVES, MOST_FAULTS, id="the longest", marks=pytest.mark.thorough),
+        pytest.param(
+            MAXIMUM_OPERATIONS, MAXIMUM_ENDURANCE_SAVES, MAXIMUM_FAULTS, id="the longest", marks=pytest.mark.thorough
+        ),
     ],
 )
 def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, saves, faults):
-    processes = most_processes() if operations == MOST_OPERATIONS else 2
+    processes = maximum_processes() if operations == MAXIMUM_OPERATIONS else 2
     settings = settings_of(processes, operations)
     (planned,) = plan_run(settings, made_up_run.MADE_UP).checkpoints
     folder = tmp_path / "run"
     made(folder, processes, operations, saves, faults=faults)
     report, events = folder / "report.json", folder / "events.jsonl"
-    assert count_values(report) < values_of(planned, settings) + 20_000 <= strict_json.MOST_VALUES
-    assert report.stat().st_size < strict_json._MOST_BYTES
-    assert events.stat().st_size < strict_json._MOST_BYTES_OF_LINES
-    assert len(list(strict_json.read_lines(events))) < strict_json._MOST_LINES / 4
+    assert count_values(report) < values_of(planned, settings) + 20_000 <= strict_json.MAXIMUM_VALUES
+    assert report.stat().st_size < strict_json._MAXIMUM_BYTES
+    assert events.stat().st_size < strict_json._MAXIMUM_BYTES_OF_LINES
+    assert len(list(strict_json.read_lines(events))) < strict_json._MAXIMUM_LINES / 4
     assert main(["verify", str(folder), "--json"]) == 0
     checks = {c["name"]: c["outcome"] for c in json.loads(capsys.readouterr().out)["checks"]}
     assert {checks[name] for name in ("digests", "schema", "verdicts", "pages")} == {"holds"}
@@ -107,9 +115,9 @@ def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, 
 
 def test_the_bounds_of_what_is_told_are_those_of_what_is_read():
     """Of four subjects in one run, each with as many operations as there can be and an endurance of its own."""
-    lines = 4 * (5 * MOST_OPERATIONS + 2 * TOLD_OF_ENDURANCE + 100)
-    assert lines < strict_json._MOST_LINES
-    assert 28 * strict_json.MOST_VALUES < strict_json._MOST_BYTES
+    lines = 4 * (5 * MAXIMUM_OPERATIONS + 2 * TOLD_OF_ENDURANCE + 100)
+    assert lines < strict_json._MAXIMUM_LINES
+    assert 28 * strict_json.MAXIMUM_VALUES < strict_json._MAXIMUM_BYTES
 
 
 @pytest.mark.parametrize(

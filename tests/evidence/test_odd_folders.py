@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 
@@ -12,9 +13,10 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence import manifest
 from pytest_ckpt.evidence.differences import differences
 from pytest_ckpt.evidence.manifest import MANIFEST, digests, write_manifest
+from pytest_ckpt.evidence.verification import verify_folder
 from tests.support import made_up_run
 from tests.support.deep_folders import make_too_deep
-from tests.support.forging import edit
+from tests.support.forging import edit, places, put
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +29,12 @@ def late(tmp_path_factory):
 @pytest.fixture
 def run(late, tmp_path):
     return shutil.copytree(late, tmp_path / "run")
+
+
+def value_at(document, place):
+    for key in place:
+        document = document[key]
+    return document
 
 
 @pytest.mark.parametrize("way", ["a pipe", "a link to what has no end"])
@@ -51,7 +59,7 @@ def test_a_file_beyond_any_size_is_named_and_not_read(run):
 
 def test_of_more_bytes_than_any_run_has_the_largest_files_are_not_read(run, capsys, monkeypatch):
     """Ten thousand files, each no larger than is allowed, would be read for hours."""
-    monkeypatch.setattr(manifest, "_MOST_BYTES_IN_ALL", 1 << 20)
+    monkeypatch.setattr(manifest, "_MAXIMUM_BYTES_IN_ALL", 1 << 20)
     for number in range(10):
         (run / "launches" / "1" / f"added-{number}.log").write_bytes(bytes((110 << 10) + number))
     unread = sorted(name for name, digest in digests(run).items() if not digest)
@@ -91,10 +99,30 @@ def test_a_failed_rehearsal_that_was_made_better_does_not_pass(run, capsys):
     assert any("The folder is not as its run left it" in reason for reason in document["grade_reasons"])
 
 
+@pytest.mark.parametrize(("one", "other"), [(0.3, 0.1 + 0.2), (2.5, 2.5 * (1 + 7e-10)), (1.0, 1.0000000000000002)])
+def test_of_one_version_every_digit_counts(one, other):
+    assert list(differences({"seconds": one}, {"seconds": other}, "m")) == [("m.seconds", one, other)]
+    # Another version may have added in another order.
+    assert list(differences({"seconds": one}, {"seconds": other}, "m", wording=False)) == []
+    assert list(differences({"seconds": one}, {"seconds": one}, "m")) == []
+
+
+def test_a_digit_far_behind_the_point_is_found_in_each_number(run):
+    """Of every number of a measurement, whoever wrote the manifest anew."""
+    file = run / "measurements" / f"{made_up_run.SUBJECT}.json"
+    before = file.read_bytes()
+    document = json.loads(before)
+    numbers = [place for place in places(document) if isinstance(value_at(document, place), float)]
+    assert len(numbers) > 20
+    for place in numbers:
+        value = value_at(document, place)
+        file.write_text(json.dumps(put(json.loads(before), place, math.nextafter(value, math.inf))))
+        write_manifest(run)
+        assert any(c.outcome == "broken" for c in verify_folder(run, None)), place
+
+
 def test_one_byte_more_is_another_number_of_bytes(run, capsys):
-    """Times are close when they differ by rounding; counts are not."""
     assert list(differences({"bytes": 112_424_148_992}, {"bytes": 112_424_148_993}, "m")) != []
-    assert list(differences({"seconds": 0.1 + 0.2}, {"seconds": 0.3}, "m")) == []
     edit(run / "report.json", lambda report: report["measurements"][0].update(bytes=112_423_865))
     write_manifest(run)
     main(["verify", str(run)])

@@ -159,7 +159,7 @@ def other(value):
     return {**value, "added": 1} if isinstance(value, dict) else "x"
 
 
-def place_of(path):
+def prefix_of(path):
     return ".".join("*" if isinstance(step, int) else step for step in path)
 
 
@@ -177,7 +177,7 @@ def test_every_place_is_held_or_said_not_to_be(run, file):
         for path in places(json.loads(line)):
             document = json.loads(line)
             what = document.get("event", "") if file == EVENTS else ""
-            place = place_of(path)
+            place = prefix_of(path)
             if not path or (what, place) in seen or (file == EVENTS and place == "seconds"):
                 continue
             seen.add((what, place))

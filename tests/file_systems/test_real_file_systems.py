@@ -11,11 +11,13 @@ import os
 import pytest
 
 from pytest_ckpt.judging.cures import explain
+from pytest_ckpt.support.units import format_bytes
 from tests.support.file_systems import lab, results
 from tests.support.file_systems.row import FileSystem
 from tests.support.file_systems.serving import missing
-from tests.support.file_systems.table import FILE_SYSTEMS, SERVED
+from tests.support.file_systems.table import BY_NAME, FILE_SYSTEMS, SERVED
 from tests.support.machine import need
+from tests.support.small_memory import cannot
 
 pytestmark = pytest.mark.thorough
 
@@ -69,6 +71,39 @@ def test_where_no_pages_can_be_counted_larger_checkpoints_decide_cold(row, make_
     assert (cold["outcome"], cold["basis"]) in (("met", "timed canary"), ("met", "seen"), ("not run", "")), cold
     assert cold["basis"] == "seen" or "10 parts of 64 MiB" in cold["because"], cold
     assert lab.left_of(home) == []
+
+
+@pytest.fixture
+def of_small_memory() -> None:
+    """Skip with the reason where no host of small memory can be made."""
+    if reason := cannot():
+        pytest.skip(reason)
+
+
+@pytest.mark.usefixtures("of_small_memory")
+@pytest.mark.parametrize("row", BLIND, ids=lambda row: row.name)
+def test_a_volume_larger_than_a_small_memory_decides_cold(row, make_home):
+    ready(row)
+    home = make_home("file-system")
+    seen = lab.observe(row.name, home, "volume")
+    results.record_cold(seen, "volume")
+    cold = seen["cold"]
+    if cold["basis"] == "seen":
+        assert cold["outcome"] == "met"
+        return
+    assert (cold["outcome"], cold["basis"]) == ("met", "volume"), seen["text"]
+    assert f"its memory and stated caches are {format_bytes(3 * lab.SMALL_MEMORY_BYTES)}" in cold["because"]
+    assert lab.left_of(home) == []
+
+
+@pytest.mark.usefixtures("of_small_memory")
+def test_a_volume_no_larger_than_a_small_memory_leaves_cold_open(make_home):
+    row = BY_NAME["bindfs"]
+    ready(row)
+    seen = lab.observe(row.name, make_home("file-system"), "too little")
+    cold = seen["cold"]
+    assert (cold["outcome"], cold["reason"], seen["exit_code"]) == ("not run", "unproven", 8)
+    assert f"its memory and stated caches are {format_bytes(3 * lab.SMALL_MEMORY_BYTES)}" in cold["because"]
 
 
 @pytest.mark.parametrize("row", SERVED, ids=lambda row: row.name)

@@ -421,8 +421,8 @@ def test_what_the_refusal_proposes_does_fit(free, profile, model, processes, ret
 
 
 def test_too_little_memory_is_refused_before_anything_is_written(mounted, pytester):
-    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if most > 900 << 30:
+    maximum = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if maximum > 900 << 30:
         pytest.skip("this machine has the memory")
     said = mounted("size=20t", "--ckpt-model=llama3-70b", "--ckpt-mode=open", "--ckpt-processes=8")
     is_refusal(said.returncode, said.stderr, ["Too little memory on", "8 ranks", "llama3-70b-open-8",

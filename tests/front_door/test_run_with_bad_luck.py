@@ -109,7 +109,7 @@ def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
     need_fuse()
     deadline = patience(2)
     with misbehaving(make_home("steady")) as target:
-        target.fault("writes trickle", most_bytes=1 << 16, bytes_per_second=_BYTES_OF_RANK / (12 * deadline))
+        target.fault("writes trickle", maximum_bytes=1 << 16, bytes_per_second=_BYTES_OF_RANK / (12 * deadline))
         options = (*TINY, TORCH, "--ckpt-operations=1", f"--ckpt-deadline={deadline:.0f}s")
         run = door.run(*options, target=target.path, cluster=16_000)
         assert run.left_on_target == []

@@ -100,7 +100,7 @@ def test_every_file_is_planned_and_counted_as_durable(saved: Run) -> None:
         "of_rank": "shard-{shard}-model-{number}-of-{count}.safetensors",
         "shared": [INDEX],
         "passing": [],
-        "most_bytes": 5_000_000_000,
+        "maximum_bytes": 5_000_000_000,
     }
 
 

@@ -38,6 +38,10 @@ if what == "start":
 )
 
 
+# Two containers of one machine: each has a name, and both have its kernel, and perhaps one client of the storage.
+TWO_PODS = TWO_HOSTS.replace('f"boot of {name}"', '"boot of their node"')
+
+
 @pytest.fixture(scope="module")
 def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
     need_fuse()
@@ -75,6 +79,7 @@ def test_a_cache_that_the_given_command_drops_is_proven_cold_by_timed_reads(targ
     assert (verdict["outcome"], verdict["basis"]) == ("met", "timed canary")
     assert "the drop works" in verdict["because"]
     assert len(canaries(run)["saved_seconds"]) == 10
+    assert len(canaries(run)["behind_seconds"]) == 10
     assert canaries(run)["elsewhere_seconds"] == []
     assert run.left_on_target == []
 
@@ -121,3 +126,21 @@ def test_on_several_hosts_each_loads_what_another_wrote(target: Target, door: Fr
     assert (cache["by_other_hosts"], cache["canaries"]) == (True, [])
     assert run.measurement()["hosts"] == ["left", "right"]
     assert run.left_on_target == []
+
+
+@pytest.mark.thorough
+def test_two_pods_of_one_node_are_no_other_client_of_each_other(target: Target, door: FrontDoor) -> None:
+    assert TWO_PODS != TWO_HOSTS
+    hosts = door.home / "hosts.py"
+    hosts.write_text(TWO_PODS)
+    run = door.run(
+        *TINY,
+        "--ckpt-hosts=left:1,right:1",
+        f"--ckpt-launcher={shlex.quote(sys.executable)} {hosts} start {{nodes}} {{processes}}",
+        target=target.path,
+    )
+    assert run.code == 8, run.text
+    verdict = run.verdict("COLD")
+    assert (verdict["outcome"], verdict["reason"], verdict["basis"]) == ("not run", "unproven", "")
+    assert run.measurement()["cache"]["by_other_hosts"] is False
+    assert run.measurement()["hosts"] == ["left", "right"]

@@ -85,7 +85,7 @@ def test_what_may_not_happen_is_seen(name):
 SABOTAGED = """
 import dataclasses, tempfile
 from pathlib import Path
-from pytest_ckpt.evidence import rejudge
+from pytest_ckpt.evidence import judged_run, rejudge
 from tests.support.fuzz.__main__ import Worker
 worker = Worker(Path(tempfile.mkdtemp()), keep=False)
 worker.begin(["folders"])
@@ -100,9 +100,9 @@ def test_a_verdict_that_becomes_better_is_seen():
     """Where ``judge`` does not look whether the folder was changed, and every verdict is met."""
     sabotage = "rejudge.changes_of_facts = lambda folder: []\n" + textwrap.dedent(
         """
-        def met(*said, before=rejudge.decide):
+        def met(*said, before=judged_run.decide):
             return dataclasses.replace(before(*said), outcome="met")
-        rejudge.decide = met
+        judged_run.decide = met
         """
     )
     planted = SABOTAGED.replace("{sabotage}", sabotage)

@@ -41,7 +41,7 @@ def verdict(requirement, outcome, subject=SUBJECT):
                    because=f"It is {outcome}.", detail="")  # fmt: skip
 
 
-def book(subject=SUBJECT, *, without=(), **outcomes):
+def findings(subject=SUBJECT, *, without=(), **outcomes):
     """Verdicts of a whole run: all met but those that are named (``_`` for ``-``)."""
     changed = {name.replace("_", "-"): outcome for name, outcome in outcomes.items()}
     return [verdict(r, changed.get(r, "met"), subject) for r in ALL if r not in without]
@@ -82,18 +82,18 @@ TABLE = [
 
 @pytest.mark.parametrize(("outcomes", "run", "grade", "exit_code"), TABLE)
 def test_the_table_of_grades(outcomes, run, grade, exit_code):
-    assert graded(book(**outcomes), **run) == (grade, exit_code)
+    assert graded(findings(**outcomes), **run) == (grade, exit_code)
 
 
 def test_a_full_run_with_everything_met_says_why_it_is_certified():
-    judgement = judge_run(*run_of(), book())
+    judgement = judge_run(*run_of(), findings())
     assert judgement.reasons == ("Every required requirement was met, at full scale, and nothing was left out.",)
     assert [v.id for v in judgement.verdicts] == ALL
 
 
 @pytest.mark.parametrize("deselected", ALL)
 def test_a_test_that_was_deselected_makes_the_run_incomplete_even_an_advisory_one(deselected):
-    judgement = judge_run(*run_of(), book(without=[deselected]))
+    judgement = judge_run(*run_of(), findings(without=[deselected]))
     assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
     (reason,) = judgement.reasons
     assert deselected in reason
@@ -107,19 +107,19 @@ def test_a_run_in_which_no_test_ran_is_incomplete():
 
 
 def test_what_failed_is_said_first_and_by_name():
-    reasons = judge_run(*run_of(), book(LOAD="failed", COLD="not run")).reasons
+    reasons = judge_run(*run_of(), findings(LOAD="failed", COLD="not run")).reasons
     assert reasons[0] == f"LOAD failed for {SUBJECT}: It is failed."
     assert reasons[1] == f"COLD did not run for {SUBJECT}: It is not run."
 
 
 def test_a_failed_advisory_requirement_is_in_the_verdicts():
-    judgement = judge_run(*run_of(), book(REPEAT="failed"))
+    judgement = judge_run(*run_of(), findings(REPEAT="failed"))
     assert [v.outcome for v in judgement.verdicts if v.id == "REPEAT"] == ["failed"]
 
 
 def test_a_model_that_cannot_run_as_asked_makes_the_run_incomplete_with_its_reason():
     run = run_of(kind="nfs4", ckpt_model="llama3-8b,llama3-70b")
-    judgement = judge_run(*run, book())
+    judgement = judge_run(*run, findings())
     assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
     (reason,) = judgement.reasons
     for word in ("llama3-70b-full", "64 ranks", "nfs4", "--ckpt-hosts"):
@@ -129,18 +129,18 @@ def test_a_model_that_cannot_run_as_asked_makes_the_run_incomplete_with_its_reas
 
 def test_a_subset_on_shared_storage_is_a_rehearsal_where_it_was_asked_for():
     run = run_of(kind="nfs4", ckpt_model="llama3-70b", ckpt_mode="subset")
-    judgement = judge_run(*run, book("llama3-70b-subset"))
+    judgement = judge_run(*run, findings("llama3-70b-subset"))
     assert (judgement.grade, judgement.exit_code) == ("rehearsal", 0)
     assert "nfs4" in judgement.reasons[-1]
 
 
 def test_a_subset_on_local_storage_is_certified():
     run = run_of(ckpt_model="llama3-70b")
-    assert judge_run(*run, book("llama3-70b-subset")).grade == "certified"
+    assert judge_run(*run, findings("llama3-70b-subset")).grade == "certified"
 
 
 def test_a_verdict_about_something_else_completes_nothing():
-    assert graded(book("llama3-1t-full")) == ("incomplete", 8)
+    assert graded(findings("llama3-1t-full")) == ("incomplete", 8)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_no_run_is_certified_unless_all_that_is_required_was_met_at_full_scale(d
 
 
 def test_the_order_in_which_tests_ran_decides_nothing():
-    decided = book(SAVE="failed", COLD="not run", REPEAT="failed")
+    decided = findings(SAVE="failed", COLD="not run", REPEAT="failed")
     run = run_of()
     expected = judge_run(*run, decided)
     for order in itertools.islice(itertools.permutations(decided), 0, None, 501):

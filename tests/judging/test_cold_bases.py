@@ -13,7 +13,7 @@ from pytest_ckpt.facts.proofs import COLD_BASES, CacheFacts, CanaryReads, MovedB
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cold import BASIS_WORDS, of_canaries, of_volume, prove_cold
 from pytest_ckpt.judging.verdicts import decide
-from pytest_ckpt.sizing.caches import least_moved
+from pytest_ckpt.sizing.caches import minimum_moved
 from tests.support.made_failover import failed_over
 from tests.support.made_maintenance import upgraded
 from tests.support.made_measurement import LIMITS, judged, measurement
@@ -24,12 +24,12 @@ BLIND = CacheFacts(required=True, readings=(), policy="auto", method="none", gau
 SLOW, FAST = 0.5, 0.1
 
 
-def canaries(saved, again, dropped, elsewhere=None, count=10, **more):
-    """Return timed reads, each kind a little uneven."""
+def canaries(saved, again, dropped, elsewhere=None, count=10, behind=None, **more):
+    """Return timed reads, each kind a little uneven; ``behind`` is that of a cache where nothing is said."""
+    kinds = {"saved": saved, "again": again, "dropped": dropped, "elsewhere": elsewhere}
+    kinds["behind"] = behind or min(again, dropped)
     parts = {
-        name: tuple(seconds * (1 + 0.01 * (n % 3)) for n in range(count))
-        for name, seconds in (("saved", saved), ("again", again), ("dropped", dropped), ("elsewhere", elsewhere))
-        if seconds
+        name: tuple(seconds * (1 + 0.01 * (n % 3)) for n in range(count)) for name, seconds in kinds.items() if seconds
     }
     client = {"client": "host n2"} if elsewhere else {}
     return CanaryReads(host="n1", bytes=64 << 20, **{f"{k}_seconds": v for k, v in parts.items()}, **client, **more)
@@ -89,6 +89,73 @@ def test_the_verdict_says_so(reads, found, words):
     assert words in verdict.because
 
 
+@pytest.mark.parametrize(("reads", "found", "words"), CASES.values(), ids=CASES)
+def test_an_older_report_that_has_no_second_pair_keeps_its_verdict(reads, found, words):
+    proof = of_canaries(dataclasses.replace(reads, behind_seconds=()))
+    assert (proof.found, words in proof.because) == (found, True)
+    assert reads.not_made or len(reads.saved_seconds) < 10 or proof.because != of_canaries(reads).because
+
+
+# Other work on the host makes each read five times as slow, for some of the reads.
+BUSY = 5
+BURSTS = {
+    "after the drop, a cache of loaded files survives": (
+        canaries(SLOW, FAST, FAST * BUSY, behind=FAST * BUSY), "unknown", "told apart"),
+    "in every pair, and the drop works": (
+        canaries(SLOW * BUSY, FAST * BUSY, SLOW * BUSY, behind=FAST * BUSY), "proven", "the drop works"),
+    "in the first pair and after the drop, and the cache survives": (
+        canaries(FAST * BUSY, FAST, FAST * BUSY, behind=FAST * BUSY), "unknown", "told apart"),
+    "before the drop, and the drop works": (
+        canaries(SLOW * BUSY, FAST * BUSY, SLOW, behind=FAST), "unknown", "told apart"),
+    "after the drop, and the drop works": (
+        canaries(SLOW, FAST, SLOW * BUSY, behind=FAST * BUSY), "unknown", "told apart"),
+    "in all reads of this client, whose cache survives": (
+        canaries(*(FAST * BUSY,) * 3, SLOW, client_own_seconds=(FAST,) * 10), "unknown", "on the other client alone"),
+    "in all reads of this client, and the second mount caches nothing": (
+        canaries(*(SLOW * BUSY,) * 3, SLOW, client_own_seconds=(SLOW,) * 10), "proven", "no cache of this client"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("reads", "found", "words"), BURSTS.values(), ids=BURSTS)
+def test_other_work_between_the_reads_is_no_drop_that_works(reads, found, words):
+    proof = of_canaries(reads)
+    assert (proof.found, words in proof.because) == (found, True), proof
+
+
+def test_one_pair_alone_proved_what_two_do_not():
+    burst, _, _ = BURSTS["after the drop, a cache of loaded files survives"]
+    assert of_canaries(dataclasses.replace(burst, behind_seconds=())).found == "proven"
+    assert judged("COLD", of(burst)).outcome == "not run"
+
+
+loads = st.lists(st.floats(1, 50), min_size=10, max_size=16)
+
+
+@given(st.data(), loads)
+def test_what_a_cache_serves_after_the_drop_is_never_proven_whatever_else_the_host_does(data, before):
+    """Each pair meets one load; a cache serves both of its reads within a tenth."""
+    after = data.draw(st.lists(st.floats(1, 50), min_size=len(before), max_size=len(before)))
+    uneven = data.draw(st.lists(st.floats(0.9, 1.1), min_size=len(before), max_size=len(before)))
+    first = data.draw(st.sampled_from((SLOW, FAST)))
+    reads = CanaryReads(
+        host="n1",
+        bytes=64 << 20,
+        saved_seconds=tuple(first * load for load in before),
+        again_seconds=tuple(FAST * load for load in before),
+        dropped_seconds=tuple(FAST * load for load in after),
+        behind_seconds=tuple(FAST * load * share for load, share in zip(after, uneven, strict=True)),
+    )
+    assert of_canaries(reads).found == "unknown"
+
+
+@given(st.floats(0.001, 10), st.floats(0.001, 10), st.floats(0.01, 0.45), st.integers(10, 16))
+def test_an_honest_drop_on_a_quiet_host_is_proven(slow, warmer, share, count):
+    """The storage may have become faster meanwhile, as the cache is faster than both."""
+    first, later = max(slow, warmer), min(slow, warmer)
+    fast = share * later
+    assert of_canaries(canaries(first, fast, later, count=count)).found == "proven"
+
+
 times = st.floats(0.001, 100)
 
 
@@ -119,18 +186,18 @@ def test_other_hosts_prove_it_without_any_timing():
 
 
 def test_the_volume_counts_only_where_caches_on_disks_were_stated():
-    moved = (MovedBytes(host="n1", memory_bytes=16 * GIB, least_bytes=60 * GIB),)
+    moved = (MovedBytes(host="n1", memory_bytes=16 * GIB, minimum_bytes=60 * GIB),)
     for stated, proven in ((0, True), (4 * GIB, True), (5 * GIB, False), (None, False)):
         verdict = judged("COLD", of(moved=moved, client_cache_bytes=stated))
         assert (verdict.outcome, verdict.basis) == (("met", "volume") if proven else ("not run", ""))
     assert "--ckpt-client-cache" in judged("COLD", of(moved=moved)).because
     # Of several hosts the one with the least for its memory counts.
-    small = MovedBytes(host="n2", memory_bytes=32 * GIB, least_bytes=60 * GIB)
+    small = MovedBytes(host="n2", memory_bytes=32 * GIB, minimum_bytes=60 * GIB)
     assert of_volume((*moved, small), 0).found == "unknown"
 
 
 def test_a_cache_larger_than_stated_is_found_by_the_timed_reads():
-    moved = (MovedBytes(host="n1", memory_bytes=GIB, least_bytes=60 * GIB),)
+    moved = (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=60 * GIB),)
     verdict = judged("COLD", of(canaries(FAST, FAST, FAST, SLOW), moved=moved, client_cache_bytes=0))
     assert (verdict.outcome, verdict.reason) == ("failed", "cached")
 
@@ -145,7 +212,7 @@ def test_gates_take_the_proofs_that_they_name(basis):
     facts = {
         "other client": {"by_other_hosts": True},
         "timed canary": {"canaries": (canaries(SLOW, FAST, SLOW),)},
-        "volume": {"moved": (MovedBytes(host="n", memory_bytes=1, least_bytes=9),), "client_cache_bytes": 0},
+        "volume": {"moved": (MovedBytes(host="n", memory_bytes=1, minimum_bytes=9),), "client_cache_bytes": 0},
     }
     seen = measurement(resident=None, cache=dataclasses.replace(BLIND, **facts[basis]))
     shared = built_in("posix-shared")
@@ -164,11 +231,13 @@ def test_every_basis_has_its_words():
 
 
 @pytest.mark.parametrize(
-    ("saves", "loads", "least"),
+    ("saves", "loads", "minimum"),
     [([1, 2, 3], [1, 2, 3], 2), ([1], [1], 0), ([1, 2], [1, 2, 1, 2], 1), ([1, 2, 3], [3, 2, 1], 0), ([1, 2], [], 0)],
 )
-def test_what_moves_between_a_save_and_its_load_is_counted_from_the_last_time_that_it_was_touched(saves, loads, least):
-    assert least_moved(saves, loads) == least
+def test_what_moves_between_a_save_and_its_load_is_counted_from_the_last_time_that_it_was_touched(
+    saves, loads, minimum
+):
+    assert minimum_moved(saves, loads) == minimum
 
 
 @pytest.mark.parametrize(("name", "made"), [("FAILOVER", failed_over), ("UPGRADE", upgraded)])
@@ -189,3 +258,17 @@ def test_timed_reads_show_that_the_drop_works_beside_commands_too(name, made):
         built_in("posix-shared"), cold_bases=tuple(b for b in COLD_BASES if b != "timed canary")
     )
     assert (verdict((works,), strict).outcome, verdict((works,), strict).reason) == ("not run", "unproven")
+
+
+@pytest.mark.parametrize(("more", "basis", "words"), [
+    ({}, "declared", "keep no cache of what they read; nothing was counted"),
+    ({"by_other_hosts": True}, "other client", "neither written nor read it before; nothing was counted"),
+    ({"moved": (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=4 * GIB),), "client_cache_bytes": 0}, "volume",
+     "between the save of a checkpoint and its load"),
+    ({"moved": (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=2 * GIB),), "client_cache_bytes": 0}, "declared",
+     "keep no cache of what they read; nothing was counted"),
+])  # fmt: skip
+def test_what_a_target_declares_rests_on_more_where_more_shows_it(more, basis, words):
+    decision = judged("COLD", of(is_declared_cold=True, **more))
+    assert (decision.outcome, decision.basis) == ("met", basis)
+    assert words in decision.because

@@ -60,10 +60,10 @@ def test_a_failure_after_everything_was_measured_keeps_a_run_from_being_certifie
     ended_badly = measurement(failure=failed_in(at(stage="remove")))
     speed = dataclasses.replace(built_in("speed-only"), certifies=True)
     asked = asked_requirements(settings, speed)
-    book = [decide(r, ended_badly, LIMITS, speed) for r in asked]
-    assert {v.outcome for v in book} == {"met"}
-    good = judge_run(plan, settings, speed, book, [ended_well])
+    findings = [decide(r, ended_badly, LIMITS, speed) for r in asked]
+    assert {v.outcome for v in findings} == {"met"}
+    good = judge_run(plan, settings, speed, findings, [ended_well])
     assert (good.grade, good.exit_code) == ("certified", 0)
-    bad = judge_run(plan, settings, speed, book, [ended_badly])
+    bad = judge_run(plan, settings, speed, findings, [ended_badly])
     assert (bad.grade, bad.exit_code) == ("incomplete", 8)
     assert "did not end well: Rank 1 on n1 failed" in bad.reasons[0]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.judging.behaviour_of_objects import BEHAVIOURS_OF_OBJECTS
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
 from pytest_ckpt.judging.gates import BUILT_IN, GateKind
 from pytest_ckpt.judging.verdicts import severity_of
@@ -17,10 +18,10 @@ from pytest_ckpt.support.errors import UsageError
 from tests.support.made_target import mounted
 
 
-def own(tmp_path, text, extends="posix-shared"):
+def own(tmp_path, text, extends="posix-shared", kind="posix-shared"):
     file = tmp_path / "own.toml"
     file.write_text(f'name = "ours"\nextends = "{extends}"\n{text}')
-    return load_gates(str(file), "posix-shared")
+    return load_gates(str(file), kind)
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -29,7 +30,7 @@ def test_every_table_that_ships_can_be_read_and_says_what_it_is_for(name):
     assert gates.name == name
     assert gates.text.endswith(".")
     assert gates.relaxed == ()
-    assert gates.certifies == (name not in {"speed-only", "object", "object-local"})
+    assert gates.certifies == (name not in {"speed-only", "object-local"})
 
 
 @pytest.mark.parametrize(("kind", "name"), [
@@ -115,9 +116,28 @@ def test_a_table_that_relaxes_what_is_required_certifies_nothing_and_one_that_re
     assert own(tmp_path, text).certifies is certifies
 
 
-@pytest.mark.parametrize("extends", ["speed-only", "object"])
-def test_no_table_of_ones_own_certifies_more_than_the_one_that_it_extends(tmp_path, extends):
-    assert not own(tmp_path, "", extends=extends).certifies
+@pytest.mark.parametrize(("extends", "kind"), [("speed-only", "posix-shared"), ("object-local", "object-local")])
+def test_no_table_of_ones_own_certifies_more_than_the_one_that_it_extends(tmp_path, extends, kind):
+    assert not own(tmp_path, "", extends=extends, kind=kind).certifies
+
+
+@pytest.mark.parametrize(("kind", "word"), [
+    ("posix-shared", "object"), ("gateway", "object-local"), ("object", "posix-shared"), ("object-local", "object"),
+])  # fmt: skip
+def test_a_table_judges_only_what_it_is_for(tmp_path, kind, word):
+    """By the table of another kind of target nothing would be missing, and a certificate could say so."""
+    with pytest.raises(UsageError, match="is for"):
+        load_gates(word, kind)
+    with pytest.raises(UsageError, match="is for"):
+        own(tmp_path, "", extends=word, kind=kind)
+    assert load_gates("speed-only", kind).table == "speed-only"
+
+
+def test_what_is_asked_of_an_object_store_is_asked_of_one_on_this_host_and_only_the_other_is_certified():
+    there, here = built_in("object"), built_in("object-local")
+    assert (there.certifies, here.certifies) == (True, False)
+    for behaviour in BEHAVIOURS_OF_OBJECTS:
+        assert there.kind(behaviour.id, "", "advisory") == here.kind(behaviour.id, "", "advisory") == "required"
 
 
 def test_a_row_for_a_whole_requirement_stands_above_rows_for_its_checks_in_the_table_below(tmp_path):

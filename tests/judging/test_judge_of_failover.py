@@ -97,7 +97,7 @@ def test_a_command_that_failed_decides_nothing():
 
 
 def test_a_mend_command_that_failed_after_the_ranks_is_told():
-    left = CommandRun(command="mend", seconds=1.0, exit_code=None, says="it was killed")
+    left = CommandRun(command="mend", seconds=1.0, exit_code=None, output="it was killed")
     hung = failed_in(at("save", 2, scenario="failover"), "hung")
     assert "mend it by hand" in judged("FAILOVER", failed_over(failure=hung, mended_after=left)).detail
 

@@ -167,8 +167,8 @@ def test_one_fast_load_is_named_wherever_it_stands(alike, outlier, place):
 @given(cold=st.lists(st.floats(9.0, 9.9), min_size=2, max_size=9), data=st.data())
 def test_loads_that_turn_three_times_faster_are_all_named_and_no_other(cold, data):
     """As in published results: a cache behind the client filled with the first loads, and served the later ones."""
-    most = 2 * len(cold) if len(cold) > 2 else 1
-    warm = data.draw(st.lists(st.floats(1.0, 3.0), min_size=1, max_size=most))
+    maximum = 2 * len(cold) if len(cold) > 2 else 1
+    warm = data.draw(st.lists(st.floats(1.0, 3.0), min_size=1, max_size=maximum))
     verdict = repeated(*cold, *warm)
     assert verdict.outcome == "failed"
     numbers = ", ".join(str(len(cold) + n) for n in range(1, len(warm) + 1))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, steady_round, unsteadiness
+from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, steady_round, unsteadiness
 from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import Patterns
@@ -109,7 +109,7 @@ def test_a_window_may_range_by_a_fifth_and_drift_by_a_tenth(window, is_steady):
 @given(rounds=st.lists(st.floats(0.01, 100), min_size=5, max_size=60))
 def test_a_steady_window_is_one_within_the_first_rounds(rounds):
     reached = steady_round(rounds)
-    ends = range(5, min(len(rounds), MOST_ROUNDS) + 1)
+    ends = range(5, min(len(rounds), MAXIMUM_ROUNDS) + 1)
     steady = [
         e for e in ends if unsteadiness(rounds[e - 5 : e])[0] <= 0.2 and unsteadiness(rounds[e - 5 : e])[1] <= 0.1
     ]

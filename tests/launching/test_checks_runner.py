@@ -63,11 +63,11 @@ def test_what_a_check_saw_comes_back_whole(run: Run, tmp_path: Path) -> None:
     calls: list[tuple[str, str]] = []
     seen = run(
         """
-        def calls(place, book):
-            place.tell("open", str(place.folder))
-            book.trials, book.measured = 3, 0.25
-            book.facts["share and seed"] = f"{place.share} {place.seed} {place.witness}"
-            book.wrong("an odd byte", where="file at 17", seen="1", expected="0")
+        def calls(context, findings):
+            context.tell("open", str(context.folder))
+            findings.trials, findings.measured = 3, 0.25
+            findings.facts["share and seed"] = f"{context.share} {context.seed} {context.witness}"
+            findings.wrong("an odd byte", where="file at 17", seen="1", expected="0")
         """,
         tell=lambda call, path: calls.append((call, path)),
     )
@@ -84,19 +84,31 @@ def test_a_check_that_cannot_be_made_gives_its_reason(run: Run) -> None:
     seen = run(
         """
         from pytest_ckpt.conformance.not_run import NotRun
-        def calls(place, book):
+        def calls(context, findings):
             raise NotRun("there is no second client")
         """
     )
     assert seen.not_run == "there is no second client"
 
 
+@pytest.mark.parametrize("ends", ["os.kill(os.getpid(), 9)", "place.tell('open', 'x'); time.sleep(600)", "os._exit(0)"])
+def test_a_check_that_is_killed_leaves_nothing_in_the_folder_for_temporary_files(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    seen = run(f"import os, time\ndef calls(place, book): {ends}", deadline_seconds=DEADLINE_SECONDS * 5)
+    assert seen.not_run or seen.blocked
+    assert list(temporary.iterdir()) == []
+
+
 def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) -> None:
     (tmp_path / "target" / "run 1").mkdir(parents=True)
     seen = run(
         """
-        def calls(place, book):
-            book.wrong("an odd byte", where=str(place.folder), seen="1", expected="0")
+        def calls(context, findings):
+            findings.wrong("an odd byte", where=str(context.folder), seen="1", expected="0")
         """,
         within="run 1",
         power_cut=("cut", "the power"),
@@ -118,12 +130,15 @@ def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("import os\ndef calls(place, book): os.kill(os.getpid(), 9)", "killed by signal 9 (SIGKILL)"),
-        ("import ctypes\ndef calls(place, book): ctypes.string_at(0)", "killed by signal 11 (SIGSEGV)"),
-        ("def calls(place, book): raise ValueError('no such thing')", "exit code 3: ValueError: no such thing"),
-        ("import os\ndef calls(place, book): os._exit(0)", "exit code 0: it said nothing"),
-        ("import os\ndef calls(place, book): print('[1, 2]', flush=True); os._exit(0)", "exit code 0: it said nothing"),
-        ("def calls(place, book): exit(3)", "exit code 3"),
+        ("import os\ndef calls(context, findings): os.kill(os.getpid(), 9)", "killed by signal 9 (SIGKILL)"),
+        ("import ctypes\ndef calls(context, findings): ctypes.string_at(0)", "killed by signal 11 (SIGSEGV)"),
+        ("def calls(context, findings): raise ValueError('no such thing')", "exit code 3: ValueError: no such thing"),
+        ("import os\ndef calls(context, findings): os._exit(0)", "exit code 0: it said nothing"),
+        (
+            "import os\ndef calls(context, findings): print('[1, 2]', flush=True); os._exit(0)",
+            "exit code 0: it said nothing",
+        ),
+        ("def calls(context, findings): exit(3)", "exit code 3"),
     ],
 )  # fmt: skip
 def test_a_check_that_breaks_is_not_run_and_says_why(run: Run, code: str, why: str) -> None:
@@ -137,10 +152,10 @@ def test_children_that_outlive_a_check_hold_nobody_up_and_are_ended(run: Run) ->
     seen = run(
         """
         import os, subprocess
-        def calls(place, book):
+        def calls(context, findings):
             child = subprocess.Popen(["sleep", "1000"])
             child.returncode = 0
-            book.facts["session"] = str(os.getsid(0))
+            findings.facts["session"] = str(os.getsid(0))
         """
     )
     assert not seen.not_run
@@ -156,7 +171,7 @@ def test_a_call_that_never_returns_is_named_with_its_stack_while_the_target_stil
 
     with frozen(point):
         # The check makes its folder before anything else: that is where it is blocked.
-        seen = run("def calls(place, book): pass", folder=point, deadline_seconds=seconds)
+        seen = run("def calls(context, findings): pass", folder=point, deadline_seconds=seconds)
         assert seen.blocked
         pids = [int(line.split()[1].rstrip(",")) for line in seen.blocked.stack.splitlines() if " task " in line]
         left = processes_of_session(pids[0])
@@ -179,12 +194,12 @@ def test_the_child_that_is_blocked_is_named_too(run: Run, mount: Mounts) -> None
     seen = run(
         f"""
         import os, subprocess
-        def calls(place, book):
-            with open(place.folder / "file", "wb") as file:
+        def calls(context, findings):
+            with open(context.folder / "file", "wb") as file:
                 file.write(b"dirty")
             subprocess.run(["fsfreeze", "-f", "{point}"], check=True)
-            place.tell("fsync", str(place.folder / "file"))
-            subprocess.run(["touch", place.folder / "new"])
+            context.tell("fsync", str(context.folder / "file"))
+            subprocess.run(["touch", context.folder / "new"])
         """,
         folder=point,
         deadline_seconds=patience(DEADLINE_SECONDS),
@@ -202,8 +217,8 @@ def test_the_child_that_is_blocked_is_named_too(run: Run, mount: Mounts) -> None
 def test_a_check_that_loops_for_ever_is_ended(run: Run) -> None:
     seen = run(
         """
-        def calls(place, book):
-            place.tell("list", "somewhere")
+        def calls(context, findings):
+            context.tell("list", "somewhere")
             while True:
                 pass
         """,
@@ -220,12 +235,12 @@ def test_calls_that_go_on_are_no_hang_however_long_the_check_takes(run: Run) -> 
     seen = run(
         f"""
         import time
-        def calls(place, book):
+        def calls(context, findings):
             end = time.monotonic() + {2 * seconds}
             while time.monotonic() < end:
-                place.tell("stat", "a file")
+                context.tell("stat", "a file")
                 time.sleep(0.05)
-            book.trials = 1
+            findings.trials = 1
         """,
         deadline_seconds=seconds,
     )
@@ -245,9 +260,10 @@ def test_a_check_ends_with_the_process_that_asked_for_it(run: Run, tmp_path: Pat
         "run_check(BY_NAME['LIVE.calls'], folder=home / 'held', witness=home, share=1, seed=1,\n"
         "          deadline_seconds=1000, log_folder=home, tell=lambda call, path: print(path, flush=True))\n"
     )
-    run("def calls(place, book): pass")
+    run("def calls(context, findings): pass")
     (tmp_path / "impostor" / "code.py").write_text(
-        "import os, time\ndef calls(place, book):\n    place.tell('hold', str(os.getpid()))\n    time.sleep(1000)\n"
+        "import os, time\ndef calls(context, findings):\n"
+        "    context.tell('hold', str(os.getpid()))\n    time.sleep(1000)\n"
     )
     paths = os.pathsep.join([os.environ["PYTHONPATH"], *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": paths}

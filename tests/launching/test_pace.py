@@ -19,7 +19,7 @@ SAVE = OperationRef(subject=SUBJECT, action="save", index=2)
 LOAD = OperationRef(subject=SUBJECT, action="load", index=2)
 SIZE = 1_000_000
 # As in a launch: 50 deadlines, and looked at after ten of them.
-DEADLINE, MOST = 60.0, 3000.0
+DEADLINE, MAXIMUM = 60.0, 3000.0
 BEAT = 10.0
 
 
@@ -33,8 +33,8 @@ class Clock:
 class Watched:
     """Two ranks that tell what they do every ten seconds; rank 0 is as fast as anybody wants."""
 
-    def __init__(self, clock, most=MOST):
-        allowed = Allowance(seconds=most, why="50 x --ckpt-deadline 1 min", rank_bytes=(SIZE, SIZE))
+    def __init__(self, clock, maximum=MAXIMUM):
+        allowed = Allowance(seconds=maximum, why="50 x --ckpt-deadline 1 min", rank_bytes=(SIZE, SIZE))
         self.clock = clock
         self.watch = RankWatchdog(2, DEADLINE, "h", {(SUBJECT, "save"): allowed, (SUBJECT, "load"): allowed})
         for rank in range(2):
@@ -70,9 +70,9 @@ def watched(monkeypatch):
 
 
 def test_a_trickle_is_ended_after_a_fifth_of_what_an_operation_may_take(watched):
-    found, after = watched.goes_on(SAVE, 100, 10 * MOST)
+    found, after = watched.goes_on(SAVE, 100, 10 * MAXIMUM)
     assert (found.kind, found.rank, found.operation, found.phase, found.file) == ("too slow", 1, SAVE, "write", "f")
-    assert after == MOST / 5
+    assert after == MAXIMUM / 5
     assert describe_failure(found) == (
         "Rank 1 on h was far too slow in llama3-8b-full save 2 write of f: it moved 5.86 KiB of 977 KiB in 10 min "
         "(10 B/s) and would take 27.8 h at that pace; at most 50 min are waited for (50 x --ckpt-deadline 1 min)."
@@ -81,28 +81,28 @@ def test_a_trickle_is_ended_after_a_fifth_of_what_an_operation_may_take(watched)
 
 def test_what_is_slow_and_ends_in_time_goes_on(watched):
     """For 49 of 50 minutes: a hundred times the limit of a save at 16,000 accelerators."""
-    every = SIZE / (0.98 * MOST) * BEAT
-    found, after = watched.goes_on(SAVE, round(every), 0.98 * MOST)
-    assert (found, after) == (None, 0.98 * MOST)
+    every = SIZE / (0.98 * MAXIMUM) * BEAT
+    found, after = watched.goes_on(SAVE, round(every), 0.98 * MAXIMUM)
+    assert (found, after) == (None, 0.98 * MAXIMUM)
     assert watched.moved == pytest.approx(SIZE, rel=0.01)
 
 
 def test_what_needs_a_little_more_than_is_allowed_is_ended(watched):
-    found, _ = watched.goes_on(SAVE, round(SIZE / (1.1 * MOST) * BEAT), MOST)
+    found, _ = watched.goes_on(SAVE, round(SIZE / (1.1 * MAXIMUM) * BEAT), MAXIMUM)
     assert found.kind == "too slow"
 
 
 def test_a_pause_shorter_than_the_deadline_ends_nothing(watched):
     """A component fails over at the beginning: of an operation that takes half of what is allowed, 50 s are lost."""
-    every = round(SIZE / (0.5 * MOST) * BEAT)
+    every = round(SIZE / (0.5 * MAXIMUM) * BEAT)
     watched.tell(SAVE, 1, seconds=BEAT)
     for _ in range(5):
         assert watched.tell(SAVE, 0, seconds=BEAT) is None
-    assert watched.goes_on(SAVE, every, 0.5 * MOST)[0] is None
+    assert watched.goes_on(SAVE, every, 0.5 * MAXIMUM)[0] is None
 
 
 def test_without_any_progress_the_deadline_decides(watched):
-    found, after = watched.goes_on(SAVE, 0, MOST)
+    found, after = watched.goes_on(SAVE, 0, MAXIMUM)
     assert found.kind == "hung"
     assert after == DEADLINE + BEAT
 
@@ -111,7 +111,7 @@ def test_every_operation_begins_anew(watched):
     for index in range(1, 40):
         save = OperationRef(subject=SUBJECT, action="save", index=index)
         watched.tell(save)
-        assert watched.goes_on(save, 100, MOST / 6)[0] is None
+        assert watched.goes_on(save, 100, MAXIMUM / 6)[0] is None
 
 
 def test_waiting_for_others_and_comparing_between_steps_are_no_part_of_it(watched):
@@ -122,7 +122,7 @@ def test_waiting_for_others_and_comparing_between_steps_are_no_part_of_it(watche
         assert watched.tell(LOAD.at("verify"), 1, seconds=50) is None
         assert watched.tell(LOAD, 0, seconds=1, waiting=True) is None
         assert watched.tell(LOAD, 0, seconds=500, waiting=True) is None
-    assert watched.clock.now - 5000 > 3 * MOST
+    assert watched.clock.now - 5000 > 3 * MAXIMUM
 
 
 def test_the_steps_of_a_load_are_added_up(watched):
@@ -131,14 +131,14 @@ def test_the_steps_of_a_load_are_added_up(watched):
         watched.tell(LOAD, 0, seconds=0)
         found = watched.tell(LOAD, 100, seconds=50, phase="read")
         found = found or watched.tell(LOAD.at("verify"), 0, seconds=0)
-        assert watched.clock.now < 5000 + MOST
+        assert watched.clock.now < 5000 + MAXIMUM
     assert (found.kind, found.operation) == ("too slow", LOAD)
 
 
 def test_who_reads_more_than_its_own_files_may_take_what_is_allowed(watched):
     """As in a storm, where a rank reads what others wrote: nobody says how much is left."""
-    assert watched.goes_on(LOAD, SIZE // 10, 0.9 * MOST)[0] is None
-    assert watched.goes_on(LOAD, SIZE // 10, MOST)[0].kind == "too slow"
+    assert watched.goes_on(LOAD, SIZE // 10, 0.9 * MAXIMUM)[0] is None
+    assert watched.goes_on(LOAD, SIZE // 10, MAXIMUM)[0].kind == "too slow"
 
 
 def test_work_in_a_lane_of_its_own_is_named_with_it(watched):
@@ -147,14 +147,14 @@ def test_work_in_a_lane_of_its_own_is_named_with_it(watched):
     while not found:
         watched.watch.take(Beat(rank=1, operation=None, phase="", file="", waiting=True, progress=(0, 7)))
         found = watched.tell(SAVE, 100, seconds=BEAT, lane="save")
-        assert watched.clock.now < 5000 + MOST
+        assert watched.clock.now < 5000 + MAXIMUM
     assert (found.kind, found.lane) == ("too slow", "save")
 
 
 def test_what_is_no_save_and_no_load_has_no_such_bound(watched):
     for at in (SAVE.at("content"), OperationRef(subject=SUBJECT, scenario="near_full", stage="ballast", level=0.9)):
         watched.tell(at)
-        assert watched.goes_on(at, 10, MOST)[0] is None
+        assert watched.goes_on(at, 10, MAXIMUM)[0] is None
 
 
 @pytest.mark.parametrize(("limit", "seconds", "why"), [

@@ -87,25 +87,13 @@ def test_a_second_host_that_is_this_one_is_refused(settings, launcher, tmp_path)
 def test_a_second_host_that_is_another_one_is_the_second_client(settings, launcher, tmp_path, monkeypatch):
     other = tmp_path / "boot_id"
     other.write_text("of another kernel\n")
-    monkeypatch.setattr(second_client, "_BOOT_ID", _Elsewhere(other))
+    # What the other client reads; this host's own is read as ever.
+    monkeypatch.setattr(second_client, "BOOT_ID", other)
     found = second_client.find_second_client(settings, facts(tmp_path), area(tmp_path), launcher)
     assert found.description == "host localhost"
     assert found.command[0] == "env"
     assert "PYTEST_CKPT_RUN=run" in found.command
     assert found.command[-1] == "pytest_ckpt.conformance.posix.agent"
-
-
-class _Elsewhere:
-    """The boot id as this host has it, while what the other client reads is another file."""
-
-    def __init__(self, theirs):
-        self._theirs = theirs
-
-    def __str__(self):
-        return str(self._theirs)
-
-    def read_bytes(self):
-        return b"of this kernel\n"
 
 
 def test_one_that_does_not_answer_is_left_to_the_checks_that_need_it(settings, launcher, tmp_path):

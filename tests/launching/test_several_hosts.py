@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.front_door import TINY
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+from tests.support.hosts.storage import HONEST_FUSE
 
 REMOTE = "--ckpt-hosts=h2:1,h3:1"
 FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
@@ -46,9 +47,9 @@ def test_rank_0_may_be_on_another_host_than_the_controller(done: dict[str, Done]
 
 
 def test_a_job_of_a_megabyte_reaches_ranks_on_another_host(make_home: Callable[[str], Path]) -> None:
-    need_hosts()
+    need_hosts(HONEST_FUSE)
     words = (sys.executable, "-m", "tests.support.hosts.large_job", "h2:2", "1000000")
-    (large,) = on_hosts(make_home("hosts"), 2, Step(words=words))
+    (large,) = on_hosts(make_home("hosts"), 2, Step(words=words), storage=HONEST_FUSE)
     assert json.loads(large.text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}, large.text
     assert (large.secrets, large.shown) == (1, ())
 

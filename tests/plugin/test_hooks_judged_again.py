@@ -200,13 +200,13 @@ def judged(outcome: str, severity: str = "required") -> tuple:
     )  # fmt: skip
     catalogue = extended([extra])
     ids = [*REQUIRED, "STRAGGLER", "REPEAT", "ACME"]
-    book = [
+    findings = [
         Verdict(id=i, subject="llama3-8b-full", severity=catalogue[i].severity, measured=None, limit=None, unit="",
                 outcome=outcome if i == "ACME" else "met", margin=None, because="So.", detail="",
                 reason="plugin" if i == "ACME" else "met")
         for i in ids if outcome != "missing" or i != "ACME"
     ]  # fmt: skip
-    return judge_run(plan, settings, gates, book, catalogue=catalogue), {"ACME": "acme"}
+    return judge_run(plan, settings, gates, findings, catalogue=catalogue), {"ACME": "acme"}
 
 
 @pytest.mark.parametrize(

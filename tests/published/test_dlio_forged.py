@@ -387,3 +387,13 @@ def test_what_would_take_minutes_or_gigabytes_is_not_read(judge, tmp_path, name,
     assert document["grade"] != "certified"
     assert f"{name}: " in messages
     assert says in messages
+
+
+@pytest.mark.parametrize(
+    "content", ["a: !!int\n", "? [?a]\n: b..\n<<: {q: 1}\n", "%YAML 1.25\n---\na: 1\n", "a: {\n", "a: 1\na: 2\n"]
+)
+def test_a_configuration_that_is_no_yaml_is_one_message(judge, tmp_path, content):
+    folder = MadeRun().write(tmp_path / "run")
+    (folder / "dlio_config" / "config.yaml").write_text(content)
+    _, messages = judge(folder)
+    assert "config.yaml: it is not YAML: " in messages

@@ -17,12 +17,12 @@ PLACE = TensorKey(checkpoint=1, rank=0, tensor=0)
 BLOCK_BYTES = PAGE_BYTES * BLOCK_PAGES
 # Two blocks, and a last page that is not whole.
 WHOLE_BYTES = 2 * BLOCK_BYTES + 3 * PAGE_BYTES + 1234
-MOST_PAGES = 1 << 28
+MAXIMUM_PAGES = 1 << 28
 
 places = st.builds(
     TensorKey, checkpoint=st.integers(0, 4095), rank=st.integers(0, 16383), tensor=st.integers(0, 1023)
 )  # fmt: skip
-page_numbers = st.integers(0, MOST_PAGES - 2)
+page_numbers = st.integers(0, MAXIMUM_PAGES - 2)
 # Where things begin to go wrong: at pages, at blocks, beside them.
 edges = st.builds(lambda n, d: max(0, n + d), st.sampled_from([0, PAGE_BYTES, BLOCK_BYTES, 2 * BLOCK_BYTES]),
                   st.integers(-9, 9))  # fmt: skip
@@ -45,7 +45,7 @@ def test_bytes_at_any_offset_are_a_slice_of_the_whole(place, offset, length):
 
 @settings(deadline=None)
 @given(
-    place=places, number=st.integers(0, MOST_PAGES - 3), head=st.integers(0, PAGE_BYTES), length=st.integers(1, 4096)
+    place=places, number=st.integers(0, MAXIMUM_PAGES - 3), head=st.integers(0, PAGE_BYTES), length=st.integers(1, 4096)
 )
 def test_far_into_a_tensor_a_cut_is_as_exact(place, number, head, length):
     pages = np.concatenate([page_of(place, number), page_of(place, number + 1)])
@@ -168,4 +168,4 @@ def test_a_place_that_could_be_taken_for_another_is_refused(wrong):
 
 def test_a_tensor_longer_than_the_word_can_tell_is_refused():
     with pytest.raises(ValueError, match="at most"):
-        CONTENT.expected(PLACE, MOST_PAGES * PAGE_BYTES, 1)
+        CONTENT.expected(PLACE, MAXIMUM_PAGES * PAGE_BYTES, 1)

@@ -145,7 +145,7 @@ def test_only_the_first_findings_are_told_and_all_are_counted():
     data = written()
     for number in range(0, PAGES, 2):
         data[number * PAGE_BYTES] ^= 1
-    count, findings = compare(CONTENT, data, PLACE, most=4)
+    count, findings = compare(CONTENT, data, PLACE, maximum=4)
     assert count == PAGES // 2
     assert [f.offset // PAGE_BYTES for f in findings] == [0, 2, 4, 6]
 

@@ -75,10 +75,10 @@ class Saves:
 
 @pytest.fixture
 def endured(monkeypatch, capfd):
-    def run(asked, seconds, most=100, told=10):
+    def run(asked, seconds, maximum=100, told=10):
         clock = Clock()
         monkeypatch.setattr(endurance, "time", clock)
-        monkeypatch.setattr(endurance, "MOST_ENDURANCE_SAVES", most)
+        monkeypatch.setattr(endurance, "MAXIMUM_ENDURANCE_SAVES", maximum)
         monkeypatch.setattr(endurance, "TOLD_OF_ENDURANCE", told)
         do = Saves(clock, seconds)
         LongRun(Alone(), Activity(), do, strategy=None, store=None, after=3).endure(asked)

@@ -32,7 +32,7 @@ SMALL = ("common.pt", "metadata.json", "latest_checkpointed_iteration.txt")
 ALL = {*LARGE, *SMALL, ".metadata"}
 CHECKPOINT = 5
 # Of a tensor's little zip, beside its data: what torch 2.13.0 writes before and behind it.
-HEAD_BYTES, MOST_TAIL_BYTES = 704, 900
+HEAD_BYTES, MAXIMUM_TAIL_BYTES = 704, 900
 
 
 class OneRank(Alone):
@@ -73,7 +73,7 @@ def test_a_rank_has_two_files_of_like_size_and_the_first_has_the_small_ones(engi
         if entry.name in LARGE:
             file = planned[entry.name]
             beside = entry.bytes - file.bytes
-            assert 0 < beside <= (HEAD_BYTES + MOST_TAIL_BYTES) * len(file.tensors)
+            assert 0 < beside <= (HEAD_BYTES + MAXIMUM_TAIL_BYTES) * len(file.tensors)
     assert sum(file.bytes for file in planned.values()) == SHARD.bytes
     sizes = {entry.name: entry.bytes for entry in entries}
     assert (sizes["metadata.json"], json.loads((tmp_path / "metadata.json").read_text())["sharded_backend"]) == (

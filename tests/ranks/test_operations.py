@@ -26,7 +26,7 @@ SUBJECT = Subject(model="made", mode="test")
 class Alone:
     """A group of one rank."""
 
-    rank, size, host = 0, 1, "here"
+    rank, size, host, spans_hosts = 0, 1, "here", False
 
     def wait(self): ...
 

@@ -684,7 +684,7 @@ def test_a_target_that_has_no_space_to_give_ahead_is_named_too(tmp_path, monkeyp
 class Alone:
     """A group of one rank."""
 
-    rank, host = 0, "here"
+    rank, host, spans_hosts = 0, "here", False
 
     def wait(self): ...
 
@@ -715,8 +715,8 @@ RANK = """
 import json, pathlib, re, resource, sys
 
 asked = json.load(sys.stdin)
-if asked["most_bytes"]:
-    resource.setrlimit(resource.RLIMIT_AS, (asked["most_bytes"],) * 2)
+if asked["maximum_bytes"]:
+    resource.setrlimit(resource.RLIMIT_AS, (asked["maximum_bytes"],) * 2)
 
 import numpy as np
 from pytest_ckpt.ranks.process.activity import Activity
@@ -762,13 +762,13 @@ print(json.dumps({
 """
 
 
-def as_a_rank(shard, folder, *, most_bytes=0, front=()):
+def as_a_rank(shard, folder, *, maximum_bytes=0, front=()):
     """Save, load and compare in a process of its own, as a rank does; return what it tells."""
     asked = {
         "shard": to_plain(shard),
         "options": to_plain(EngineOptions()),
         "folder": str(folder),
-        "most_bytes": most_bytes,
+        "maximum_bytes": maximum_bytes,
     }
     done = subprocess.run(
         [*front, sys.executable, "-c", RANK],
@@ -786,7 +786,7 @@ def as_a_rank(shard, folder, *, most_bytes=0, front=()):
 def test_a_state_that_does_not_fit_into_memory_is_saved_and_loaded(tmp_path):
     """512 MiB of state, in a process that may not even promise itself that much."""
     shard = shard_of(0, [("float32", 100 << 20), ("float16", 1)], [("float16", (56 << 20) + 1)])
-    told = as_a_rank(shard, tmp_path, most_bytes=400 << 20)
+    told = as_a_rank(shard, tmp_path, maximum_bytes=400 << 20)
     assert not told["state_fits"]
     assert (told["loaded"], told["checked"], told["faults"]) == (shard.bytes, shard.bytes, 0)
     assert told["peak_bytes"] < 100e6

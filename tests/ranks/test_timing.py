@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.found import sent_facts
 from pytest_ckpt.ranks.timing import Own, combine
 
 ROUNDING = 1e-9
@@ -113,9 +112,3 @@ def test_resident_bytes_are_added_up_and_unknown_where_one_rank_does_not_know():
     assert (load.resident_bytes, load.mapped_bytes) == (7, 30)
     load = combine("load", 1, 1, [*known, own(1.0)])
     assert (load.resident_bytes, load.mapped_bytes) == (None, None)
-
-
-def test_requests_of_all_ranks_are_added_and_those_that_were_sent_again_named():
-    assert sent_facts([{}, {}]) == {}
-    counts = [{"put": 2, "sent again": 1}, {"put": 1_000, "get": 3, "sent again": 0}]
-    assert sent_facts(counts) == {"sent": "3 get, 1,002 put; 1 of them again"}

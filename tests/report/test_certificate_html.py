@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ckpt.report.html import render, write_certificate
 from pytest_ckpt.support import units
-from tests.support import made_up
+from tests.support import made_requests, made_up
 
 GRADES = ("certified", "not certified", "incomplete", "rehearsal")
 
@@ -218,3 +218,27 @@ def test_many_operations_list_the_slowest() -> None:
     slowest = max(document["measurements"][0]["operations"], key=lambda o: o["seconds"])
     assert f"{slowest['kind']} {slowest['index']}: " in raw
     assert len(raw.encode()) < 3_000_000
+
+
+def test_what_hosts_waited_for_outside_the_clocks_is_told() -> None:
+    document = made_up.document("certified")
+    assert "Waited for other hosts" not in Page(render(document)).text
+    late = {"host": "n2", "awaited": "folder", "times": 3, "waited_seconds": 1.5, "longest_seconds": 0.75, "unseen": 1}
+    document["measurements"][0]["host_waits"] = {"looks": 40, "late": []}
+    assert "hosts looked 40 times for what another one had just made, and saw it at once" in Page(render(document)).text
+    document["measurements"][0]["host_waits"]["late"] = [late]
+    text = Page(render(document)).text
+    assert "n2 waited 3 times for the folder of a save: 1.5 s in all, 750 ms the longest, 1 time in vain." in text
+
+
+def test_requests_to_an_object_store_are_listed_by_endpoint_and_kind() -> None:
+    document = made_up.document("certified", subjects=("llama3-8b-full",))
+    assert "Requests to the object store" not in Page(render(document)).text
+    document["measurements"][0]["requests"] = made_requests.requests(again=2)
+    text = " ".join(Page(render(document)).text.split())
+    for endpoint in (made_requests.ONE, made_requests.OTHER):
+        for kind in ("begin upload", "put part", "end upload"):
+            assert f"{endpoint}: {kind}" in text
+    assert "84 ms" in text
+    # What was never answered has no time.
+    assert f"{made_requests.OTHER}: put 5 4 4 1 s – – –" in text

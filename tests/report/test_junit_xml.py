@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.report.junit import write_junit
-from tests.support import made_up
+from tests.support import made_requests, made_up
 
 
 def _written(document: made_up.Document, folder: Path) -> ET.Element:
@@ -74,3 +74,17 @@ def test_advisory_waived_and_not_run(tmp_path: Path) -> None:
                 if (element := cases[name].find("skipped")) is not None}  # fmt: skip
     assert messages == {"SAVE": "waived: until the firmware is there", "COLD": "not run: no gauge"}
     assert "measured" not in _properties(cases["COLD"])
+
+
+def test_requests_to_an_object_store_are_properties(tmp_path: Path) -> None:
+    document = made_up.document("certified", subjects=("llama3-8b-full",))
+    document["measurements"][0]["requests"] = made_requests.requests(again=2)
+    suite = _written(document, tmp_path).find("testsuite")
+    assert suite is not None
+    found = [p.get("value", "") for p in suite.findall("properties/property") if p.get("name") == "requests"]
+    assert len(found) == len(document["measurements"][0]["requests"])
+    assert found[1] == (
+        f"llama3-8b-full {made_requests.ONE} put part: 2645 sent, 2 again, 2 busy, waited 0.500000 s; "
+        "median, p99, slowest: 0.042000, 0.084000, 0.168000 s"
+    )
+    assert found[-1].endswith("5 sent, 4 again, 4 busy, waited 1.000000 s; median, p99, slowest: -, -, - s")

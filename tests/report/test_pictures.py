@@ -13,7 +13,7 @@ from tests.support import CHECKOUT, certificate_pictures
 from tests.support.machine import need
 
 PAGE = CHECKOUT / "docs" / "certificates.md"
-MOST_BYTES = 3_000_000
+MAXIMUM_BYTES = 3_000_000
 
 
 def test_the_page_shows_every_picture_once_and_in_words() -> None:
@@ -21,7 +21,7 @@ def test_the_page_shows_every_picture_once_and_in_words() -> None:
     assert sorted(name for _, name in shown) == sorted(certificate_pictures.PICTURES)
     there = {file.stem: file for file in certificate_pictures.FOLDER.iterdir()}
     assert set(there) == set(certificate_pictures.PICTURES)
-    assert sum(file.stat().st_size for file in there.values()) < MOST_BYTES
+    assert sum(file.stat().st_size for file in there.values()) < MAXIMUM_BYTES
 
 
 @pytest.mark.thorough

@@ -14,7 +14,7 @@ from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor, layout
 
 TWO = layout("llama3-8b", mode="open", processes=2, scale=1e-4)
 RULE = FileRule(of_rank="part-{rank}.bin", shared=("index",), passing=("index.new",))
-OF_A_SIZE = FileRule(of_rank="{shard}-{number}-{count}", shared=("index",), most_bytes=5_000_000_000)
+OF_A_SIZE = FileRule(of_rank="{shard}-{number}-{count}", shared=("index",), maximum_bytes=5_000_000_000)
 
 
 def test_without_a_rule_they_are_those_of_the_layout():
@@ -62,19 +62,19 @@ SIZES = st.lists(st.integers(1, 9).map(lambda n: 4 * n), min_size=1, max_size=8)
 
 
 @given(SIZES, SIZES, st.integers(4, 60))
-def test_files_of_a_size_hold_every_tensor_once_in_its_order(model, optimizer, most):
+def test_files_of_a_size_hold_every_tensor_once_in_its_order(model, optimizer, maximum):
     shard = made(model, optimizer)
-    files = shard_files(shard, OF_A_SIZE._replace(most_bytes=most))
+    files = shard_files(shard, OF_A_SIZE._replace(maximum_bytes=maximum))
     assert [t for file in files for t in file.tensors] == [t for file in shard.files for t in file.tensors]
     count = len(files)
     assert [file.name for file in files] == [f"00004-{n:05}-{count:05}" for n in range(1, count + 1)]
     for file, following in zip(files, (*files[1:], None), strict=True):
         # What is too large by itself stands alone; and no file ends before it must.
-        assert file.bytes <= most or len(file.tensors) == 1
+        assert file.bytes <= maximum or len(file.tensors) == 1
         kinds = {tensor.name.partition("/")[0] for tensor in file.tensors}
         assert len(kinds) == 1
         if following and following.tensors[0].name.startswith(kinds.pop()):
-            assert file.bytes + following.tensors[0].bytes > most
+            assert file.bytes + following.tensors[0].bytes > maximum
 
 
 @pytest.mark.parametrize(("model", "mode"), [("llama3-8b", "full"), ("llama3-70b", "subset"), ("llama3-405b", "full")])

@@ -31,7 +31,7 @@ def own_models(draw: st.DrawFn) -> Model:
     own = OwnModel(
         file="toy.toml",
         sha256="0" * 64,
-        said="./toy.toml",
+        given_as="./toy.toml",
         head_size=draw(st.integers(3, 32)),
         experts=experts,
         active_experts=min(experts, 2),
@@ -178,13 +178,13 @@ def test_a_storm_reads_all_weights_for_each_replica(model: Model) -> None:
 @settings(max_examples=examples(200), deadline=None)
 def test_a_name_is_that_of_one_definition(model: Model, other: Model) -> None:
     assert (model.name == other.name) is (model == other)
-    elsewhere = replace(model, own=replace(model.own, said="/other/toy.toml", sha256="1" * 64))
+    elsewhere = replace(model, own=replace(model.own, given_as="/other/toy.toml", sha256="1" * 64))
     assert elsewhere.digest == model.digest
     assert from_plain(Model, to_plain(model)) == model
 
 
 def test_experts_lie_on_expert_parallel_ranks() -> None:
-    own = OwnModel(file="moe.toml", sha256="", said="moe.toml", head_size=16, experts=4, active_experts=2,
+    own = OwnModel(file="moe.toml", sha256="", given_as="moe.toml", head_size=16, experts=4, active_experts=2,
                    expert_feed_forward=64, expert_parallel=2)  # fmt: skip
     model = checked_model(
         Model(name="", layers=2, hidden=64, feed_forward=0, vocabulary=10, heads=4, key_value_heads=4, own=own,
@@ -214,7 +214,9 @@ def test_precisions_are_those_of_tensors() -> None:
         "float32": "float32", "float16": "float16", "bfloat16": "float16", "float8": "uint8",
     }  # fmt: skip
     for precision, dtype in kinds.items():
-        own = OwnModel(file="a.toml", sha256="", said="a.toml", head_size=16, weights=precision, optimizer=(precision,))
+        own = OwnModel(
+            file="a.toml", sha256="", given_as="a.toml", head_size=16, weights=precision, optimizer=(precision,)
+        )
         model = checked_model(
             Model(name="", layers=1, hidden=64, feed_forward=64, vocabulary=10, heads=4, key_value_heads=4, own=own,
                   tensor_parallel=1, pipeline_parallel=1, zero_stage=3, processes=2)

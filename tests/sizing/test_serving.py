@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.sizing.models import MODELS, layout
-from pytest_ckpt.sizing.serving import BYTES_A_PARAMETER, MOST_FILE_BYTES, weights_of
+from pytest_ckpt.sizing.serving import BYTES_A_PARAMETER, MAXIMUM_FILE_BYTES, weights_of
 
 PAGE = 4096
 
@@ -46,7 +46,7 @@ def test_at_full_size_there_are_two_bytes_a_parameter_in_files_of_5_gb_at_most()
     weights = weights_of(whole, 8)
     assert weights.full_bytes == BYTES_A_PARAMETER * MODELS["llama3-405b"].parameters
     assert abs(weights.bytes - weights.full_bytes) <= PAGE
-    assert max(map(weights.file_bytes, range(len(weights.names)))) <= MOST_FILE_BYTES + PAGE
+    assert max(map(weights.file_bytes, range(len(weights.names)))) <= MAXIMUM_FILE_BYTES + PAGE
     assert weights.names[0] == f"weights-00001-of-{len(weights.names):05}.bin"
     assert weights.replicas == 64
 

@@ -16,7 +16,7 @@ import pytest
 
 _POLL_SECONDS = 0.01
 _PATIENCE_SECONDS = 60.0
-_MOST_PATIENT = 20.0
+_MAXIMUM_PATIENT = 20.0
 
 Found = TypeVar("Found")
 
@@ -43,7 +43,7 @@ def patience(seconds: float) -> float:
     average, _, _, now, _ = Path("/proc/loadavg").read_text().split()
     # Over a minute, and at this moment: work that has just begun does not show in an average.
     busy = max(float(average), float(now.partition("/")[0])) / len(os.sched_getaffinity(0))
-    return seconds * min(max(busy, 1.0), _MOST_PATIENT)
+    return seconds * min(max(busy, 1.0), _MAXIMUM_PATIENT)
 
 
 def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATIENCE_SECONDS) -> Found:

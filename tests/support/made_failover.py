@@ -10,7 +10,7 @@ from tests.support.made_measurement import FULL, measurement
 
 BROKE = CommandRun(command="break", seconds=0.5, exit_code=0)
 MENDED = CommandRun(command="mend", seconds=2.0, exit_code=0)
-REFUSED = CommandRun(command="break", seconds=0.5, exit_code=3, says="no such drive")
+REFUSED = CommandRun(command="break", seconds=0.5, exit_code=3, output="no such drive")
 
 
 def done(kind, *, seconds=10.0, quiet=0.5, error=""):

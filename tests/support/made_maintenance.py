@@ -10,12 +10,14 @@ from tests.support.made_failover import done
 from tests.support.made_measurement import FULL, measurement
 
 CHANGED = CommandRun(command="upgrade", seconds=95.0, exit_code=0)
-UPGRADE_REFUSED = CommandRun(command="upgrade", seconds=0.5, exit_code=3, says="a node is down already")
-GOES_ON = CommandRun(command="upgrade", seconds=9.0, exit_code=None, says="the run ended before it did, and it goes on")
-TAKEN = CommandRun(command="snapshot", seconds=0.5, exit_code=0, says="/mnt/clone")
-NO_SPACE = CommandRun(command="snapshot", seconds=0.5, exit_code=1, says="no space")
+UPGRADE_REFUSED = CommandRun(command="upgrade", seconds=0.5, exit_code=3, output="a node is down already")
+GOES_ON = CommandRun(
+    command="upgrade", seconds=9.0, exit_code=None, output="the run ended before it did, and it goes on"
+)
+TAKEN = CommandRun(command="snapshot", seconds=0.5, exit_code=0, output="/mnt/clone")
+NO_SPACE = CommandRun(command="snapshot", seconds=0.5, exit_code=1, output="no space")
 REMOVED = CommandRun(command="remove", seconds=0.25, exit_code=0)
-STAYS = CommandRun(command="remove", seconds=0.25, exit_code=1, says="the clone is busy")
+STAYS = CommandRun(command="remove", seconds=0.25, exit_code=1, output="the clone is busy")
 
 
 def _integrity(bytes_checked, fault_count, faults):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,13 +28,15 @@ from pytest_ckpt.facts.events import (
     event_to_plain,
 )
 from pytest_ckpt.facts.measurement import Endurance, Measurement, Operation, Patterns, RankFacts
+from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Pattern
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.completeness import asked_requirements
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.grading import judge_run
-from pytest_ckpt.judging.verdicts import decide
+from pytest_ckpt.judging.verdicts import decide, decide_observed
+from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 from pytest_ckpt.sizing.record import TOLD_OF_ENDURANCE
@@ -69,27 +71,31 @@ def make_run(
     options: dict[str, str] | None = None,
     run_id: str = "",
     fails: bool = False,
+    observations: Sequence[Observation] = (),
+    waivers: tuple[Waiver, ...] = (),
     change: Callable[[Measurement], Measurement] = lambda measurement: measurement,
 ) -> dict[str, Any]:
     """Write a run folder whose saves and loads take about so many seconds; return its report.
 
-    ``change`` makes other measurements of the made-up ones, before they are judged.
+    ``change`` makes other measurements of the made-up ones, before they are judged. A run of suite conformance alone
+    measures none.
     """
     said = OPTIONS_OF_A_SMALL_RUN | (options or {})
     settings = resolve(said, {})
     plan = plan_run(settings, MADE_UP)
     rng = random.Random(seed)
-    planned = [c for c in plan.checkpoints if not c.not_run]
+    planned = [c for c in plan.checkpoints if not c.not_run] if settings.measures else []
     measurements = [
         change(_measurement(rng, c, save, load, noise, seed=seed, is_first=number == 0))
         for number, c in enumerate(planned)
     ]
     gates = load_gates(settings.gates, MADE_UP.gate_kind)
     catalogue = offered(REQUIREMENTS, MADE_UP.capabilities)
-    chosen = {"performance", *settings.suites}
+    chosen = {"performance", *settings.suites} if settings.suites == ("auto",) else set(settings.suites)
     asked = [r for r in asked_requirements(settings, gates, catalogue) if r.judge and r.suite in chosen]
-    book = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
-    judgement = judge_run(plan, settings, gates, book, measurements, catalogue=catalogue)
+    findings = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
+    findings += [decide_observed(catalogue[o.requirement], o, gates, MADE_UP.kind) for o in observations]
+    judgement = judge_run(plan, settings, gates, findings, measurements, waivers, started, catalogue)
     document = make_document(
         run={
             "id": run_id or f"20310506T070809-{seed:06x}",
@@ -104,11 +110,11 @@ def make_run(
         plan=plan,
         settings=settings,
         gates=gates,
-        waivers=(),
+        waivers=waivers,
         judgement=judgement,
         exit_code=2 if fails else judgement.exit_code,
         measurements=measurements,
-        observations=(),
+        observations=observations,
         environment={
             "hosts": [
                 {"host": "n1", "ranks": [0, 1], "cpu": "EPYC", "cores": 64, "memory_bytes": 1 << 40,
@@ -126,6 +132,10 @@ def make_run(
     for measurement in measurements:
         text = json.dumps(to_plain(measurement), indent=1) + "\n"
         (folder / "measurements" / f"{measurement.subject.slug}.json").write_text(text)
+    for observation in observations:
+        (folder / "observations").mkdir(exist_ok=True)
+        name = f"{observation.requirement}.{observation.subject}.json"
+        (folder / "observations" / name).write_text(json.dumps(to_plain(observation), indent=1) + "\n")
     (folder / "launches" / "1").mkdir(parents=True)
     (folder / "launches" / "1" / "command").write_text("mpiexec -n 2 python -m pytest_ckpt.ranks\n")
     (folder / "launches" / "1" / "rank-0.log").write_text('{"event": "hello", "rank": 0}\n')
@@ -239,7 +249,7 @@ def _measurement(
         mode=shards.mode,
         processes=shards.processes,
         hosts=("n1",),
-        engine="torch",
+        engine=planned.engine.name,
         scale=shards.scale,
         seed=seed,
         bytes=shards.bytes,

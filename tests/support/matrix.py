@@ -8,13 +8,18 @@ must contain.
 from __future__ import annotations
 
 import fnmatch
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.facts.checks import in_room
 from tests.support.targets.misbehaving import FAULTS
 
 ALL = frozenset(c.name for c in in_room("posix"))
+# Which operations each check asks of the honest target. test_matrix.py holds it against what they ask, and makes it.
+OPERATIONS_FILE = Path(__file__).with_name("operations_of_checks.json")
+OPERATIONS_OF: dict[str, list[str]] = json.loads(OPERATIONS_FILE.read_text()) if OPERATIONS_FILE.exists() else {}
 # What reads no byte back, or none that a fault of content could meet.
 WITHOUT_CONTENT = frozenset(
     c.name
@@ -63,9 +68,13 @@ class Row:
 
     @property
     def meets(self) -> frozenset[str]:
-        """The checks that the fault can meet: all, or those in whose folders it acts, which are named after them."""
-        path = self.parameters.get("path", "*")
-        return self.fails | self.may_fail | {name for name in ALL if fnmatch.fnmatch(f"{name}-1/file", path)}
+        """The checks that the fault can meet: in their folders it acts, and on an operation that they ask for."""
+        path, acts_on = self.parameters.get("path", "*"), set(FAULTS[self.fault].operations)
+        return (
+            self.fails
+            | self.may_fail
+            | {n for n in ALL if acts_on & set(OPERATIONS_OF.get(n, acts_on)) and fnmatch.fnmatch(f"{n}-1/file", path)}
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,12 +37,12 @@ THINGS = {
             (
                 "pytest_ckpt/judging/speed.py",
                 "def judge_time(",
-                '''def judge_total(measurement: Measurement, limits: ClusterLimits, *, most: float) -> Decision:
-    """All saves together within ``most`` times their limit."""
+                '''def judge_total(measurement: Measurement, limits: ClusterLimits, *, maximum: float) -> Decision:
+    """All saves together within ``maximum`` times their limit."""
     operations = measurement.of_kind("save")
     if len(operations) < measurement.operations_planned:
         return undecided(measurement, "save")
-    limit = most * limits.save_limit_seconds * len(operations) * measurement.bytes / measurement.full_bytes
+    limit = maximum * limits.save_limit_seconds * len(operations) * measurement.bytes / measurement.full_bytes
     seconds = sum(o.seconds for o in operations)
     because = f"All saves together took {format_seconds(seconds)} of {format_seconds(limit)}."
     return measured_as("met" if seconds <= limit else "over limit", seconds, limit, "s", because, ())
@@ -57,11 +57,11 @@ THINGS = {
             id="TOTAL",
             title="All saves together meet the budget",
             severity="advisory",
-            most=1.25,
+            maximum=1.25,
             judge=speed.judge_total,
             units=("s",),
             figure="the time of all saves",
-            limit="{most:g} x the save limit, a save",
+            limit="{maximum:g} x the save limit, a save",
             source="made up for a test",
         ),
 """,

@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.checks import in_room
-from tests.support.targets import object_faults_conditions, object_faults_data  # noqa: F401 - faults are there, too
+from tests.support.targets import (  # noqa: F401 - faults are there, too
+    object_faults_conditions,
+    object_faults_data,
+    object_faults_sizes,
+)
 from tests.support.targets.object_faults import FAULTS
 
 ALL = frozenset(check.name for check in in_room("objects"))
@@ -49,9 +53,11 @@ MATRIX = (
     _row("ghost after delete", "deleted object still seen", "VISIBLE.get"),
     _row("negative cache", "new object not seen", "VISIBLE.get", "MULTIPART.hidden", "DIGEST.object",
          may_fail=("COMMIT.marker",)),
-    _row("late head", "new object not seen", "VISIBLE.head", "MULTIPART.hidden", "DIGEST.kept", "LIVE.requests"),
+    _row("late head", "new object not seen", "VISIBLE.head", "MULTIPART.hidden", "DIGEST.kept", "LIVE.requests",
+         "LARGE.ranges", "LIMITS.many", "CROWD.marker"),
     _row("stale head", "old object after an overwrite", "VISIBLE.head", "MULTIPART.hidden"),
-    _row("stale list", "new object not seen", "VISIBLE.list", "MULTIPART.hidden", "LIST.pages", "LIST.names"),
+    _row("stale list", "new object not seen", "VISIBLE.list", "MULTIPART.hidden", "LIST.pages", "LIST.names",
+         "LARGE.ranges", "LIMITS.many", "CROWD.marker"),
     _row("listed after delete", "deleted object still seen", "VISIBLE.list"),
     _row("truncated object", "not whole", "COMMIT.marker", "MULTIPART.parts", "LIMITS.parts", "RANGE.bytes",
          "RANGE.overwritten", "OVERWRITE.writers"),
@@ -63,18 +69,19 @@ MATRIX = (
     _row("early visible multipart", "upload seen", "MULTIPART.hidden", "CREATE.multipart"),
     _row("abort that does nothing", "aborted upload still listed", "MULTIPART.hidden"),
     _row("uploads that no listing shows", "unfinished upload not listed", "MULTIPART.hidden"),
-    _row("lost part", "object is not its parts", "MULTIPART.parts"),
-    _row("parts in order of arrival", "object is not its parts", "MULTIPART.parts"),
+    _row("lost part", "object is not its parts", "MULTIPART.parts", "LARGE.ranges", "LIMITS.many"),
+    _row("parts in order of arrival", "object is not its parts", "MULTIPART.parts", "LARGE.ranges", "LIMITS.many"),
     _row("parts that were not named", "object is not its parts", "MULTIPART.parts"),
     _row("small parts accepted", "not refused", "LIMITS.parts"),
-    _row("1,000 parts at most", "part refused", "LIMITS.parts"),
+    _row("1,000 parts at most", "part refused", "LIMITS.parts", "LIMITS.many"),
     _row("ignored digest", "wrong digest accepted", "DIGEST.object", "DIGEST.part"),
     _row("ignored digest of parts", "wrong digest accepted", "DIGEST.part"),
     _row("only Content-MD5 checked", "x-amz-checksum-crc32 of", "DIGEST.object", "DIGEST.part"),
     _row("refused and kept", "refused object is there", "DIGEST.object"),
     _row("forgotten checksums", "checksum not kept", "DIGEST.kept"),
     _row("shifted range", "wrong bytes in a range", "RANGE.bytes", "RANGE.overwritten"),
-    _row("ignored range", "wrong bytes in a range", "RANGE.bytes", "RANGE.overwritten"),
+    _row("ignored range", "wrong bytes in a range", "RANGE.bytes", "RANGE.overwritten", "LARGE.ranges",
+         "LIMITS.many"),
     _row("swapped ranges", "wrong bytes in a range", "RANGE.bytes"),
     _row("If-Match of reads ignored", "condition of a range ignored", "RANGE.overwritten"),
     _row("torn overwrite", "object of several writers", "OVERWRITE.writers"),
@@ -84,7 +91,13 @@ MATRIX = (
     _row("one page only", "key missing in a listing", "LIST.pages"),
     _row("keys folded to small letters", "key missing in a listing", "LIST.names"),
     _row("keys cleaned like paths", "key refused", "LIST.names"),
-    _row("stalled put", "did not answer in time", "LIVE.requests", silent_seconds=0.4),
+    _row("stalled put", "did not answer in time", "LIVE.requests", "LARGE.ranges", "LIMITS.many",
+         silent_seconds=0.4),
+    _row("offsets of 32 bits", "wrong bytes in a large object", "LARGE.ranges", "LIMITS.many"),
+    _row("5 GiB at most", "large object refused", "LARGE.ranges"),
+    _row("1,000 parts named at most", "large object refused", "LIMITS.many"),
+    _row("busy for a crowd", "client of a crowd turned away", "CROWD.marker"),
+    _row("less for a crowd", "client of a crowd sees less", "CROWD.marker"),
     _row("reset connections", "the connection was cut", "MULTIPART.parts", "LIMITS.parts", "LIVE.requests"),
 )  # fmt: skip
 

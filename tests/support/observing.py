@@ -23,9 +23,9 @@ from tests.support.targets.misbehaving import Target
 SHARED = built_in("posix-shared")
 SHARE, AT_ONCE = 0.02, 3
 # A check that has not ended by then hangs.
-MOST_SECONDS = 150.0
+MAXIMUM_SECONDS = 150.0
 # All checks of a row take a minute or two; beyond that the target no longer answers.
-MOST_SECONDS_IN_ALL = 600.0
+MAXIMUM_SECONDS_IN_ALL = 600.0
 # A healthy target of these tests answers a call, and shows free space, far sooner than real storage must.
 CALL_SECONDS, SPACE_SECONDS = 5.0, 6.0
 EFFORT = (f"--share={SHARE}", "--json")
@@ -48,7 +48,7 @@ class Pair:
         with contextlib.suppress(ValueError):
             self.small.fault(name, **parameters)
 
-    def observe(self, names: list[str], seconds: float = MOST_SECONDS) -> dict[str, Verdict]:
+    def observe(self, names: list[str], seconds: float = MAXIMUM_SECONDS) -> dict[str, Verdict]:
         """Make checks of both targets and judge them; where some did not end, both tell what their threads do."""
         found, blocked = made(self.words(), names, seconds)
         if blocked:
@@ -66,7 +66,7 @@ class Pair:
         }
 
 
-def observe(words: dict[str, list[str]], names: list[str], seconds: float = MOST_SECONDS) -> dict[str, Verdict]:
+def observe(words: dict[str, list[str]], names: list[str], seconds: float = MAXIMUM_SECONDS) -> dict[str, Verdict]:
     """Make checks and judge them as a run on shared storage does."""
     return judged(made(words, names, seconds)[0])
 
@@ -79,7 +79,7 @@ def made(words: dict[str, list[str]], names: list[str], seconds: float) -> tuple
         "at_once": AT_ONCE,
         "seconds": patience(seconds),
         # A target that answers nothing at all must not hold the tests for an hour, however busy the machine is.
-        "seconds_in_all": min(patience(MOST_SECONDS_IN_ALL), 2 * MOST_SECONDS_IN_ALL),
+        "seconds_in_all": min(patience(MAXIMUM_SECONDS_IN_ALL), 2 * MAXIMUM_SECONDS_IN_ALL),
     }
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.many_checks"],

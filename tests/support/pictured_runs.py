@@ -148,9 +148,9 @@ def run(
         if is_given(check, settings)
     ]
     judged = [r for r in asked if r.judge and r.is_asked(settings)]
-    book = [decide(r, m, plan.limits, gates) for m in measurements for r in judged]
-    book += [decide_observed(REQUIREMENTS[o.requirement], o, gates) for o in observations]
-    judgement = judge_run(plan, settings, gates, book, measurements, waivers, started)
+    findings = [decide(r, m, plan.limits, gates) for m in measurements for r in judged]
+    findings += [decide_observed(REQUIREMENTS[o.requirement], o, gates) for o in observations]
+    judgement = judge_run(plan, settings, gates, findings, measurements, waivers, started)
     hosts = sorted({h for m in measurements for h in m.hosts})
     return make_document(
         run={

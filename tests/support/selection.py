@@ -22,7 +22,7 @@ import pytest
 
 # Modules whose tests share nothing and take long: each test is a piece of work of its own, and they begin first.
 SPREAD = ("tests/conformance/test_matrix.py", "tests/conformance/test_matrix_of_speed.py")
-_MOST_PROCESSES = 8
+_MAXIMUM_PROCESSES = 8
 # The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
 LIMIT_SECONDS = 900
 _FAST_EXAMPLES = 20
@@ -94,7 +94,7 @@ def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Spread the tests over processes before pytest-xdist looks how many are wanted."""
     if _is_all_of_ours(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
-        config.option.numprocesses = min(_MOST_PROCESSES, (os.cpu_count() or 1) + 1)
+        config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + 1)
 
 
 def _is_of_the_product(config: pytest.Config) -> bool:

@@ -69,7 +69,7 @@ def test_lines_are_read_one_by_one_and_not_without_end(tmp_path, monkeypatch):
     file.write_bytes(b"{}\n" * 250_001)
     with pytest.raises(ValueError, match="it has more than 250,000 lines"):
         list(read_lines(file))
-    monkeypatch.setattr(strict_json, "_MOST_BYTES", 10)
+    monkeypatch.setattr(strict_json, "_MAXIMUM_BYTES", 10)
     file.write_bytes(b"{}\n" + b"1" * 11)
     with pytest.raises(ValueError, match="line 2 is too long"):
         list(read_lines(file))

@@ -564,7 +564,7 @@ def test_a_file_that_is_renamed_over_another_takes_it_along_where_there_is_no_sp
     old, new = target.path / "latest", target.path / "latest.tmp"
     write(old, b"before")
     write(new, b"after")
-    faulty(fault, least_free_bytes=1 << 60)
+    faulty(fault, minimum_free_bytes=1 << 60)
     with pytest.raises(OSError, match="No space") as refused:
         new.replace(old)
     assert refused.value.errno == errno.ENOSPC

@@ -57,6 +57,29 @@ def uploaded(client, key, parts, **words):
     )
 
 
+def test_a_part_is_copied_from_an_object_and_outlives_it(client):
+    client.put_object(Bucket=BUCKET, Key="of/ä b", Body=PART)
+    name = client.create_multipart_upload(Bucket=BUCKET, Key="copies")["UploadId"]
+    source = {"Bucket": BUCKET, "Key": "of/ä b"}
+    sent = [
+        client.upload_part_copy(Bucket=BUCKET, Key="copies", UploadId=name, PartNumber=number, CopySource=source)
+        for number in (1, 2)
+    ]
+    client.delete_object(Bucket=BUCKET, Key="of/ä b")
+    named = [{"PartNumber": n, "ETag": answer["CopyPartResult"]["ETag"]} for n, answer in enumerate(sent, 1)]
+    client.complete_multipart_upload(Bucket=BUCKET, Key="copies", UploadId=name, MultipartUpload={"Parts": named})
+    assert whole(client, "copies") == 2 * PART
+
+
+@pytest.mark.parametrize("words", [{"CopySourceRange": "bytes=0-4"}, {"PartNumber": 10_001}])
+def test_what_the_server_copies_not_is_refused(client, words):
+    client.put_object(Bucket=BUCKET, Key="of", Body=b"bytes")
+    name = client.create_multipart_upload(Bucket=BUCKET, Key="refused")["UploadId"]
+    said = {"Key": "refused", "UploadId": name, "PartNumber": 1, "CopySource": {"Bucket": BUCKET, "Key": "of"}}
+    assert code(client.upload_part_copy, **said | words)[1] in (400, 501)
+    client.abort_multipart_upload(Bucket=BUCKET, Key="refused", UploadId=name)
+
+
 @pytest.mark.parametrize("key", ["a", "folder/a b+c", "größe/ü&<>?#%", "a//b/"])
 def test_what_was_put_is_there_whole_and_by_ranges(client, key):
     data = os.urandom(100_000)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
+import dataclasses
 import errno
 import gc
 import os
+import socket
 import threading
 import tracemalloc
 import weakref
@@ -15,20 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from pytest_ckpt.facts.targets import Access, AreaRef, CheckpointRef, Names
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.errors import without_identities
-from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, read_place, sort_out
+from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, read_prefix, sort_out
 from pytest_ckpt.targets.objects.store import ObjectStore, open_store
 from pytest_ckpt.targets.objects.target import ObjectTarget, target
-from tests.support.targets import object_faults_data  # noqa: F401 - its faults are in the table, too
+from tests.support.certificates import write_certificate
+from tests.support.targets import object_faults_sizes  # noqa: F401 - its faults are in the table, too
 from tests.support.targets.object_faults import faulty_store
 from tests.support.targets.object_server import (
     ACCOUNT,
@@ -44,7 +41,7 @@ from tests.support.targets.object_server import (
 
 REF = CheckpointRef(subject="m", number=1)
 NAMES = Names(files={"m": frozenset(("a.pt", "b.pt"))})
-PART = parts.LEAST_PART_BYTES
+PART = parts.MINIMUM_PART_BYTES
 THOROUGH = pytest.mark.thorough
 
 
@@ -122,15 +119,15 @@ def loaded(store: ObjectStore, name: str = "a.pt", ref: CheckpointRef = REF) -> 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "least", "expected"), [
-    (1, 0, PART), (PART * parts.MOST_PARTS, 4 << 20, PART), (PART * parts.MOST_PARTS + 1, 0, 6 << 20),
+@pytest.mark.parametrize(("size", "minimum", "expected"), [
+    (1, 0, PART), (PART * parts.MAXIMUM_PARTS, 4 << 20, PART), (PART * parts.MAXIMUM_PARTS + 1, 0, 6 << 20),
     (1, 16 << 20, 16 << 20), (5 << 40, 0, 525 << 20), (None, 0, 16 << 20),
 ])  # fmt: skip
-def test_no_object_needs_more_parts_than_a_store_takes(size, least, expected):
-    chosen = parts.part_bytes(size, least)
+def test_no_object_needs_more_parts_than_a_store_takes(size, minimum, expected):
+    chosen = parts.part_bytes(size, minimum)
     assert chosen == expected
     assert chosen >= PART
-    assert size is None or -(-size // chosen) <= parts.MOST_PARTS
+    assert size is None or -(-size // chosen) <= parts.MAXIMUM_PARTS
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -251,7 +248,7 @@ def test_an_object_that_the_marker_does_not_name_is_none_of_the_checkpoint(store
 )
 def test_what_names_no_place_is_refused(location):
     with pytest.raises(UsageError) as refused:
-        read_place(location)
+        read_prefix(location)
     assert refused.value.remedy
 
 
@@ -325,7 +322,44 @@ def test_a_store_that_is_busy_for_a_moment_is_asked_again_and_counted(server):
     server.faults.append(Fault(request="put", way="slow down", key="a.pt", times=2))
     _, sink = save(store, b"bytes")
     sink.finish()
-    assert store.requests()["sent again"] == 2
+    tally = store.requests()[server.endpoint, "put"]
+    assert (tally.sent, tally.again, tally.busy) == (3, 2, 2)
+    assert tally.waited_seconds > 0
+    assert storage.clean(area, NAMES, 60.0) == []
+
+
+def unused_endpoint() -> str:
+    """Return a URL at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_where_an_endpoint_is_gone_the_next_one_is_used_for_all_that_follows(server):
+    storage, area = made(server.endpoint, "gone")
+    gone = unused_endpoint()
+    access = dataclasses.replace(area.access, endpoints=(gone, server.endpoint), embedded="both")
+    store = open_store(dataclasses.replace(area, access=access))
+    _, sink = save(store, b"bytes")
+    sink.finish()
+    counted = store.requests()
+    # The first request met the one that is gone, and all others went to the next.
+    assert [(kind, t.sent, len(t.times)) for (endpoint, kind), t in counted.items() if endpoint == gone] == [
+        ("head", 1, 0)
+    ]
+    assert counted[server.endpoint, "head"].again == 1
+    assert counted[server.endpoint, "put"].again == 0
+    assert storage.clean(area, NAMES, 60.0) == []
+
+
+def test_a_connection_that_is_cut_once_is_made_again_at_the_same_endpoint(server):
+    storage, area = made(server.endpoint, "cut")
+    access = dataclasses.replace(area.access, endpoints=(server.endpoint, unused_endpoint()), embedded="both")
+    store = open_store(dataclasses.replace(area, access=access))
+    server.faults.append(Fault(request="put", way="cut", key="a.pt", times=1))
+    _, sink = save(store, b"bytes")
+    sink.finish()
+    assert {endpoint for endpoint, _ in store.requests()} == {server.endpoint}
     assert storage.clean(area, NAMES, 60.0) == []
 
 
@@ -388,20 +422,7 @@ def test_an_answer_that_a_cut_connection_makes_shorter_is_no_answer():
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> Path:
     """A certificate of localhost that only we know, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]), datetime.datetime.now(datetime.UTC)
-    made_one = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    file = tmp_path_factory.mktemp("tls") / "both.pem"
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    file.write_bytes(made_one.public_bytes(Encoding.PEM) + secret)
-    return file
+    return write_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
 
 
 def test_tls_is_verified_by_the_certificates_that_are_named(certificate):

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -318,3 +319,25 @@ class TestMemory:
         commit(store)
         assert store.open(REF, Phases()).local_path("a.pt") is None
         assert store.find_gauge("m") is None
+
+
+def test_another_client_sees_what_was_announced_and_what_was_committed_with_all_of_its_bytes(store, area):
+    elsewhere = attach(area)
+    store.announce(REF)
+    assert elsewhere.sees_draft(REF)
+    _, (entries, _) = save(store)
+    store.commit(REF, entries, Phases())
+    assert elsewhere.sees(REF, entries)
+    elsewhere.close()
+
+
+@pytest.mark.parametrize("word", ["a folder"], indirect=True)
+def test_a_client_that_misses_a_name_or_some_bytes_does_not_see_it(store):
+    assert not store.sees_draft(REF)
+    assert not store.sees(REF, ())
+    _, (entries, _) = save(store)
+    store.commit(REF, entries, Phases())
+    (entry,) = entries
+    assert store.sees(REF, ())
+    assert not store.sees(REF, [replace(entry, bytes=entry.bytes + 1)])
+    assert not store.sees(REF, [entry, replace(entry, name="b.pt")])

@@ -20,7 +20,7 @@ __version__ = "2.1"
 
 HERE = Path(__file__).resolve().parent
 TOOL = (sys.executable, str(HERE / "acme_tool.py"))
-MOST_WARMUP = 2.0
+MAXIMUM_WARMUP = 2.0
 
 
 def pytest_ckpt_drop_caches(settings: Settings) -> str | None:
@@ -81,9 +81,9 @@ def judge_warmup(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return Decision(outcome="not run", because="Fewer than two loads were measured.")
     ratio = first / statistics.median(others)
     return Decision(
-        outcome="met" if ratio <= MOST_WARMUP else "failed",
+        outcome="met" if ratio <= MAXIMUM_WARMUP else "failed",
         measured=ratio,
-        limit=MOST_WARMUP,
+        limit=MAXIMUM_WARMUP,
         because=f"The first load took {ratio:.2f} times as long as the median of the others.",
         detail=tuple(f"load {operation.index}: {operation.seconds:.3f} s" for operation in measurement.of_kind("load")),
     )

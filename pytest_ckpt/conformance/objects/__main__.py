@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from pytest_ckpt.conformance.context import Book
+from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.objects.context import ObjectContext
 from pytest_ckpt.conformance.objects.session import Asked, Session
@@ -18,7 +18,7 @@ from pytest_ckpt.facts.checks import BY_NAME, Check, in_room
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.targets import Access
-from pytest_ckpt.targets.objects.keys import read_place
+from pytest_ckpt.targets.objects.keys import read_prefix
 
 AGENT = "pytest_ckpt.conformance.objects.agent"
 # A request to an agent may be a race, or many objects to put.
@@ -29,7 +29,7 @@ def main() -> int:
     """Make the check; exit 0 when nothing was wrong, 1 when something was, 8 when it could not be made."""
     asked = _parser().parse_args()
     check, tell = BY_NAME[asked.check], Teller()
-    place = read_place(asked.target.removeprefix("s3://"))
+    place = read_prefix(asked.target.removeprefix("s3://"))
     access = Access(
         endpoints=tuple(filter(None, asked.endpoint.split(","))),
         ca_bundle=asked.ca_bundle,
@@ -68,19 +68,21 @@ def main() -> int:
 def make(check: Check, context: ObjectContext) -> Observation:
     """Make a check and return what it saw; a request that is not answered, or refused without need, is an anomaly."""
     module, function = check.code.split(":")
-    book = Book(unit=check.unit)
+    findings = Findings(unit=check.unit)
     try:
-        getattr(importlib.import_module(f"pytest_ckpt.conformance.objects.checks.{module}"), function)(context, book)
+        getattr(importlib.import_module(f"pytest_ckpt.conformance.objects.checks.{module}"), function)(
+            context, findings
+        )
     except NotRun as reason:
-        return book.observation(check.requirement, check.subject, not_run=str(reason))
+        return findings.observation(check.requirement, check.subject, not_run=str(reason))
     except OSError as error:
-        book.wrong(
+        findings.wrong(
             "a request failed",
             where=str(error.filename or context.here.url("")),
             seen=error.strerror or str(error),
             expected="no error",
         )
-    return book.observation(check.requirement, check.subject)
+    return findings.observation(check.requirement, check.subject)
 
 
 def _parser() -> argparse.ArgumentParser:

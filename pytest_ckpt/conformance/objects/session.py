@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
+import urllib.parse
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
-from pytest_ckpt.targets.objects.keys import Place
+from pytest_ckpt.targets.objects.keys import BucketPrefix
 from pytest_ckpt.targets.objects.wire import Patience, Wire
 
 T = TypeVar("T")
@@ -21,6 +22,9 @@ S = TypeVar("S")
 
 AT_ONCE = 8
 """Threads of a client that act at the same time, each by a connection of its own."""
+
+CROWD = 32
+"""Threads of a client that is many."""
 
 _CONNECT_SECONDS, _ATTEMPTS = 10.0, 3
 _XML = {"Content-Type": "application/xml"}
@@ -73,11 +77,12 @@ class Session:
 
     def __init__(self, asked: Asked, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
         self.seed = asked.seed
-        self._place = Place(bucket=asked.bucket, prefix=asked.prefix)
+        self._place = BucketPrefix(bucket=asked.bucket, prefix=asked.prefix)
         patience = Patience(connect_seconds=_CONNECT_SECONDS, silent_seconds=asked.patience_seconds, attempts=_ATTEMPTS)
         self._wire = Wire(asked.bucket, asked.access, patience, self._place.url)
         self._tell = tell
         self._threads = ThreadPoolExecutor(AT_ONCE)
+        self._crowd = ThreadPoolExecutor(CROWD)
         self._made: set[str] = set()
         self._begun: set[tuple[str, str]] = set()
 
@@ -172,6 +177,13 @@ class Session:
         query = [("partNumber", str(number)), ("uploadId", upload)]
         return self.ask("put part", "PUT", name, query=query, headers=headers, body=data)
 
+    def copied(self, name: str, upload: str, number: int, source: str) -> str:
+        """Have the store copy an object as a part; return the part's ETag, empty where the store does not do that."""
+        query = [("partNumber", str(number)), ("uploadId", upload)]
+        of = urllib.parse.quote(f"/{self._place.bucket}/{self._place.below}{source}")
+        answer = self.ask("copy part", "PUT", name, query=query, headers={"x-amz-copy-source": of})
+        return fields_of(answer.data).get("ETag", "").strip('"') if answer else ""
+
     def end(
         self, name: str, upload: str, parts: Iterable[tuple[int, str]], headers: Mapping[str, str] | None = None
     ) -> Reply:
@@ -203,15 +215,20 @@ class Session:
         """Do something with each, several at a time; return what came of each."""
         return list(self._threads.map(act, things))
 
-    def together(self, act: Callable[[int], S]) -> list[S]:
+    def together(self, act: Callable[[int], S], *, as_crowd: bool = False) -> list[S]:
         """Have all threads do something at the same moment, each told its number."""
-        line = threading.Barrier(AT_ONCE)
+        threads, count = (self._crowd, CROWD) if as_crowd else (self._threads, AT_ONCE)
+        line = threading.Barrier(count)
 
         def one(number: int) -> S:
             line.wait()
             return act(number)
 
-        return self.at_once(one, range(AT_ONCE))
+        return list(threads.map(one, range(count)))
+
+    def times_busy(self) -> int:
+        """Return how often the store has answered 503 or 429 so far."""
+        return sum(tally.busy for tally in self._wire.tallies().values())
 
     def remove_all(self) -> None:
         """Remove what this client made, and what else is listed below the check's prefix, which is its own."""
@@ -226,6 +243,7 @@ class Session:
     def close(self) -> None:
         """Close all connections."""
         self._threads.shutdown(cancel_futures=True)
+        self._crowd.shutdown(cancel_futures=True)
         self._wire.close()
 
 

@@ -16,7 +16,7 @@ from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
 
 # Hears of each call and its path just before it is made.
 Doing = Callable[[str, object], None]
@@ -102,11 +102,11 @@ class Checkpoint:
         return wrongs
 
 
-def saved_right(book: Book, checkpoint: Checkpoint, folder: Path, doing: Doing, when: str) -> bool:
+def saved_right(findings: Findings, checkpoint: Checkpoint, folder: Path, doing: Doing, when: str) -> bool:
     """Note what is wrong with a checkpoint to which nothing has happened since it was saved; return if nothing is."""
     wrongs = checkpoint.wrongs(folder, doing)
     for wrong in wrongs:
-        book.wrong(
+        findings.wrong(
             "a saved checkpoint is not what was written",
             where=f"{wrong.where}, {when}",
             seen=wrong.seen,

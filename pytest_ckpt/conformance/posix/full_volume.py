@@ -16,20 +16,20 @@ from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import Calls, write_all, write_durably
 from pytest_ckpt.support.units import format_bytes, format_seconds
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
-from pytest_ckpt.targets.posix.target import MOST_TO_FILL_BYTES
+from pytest_ckpt.targets.posix.target import MAXIMUM_TO_FILL_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """How a volume or a quota says that it has no space."""
 
 PIECE_BYTES = 1 << 20
 # More free space than this is not filled: it would take too long, and is hardly meant to be.
-MOST_FREE = MOST_TO_FILL_BYTES
-_LEAST_FREE = 24 << 20
+MAXIMUM_FREE = MAXIMUM_TO_FILL_BYTES
+_MINIMUM_FREE = 24 << 20
 # What the last handle of a process that is gone keeps.
 _STILL_OPEN_SECONDS, _POLL_SECONDS = 5.0, 0.1
 _RETRY_SECONDS = 0.25
@@ -41,14 +41,14 @@ def small_folder(context: CheckContext) -> tuple[Path, int]:
     if not context.small_folder:
         raise NotRun("there is no small volume or quota that may be filled")
     free = free_bytes(context.small_folder)
-    if free > MOST_FREE:
+    if free > MAXIMUM_FREE:
         raise NotRun(
-            f"{context.small_folder.parent} has {format_bytes(free)} free, and no more than {format_bytes(MOST_FREE)} "
-            "are filled: give a smaller volume, or a quota that statvfs shows"
+            f"{context.small_folder.parent} has {format_bytes(free)} free, and no more than "
+            f"{format_bytes(MAXIMUM_FREE)} are filled: give a smaller volume, or a quota that statvfs shows"
         )
-    if free < _LEAST_FREE:
+    if free < _MINIMUM_FREE:
         raise NotRun(
-            f"{context.small_folder.parent} has {format_bytes(free)} free, {format_bytes(_LEAST_FREE)} are needed"
+            f"{context.small_folder.parent} has {format_bytes(free)} free, {format_bytes(_MINIMUM_FREE)} are needed"
         )
     return context.small_folder, free
 
@@ -98,12 +98,12 @@ def _take_space(path: Path, free: int, calls: Calls) -> None:
             os.close(descriptor)
 
 
-def _write_until_full(descriptor: int, most_bytes: int, calls: Calls, path: Path) -> None:
+def _write_until_full(descriptor: int, maximum_bytes: int, calls: Calls, path: Path) -> None:
     block = random.Random(str(path)).randbytes(PIECE_BYTES)
     piece = written = 0
     # What is the same again and again may take no space: each piece begins elsewhere in the block.
     size = PIECE_BYTES
-    while size >= 4096 and written < most_bytes:
+    while size >= 4096 and written < maximum_bytes:
         if not piece % 64:
             calls("write", path)
         piece += 1
@@ -171,9 +171,9 @@ def when_there_is_space(
         time.sleep(_RETRY_SECONDS)
 
 
-def note_no_space(book: Book, folder: Path, calls: Calls, patience_seconds: float) -> None:
+def note_no_space(findings: Findings, folder: Path, calls: Calls, patience_seconds: float) -> None:
     """Note that space did not come back."""
-    book.wrong(
+    findings.wrong(
         "no save succeeds after space was given back",
         where=f"{calls.call} of {calls.path}, {format_seconds(patience_seconds)} after files were removed",
         seen=f"still no space; statvfs says {format_bytes(free_bytes(folder))} are free",
@@ -181,10 +181,10 @@ def note_no_space(book: Book, folder: Path, calls: Calls, patience_seconds: floa
     )
 
 
-def note_refusal(book: Book, error: OSError, calls: Calls, expected: str) -> None:
+def note_refusal(findings: Findings, error: OSError, calls: Calls, expected: str) -> None:
     """Note that a call failed with an error that it should not have given."""
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
-    book.wrong(
+    findings.wrong(
         f"a call failed: {name} in {calls.call}",
         where=calls.path,
         seen=f"{name}: {error.strerror}",
@@ -192,9 +192,9 @@ def note_refusal(book: Book, error: OSError, calls: Calls, expected: str) -> Non
     )
 
 
-def note_missing(book: Book, where: str, when: str, seen: str) -> None:
+def note_missing(findings: Findings, where: str, when: str, seen: str) -> None:
     """Note that bytes are not there for which every call had said success."""
-    book.wrong(
+    findings.wrong(
         "acknowledged bytes are not there",
         where=f"{where}, {when}",
         seen=seen,

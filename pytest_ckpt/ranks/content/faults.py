@@ -31,7 +31,7 @@ class Finding:
 
 
 def compare(
-    content: Content, data: Bytes, place: TensorKey, offset: int = 0, *, most: int = 20
+    content: Content, data: Bytes, place: TensorKey, offset: int = 0, *, maximum: int = 20
 ) -> tuple[int, list[Finding]]:
     """Compare bytes that were read with what was written there.
 
@@ -47,7 +47,7 @@ def compare(
             findings[-1] = Finding(
                 kind=last.kind, offset=last.offset, bytes=last.bytes + finding.bytes, detail=last.detail
             )
-        elif len(findings) == most:
+        elif len(findings) == maximum:
             break
         else:
             findings.append(finding)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _HEAD = struct.Struct("<8sQQQ")
 _MAGIC = b"CKPTDLTA"
 # More than a sink asks to align to; what stands behind the end of a file is zero.
-_MOST_ALIGNMENT_BYTES = 1 << 20
-_MOST_FAULTS = 20
+_MAXIMUM_ALIGNMENT_BYTES = 1 << 20
+_MAXIMUM_FAULTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class ChainedEngine:
             faults.extend(LocalFault.of(found, self._name, self._tensors[run.tensor][1]) for found in findings)
         # What is said of the file as a whole counts once; what its pages hold is counted by the page.
         count += sum(not fault.tensor for fault in faults)
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def _index(self, number: int, runs: Sequence[Run]) -> Bytes:
         """Return the bytes before the pages: what the delta is, its runs, and a checksum."""
@@ -230,9 +230,9 @@ class ChainedEngine:
 
     def _room(self, size: int) -> Bytes:
         """Return the buffer, with room behind ``size`` for what a sink aligns to; it grows to what the run needs."""
-        if self._buffer is None or len(self._buffer) < size + _MOST_ALIGNMENT_BYTES:
-            most = max(size, self._rule.largest_file_bytes(self._shard))
-            self._buffer = Buffers(1, most + _MOST_ALIGNMENT_BYTES).slots[0]
+        if self._buffer is None or len(self._buffer) < size + _MAXIMUM_ALIGNMENT_BYTES:
+            maximum = max(size, self._rule.largest_file_bytes(self._shard))
+            self._buffer = Buffers(1, maximum + _MAXIMUM_ALIGNMENT_BYTES).slots[0]
         return self._buffer
 
     def _fault(self, kind: FaultKind, offset: int, detail: str) -> LocalFault:

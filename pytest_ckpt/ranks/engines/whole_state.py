@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import ShardFile, Tensor
     from pytest_ckpt.targets.protocol import Committed, ReadableFile
 
-MOST_FAULTS = 20
+MAXIMUM_FAULTS = 20
 
 Array = TypeVar("Array")
 
@@ -146,4 +146,4 @@ def compare_loaded(
             count += pages
             faults.extend(LocalFault.of(one, file.name, tensor.name) for one in findings)
         del found
-    return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MOST_FAULTS]))
+    return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS]))

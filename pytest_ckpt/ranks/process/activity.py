@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.subject import OperationRef
 
-_MOST_SECONDS = 30.0
+_MAXIMUM_SECONDS = 30.0
 
 
 def beat_seconds(deadline_seconds: float) -> float:
     """Return how often a rank reports, so that silence is told from a late report."""
-    return max(0.1, min(_MOST_SECONDS, deadline_seconds / 6))
+    return max(0.1, min(_MAXIMUM_SECONDS, deadline_seconds / 6))
 
 
 class Activity:

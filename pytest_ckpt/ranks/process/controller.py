@@ -12,6 +12,8 @@ from pytest_ckpt.ranks.process.activity import tell_on_standard_error
 from pytest_ckpt.wire.caller import call
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_ckpt.facts.events import Event
 
 END = "end"
@@ -21,10 +23,14 @@ _END_SECONDS = 60.0
 
 
 class Controller:
-    """The controller, as a rank reaches it. Raises NoConnection where it does not."""
+    """The controller, as a rank reaches it. Raises NoConnection where it does not.
 
-    def __init__(self) -> None:
+    ``lost`` is called, in a thread, when the connection ends before all is done.
+    """
+
+    def __init__(self, lost: Callable[[], None]) -> None:
         self._caller = call()
+        self._lost = lost
         self._process = os.getpid()
         self._heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_over = threading.Event()
@@ -44,6 +50,10 @@ class Controller:
             raise RuntimeError("the connection to the controller has ended")
         return word
 
+    def lose_after(self, seconds: float) -> None:
+        """Take the connection for lost when nothing that is sent has arrived for so long."""
+        self._caller.give_up_after(seconds)
+
     def finish(self) -> None:
         """Return when the controller has all that was told: what a process leaves behind at its end may be lost."""
         self._caller.send(END)
@@ -57,3 +67,4 @@ class Controller:
             self._is_over.set()
         except (EOFError, OSError):
             self._heard.put(None)
+            self._lost()

@@ -19,6 +19,10 @@ class Group(Protocol):
     def leads_host(self) -> bool:
         """Whether this rank is the one that acts for its host."""
 
+    @property
+    def spans_hosts(self) -> bool:
+        """Whether there are ranks on other hosts."""
+
     def duplicate(self, activity: Activity) -> Group:
         """Return the same ranks for work beside this one, told to ``activity``; made before the first save."""
 

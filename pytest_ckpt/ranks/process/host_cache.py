@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, MovedBytes
 from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.sizing.caches import cache_readings
+from pytest_ckpt.support.memory_limits import memory_of_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,6 +46,8 @@ class HostCache:
         self.is_declared_cold = "page cache" not in store.capabilities
         # Whether some host has no gauge: then something else must prove that loads come from the storage.
         self.is_blind = group.any_of(self.gauge is None and not self.is_declared_cold)
+        # What is declared is proven besides, where that costs nothing.
+        self.wants_proof = self.is_blind or self.is_declared_cold
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
         """Return (resident, all) bytes of files, or None where no gauge tells the truth."""
@@ -56,12 +58,15 @@ class HostCache:
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
         """Apply the cache rule to this host; the leader's answer counts."""
-        return cache_readings(self._group.host, _memory_bytes(), self._group.sum_of_host(rank_bytes), operations)
+        return cache_readings(
+            self._group.host, memory_of_host()["MemTotal"], self._group.sum_of_host(rank_bytes), operations
+        )
 
     def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
         """Return what this host saved and loaded where it was so many times its part of a checkpoint."""
-        least = self._group.sum_of_host(rank_bytes) * checkpoints
-        return MovedBytes(host=self._group.host, memory_bytes=_memory_bytes(), least_bytes=least)
+        memory = memory_of_host()["MemTotal"]
+        minimum = self._group.sum_of_host(rank_bytes) * checkpoints
+        return MovedBytes(host=self._group.host, memory_bytes=memory, minimum_bytes=minimum)
 
     def drop(self, policy: str, files: Iterable[Files]) -> str:
         """Drop what this rank's files have in the cache and return the ways that were used.
@@ -98,10 +103,6 @@ class HostCache:
             if done.returncode:
                 says = (done.stderr or done.stdout).strip()[-500:]
                 raise RuntimeError(f"the command that drops caches ended with {done.returncode}: {command}: {says}")
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def cache_facts(

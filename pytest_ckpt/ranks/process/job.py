@@ -131,7 +131,7 @@ class Task:
         return FileRule(
             of_rank=self.rank_file,
             shared=self.shared_files,
-            most_bytes=self.rank_file_bytes,
+            maximum_bytes=self.rank_file_bytes,
             pattern=pattern,
             writers=self.rank_writers,
         )
@@ -156,7 +156,7 @@ class Task:
             "is_collective": planned.engine.is_collective,
             "rank_file": planned.engine.files.of_rank,
             "shared_files": planned.engine.files.shared,
-            "rank_file_bytes": planned.engine.files.most_bytes,
+            "rank_file_bytes": planned.engine.files.maximum_bytes,
             "rank_writers": planned.engine.files.writers,
             "pattern": tuple(planned.engine.files.pattern or ()),
             "strategy": planned.strategy.make,

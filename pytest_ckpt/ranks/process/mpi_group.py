@@ -12,10 +12,11 @@ import os
 import pickle
 import socket
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi4py import MPI
+
+from pytest_ckpt.support.kernel_state import boot_id
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
@@ -41,8 +42,7 @@ class MpiGroup:
         self.host = socket.gethostname()
         self._longest_poll = _POLL_SECONDS
         # Ranks by the kernel that they run on, and by name, as containers of one kernel are hosts of their own.
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-        self._of_host = self._ranks_of_host(f"{self.host} {boot}")
+        self._of_host = self._ranks_of_host(f"{self.host} {boot_id()}")
         crowding = len(self._of_host) / len(os.sched_getaffinity(0))
         self._longest_poll = max(_POLL_SECONDS, _POLL_SECONDS_OF_CROWD * crowding)
 
@@ -50,6 +50,11 @@ class MpiGroup:
     def leads_host(self) -> bool:
         """Whether this rank is the one that acts for its host."""
         return self._of_host[0] == self.rank
+
+    @property
+    def spans_hosts(self) -> bool:
+        """Whether there are ranks on other hosts."""
+        return len(self._of_host) < self.size
 
     def duplicate(self, activity: Activity) -> MpiGroup:
         """Return the same ranks in a communicator of their own, for work in another thread.

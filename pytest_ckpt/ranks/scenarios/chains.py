@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Many file systems give space back a while after the files are gone.
 _SPACE_SECONDS = 10.0
 _POLL_SECONDS = 0.25
-_MOST_LEFT = 0.1
+_MAXIMUM_LEFT = 0.1
 
 
 def measure_chains(
@@ -99,7 +99,7 @@ def _freed_bytes(
             end = time.monotonic() + _SPACE_SECONDS
             while True:
                 freed = before - (_used_bytes(group, store, task) or 0)
-                if freed >= deleted_bytes * (1 - _MOST_LEFT) or time.monotonic() >= end:
+                if freed >= deleted_bytes * (1 - _MAXIMUM_LEFT) or time.monotonic() >= end:
                     break
                 time.sleep(_POLL_SECONDS)
         group.wait()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.sizing.caches import least_moved
+from pytest_ckpt.sizing.caches import minimum_moved
 from pytest_ckpt.sizing.reading import shifted
+from pytest_ckpt.support.kernel_state import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,10 +43,10 @@ class CountedLoads:
     def measure(self, engine: Loader, kept: Sequence[int], count: int) -> tuple[bool, tuple[MovedBytes, ...]]:
         """Load ``count`` times; return whether hosts loaded what others had written, and what each moved meanwhile.
 
-        Both are asked for only where some host cannot count what its cache holds; rank 0 knows the second.
+        Both are asked for only where some host does not count what its cache holds; rank 0 knows the second.
         """
         order = [kept[number % len(kept)] for number in range(count)]
-        swapped = self._of_another_host() if self.cache.is_blind and len(kept) == count else None
+        swapped = self._of_another_host() if self.cache.wants_proof and len(kept) == count else None
         names = self.do.names_of_loads([swapped]) if swapped else None
         # What was read once may be in the cache; so where files come again, there is a drop before each load.
         has_chains = any(len(self.do.files_of_load(each)) > 1 for each in kept)
@@ -59,16 +60,19 @@ class CountedLoads:
             self.take_in(self.do.load(reader, self.cache, number, checkpoint, names=names))
         reader.release()
         # What passes caches between two reads of the same bytes is known where every load reads as much.
-        if has_chains or not self.cache.is_blind:
+        if has_chains or not self.cache.wants_proof:
             return False, ()
         if not self.knows_bytes:
             return swapped is not None, ()
-        moved = self.cache.moved(self.layout.rank(self.group.rank).bytes, least_moved(kept, order))
+        moved = self.cache.moved(self.layout.rank(self.group.rank).bytes, minimum_moved(kept, order))
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
 
     def _of_another_host(self) -> RankLayout | None:
-        """Return the shard of another host that this rank loads; None where not every rank can load one."""
-        hosts: list[str] = self.group.share(self.group.gather(self.group.host))
+        """Return the shard of another host that this rank loads; None where not every rank can load one.
+
+        Containers of one kernel may read through one client, whatever they are called: they are one host here.
+        """
+        hosts: list[str] = self.group.share(self.group.gather(boot_id()))
         reading = shifted(self.layout, hosts)
         fits = self.lends_memory or len(set(self.layout.rank_bytes)) == 1
         if reading.not_run or not fits or self.loader is None:

@@ -60,7 +60,7 @@ def measure_crashes(
         way = ByDrain(
             group=group,
             activity=activity,
-            do=Operations(group, activity, task.subject, shard, tier, rule=task.file_rule),
+            do=Operations(group, activity, task.subject, shard, tier, rule=task.file_rule, is_local=True),
             tier=tier,
             make=make,
             attach=lambda: load(local.opener)(local),

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from pytest_ckpt.analysis.steadiness import MOST_ROUNDS, WINDOW_ROUNDS, steady_round
+from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS, steady_round
 from pytest_ckpt.facts.events import PatternFound, PatternMeasured
 from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull
 from pytest_ckpt.facts.targets import NEEDS
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
 from pytest_ckpt.ranks.process.job import OF_ENDURANCE
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
-from pytest_ckpt.sizing.record import MOST_ENDURANCE_SAVES, TOLD_OF_ENDURANCE
+from pytest_ckpt.sizing.record import MAXIMUM_ENDURANCE_SAVES, TOLD_OF_ENDURANCE
 from pytest_ckpt.sizing.steps import SAVES_OF_A_LEVEL
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LongRun:
         Saves that are so fast that their times would be too many to be read again wait for their turn.
         """
         began = time.perf_counter()
-        every, told_every = requested_seconds / MOST_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
+        every, told_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
         told = -math.inf
         at: list[float] = []
         seconds: list[float] = []
@@ -197,4 +197,4 @@ def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
     """Whether another save follows; rank 0 decides, which knows the seconds."""
     if len(seconds) < WINDOW_ROUNDS or elapsed < asked:
         return True
-    return not asked and steady_round(seconds) is None and len(seconds) < MOST_ROUNDS
+    return not asked and steady_round(seconds) is None and len(seconds) < MAXIMUM_ROUNDS

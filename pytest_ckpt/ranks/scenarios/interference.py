@@ -21,7 +21,7 @@ from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import Files
 from pytest_ckpt.ranks.process.job import BESIDE_WORK, OF_NEIGHBOUR
 from pytest_ckpt.ranks.scenarios.samples import PAUSE_SECONDS, READ_BYTES, READERS
-from pytest_ckpt.sizing.steps import LEAST_TURN_SECONDS, MOST_TURN_SECONDS
+from pytest_ckpt.sizing.steps import MAXIMUM_TURN_SECONDS, MINIMUM_TURN_SECONDS
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import counted
 
@@ -91,7 +91,7 @@ class InterferenceScenario:
         self._beside_reads(
             [self._do.files(checkpoint) for checkpoint in kept],
             # A turn is long enough for a 99th percentile, and no longer than it has to be.
-            min(max(self._group.share(usual_seconds), LEAST_TURN_SECONDS), MOST_TURN_SECONDS),
+            min(max(self._group.share(usual_seconds), MINIMUM_TURN_SECONDS), MAXIMUM_TURN_SECONDS),
         )
         self._strategy.release()
         self._engine.release()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.host_cache import HostCache
     from pytest_ckpt.targets.protocol import Store
 
-_MOST_FAULTS = 20
+_MAXIMUM_FAULTS = 20
 _ELSEWHERE = "another rank met it"
 
 
@@ -70,7 +70,7 @@ class Compared:
             bytes_expected=self.expected,
             bytes_checked=self.checked,
             fault_count=self.fault_count,
-            faults=tuple(self.faults[:_MOST_FAULTS]),
+            faults=tuple(self.faults[:_MAXIMUM_FAULTS]),
         )
 
 
@@ -256,7 +256,7 @@ class OperationsThatMayFail:
         for checked, count, of_rank, _ in gathered:
             found.checked += checked if is_whole else 0
             found.fault_count += count
-            found.faults += of_rank[:_MOST_FAULTS]
+            found.faults += of_rank[:_MAXIMUM_FAULTS]
         if gathered and is_whole:
             found.expected += self._layout_bytes
             counts = [of_rank[3] for of_rank in gathered]

@@ -12,7 +12,7 @@ from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.reading import Reading, joined, shifted, split, storm
-from pytest_ckpt.sizing.record import MOST_FAULTS
+from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
 from pytest_ckpt.sizing.steps import LOADS_OF_A_PATTERN
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class LoadPatterns:
                 loader, self.cache, number, checkpoint, counted=False, scenario=reading.name, names=names
             )
             checked, fault_count = checked + loaded.bytes_checked, fault_count + loaded.fault_count
-            faults = (faults + loaded.faults)[:MOST_FAULTS]
+            faults = (faults + loaded.faults)[:MAXIMUM_FAULTS]
             if loaded.operation:
                 operations.append(loaded.operation)
                 self.do.step(reading.name, number, loaded.operation.seconds)

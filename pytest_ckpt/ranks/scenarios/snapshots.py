@@ -67,7 +67,7 @@ class SnapshotRun(RunWithCommands):
             if store:
                 is_committed, wrong = self._look(store, before, beside)
                 lost = lost or wrong
-            removed = self._run_command("remove") if taken.says else None
+            removed = self._run_command("remove") if taken.output else None
         return SnapshotTrial(
             alone=alone.told,
             beside=beside.told,
@@ -83,11 +83,11 @@ class SnapshotRun(RunWithCommands):
     def _clone(self, taken: CommandRun) -> tuple[Store | None, str]:
         """Return the run's area as the clone shows it, or why it cannot be looked at, the same on all ranks."""
         with self._activity.in_phase("open"):
-            clone, why = cast("ClonableStore", self._store).clone(taken.says)
+            clone, why = cast("ClonableStore", self._store).clone(taken.output)
         whys = self._group.gather(f"{why} (on {self._group.host})" if why else "")
         shared: str = self._group.share(next(filter(None, whys), "") if self._leads else "")
         if shared:
-            return None, f"What the snapshot command printed, {taken.says!r}, {shared}."
+            return None, f"What the snapshot command printed, {taken.output!r}, {shared}."
         return clone, ""
 
     def _look(self, clone: Store, before: int, beside: Tried) -> tuple[bool, str]:

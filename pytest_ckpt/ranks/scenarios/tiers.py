@@ -60,7 +60,9 @@ class TierScenario:
         """Save and drain in turns, restore, damage the newest, restore again, and remove all of it."""
         start = time.perf_counter()
         task = self.task
-        self._local = Operations(self.group, self.activity, task.subject, self.shard, self.tier, rule=task.file_rule)
+        self._local = Operations(
+            self.group, self.activity, task.subject, self.shard, self.tier, rule=task.file_rule, is_local=True
+        )
         on_target, newest = self._take_turns()
         near = HostCache(self.group, self.activity, self.tier, task.subject.slug)
         whole = self._restore(1, "local", newest, near)

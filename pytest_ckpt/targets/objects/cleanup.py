@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.targets.objects.client import Bucket
-from pytest_ckpt.targets.objects.keys import place_of, sort_out
+from pytest_ckpt.targets.objects.keys import prefix_of, sort_out
 from pytest_ckpt.targets.objects.wire import Patience
 from pytest_ckpt.targets.owner import OWNER
 
@@ -24,7 +24,7 @@ _PATIENCE = Patience(connect_seconds=10, silent_seconds=20, attempts=3)
 def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
     """Do what `ObjectTarget.clean` asks, in its process; return what was left, one sentence each."""
     area = from_plain(AreaRef, asked["area"])
-    place = place_of(area)
+    place = prefix_of(area)
     bucket, below = Bucket(place, area.access, _PATIENCE), place.below
     keys, uploads = bucket.keys(below), bucket.uploads(below)
     try:

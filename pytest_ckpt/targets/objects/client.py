@@ -12,12 +12,13 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
-from pytest_ckpt.targets.objects.keys import Place
+from pytest_ckpt.targets.objects.keys import BucketPrefix
 from pytest_ckpt.targets.objects.wire import OF_RANKS, Answer, Patience, Wire
-from pytest_ckpt.targets.protocol import AGAIN, Buffer
+from pytest_ckpt.targets.protocol import Buffer
 
 _XML = {"Content-Type": "application/xml"}
 
@@ -34,7 +35,7 @@ class Seen:
 class Bucket:
     """A bucket, as one process reaches it; safe from several threads."""
 
-    def __init__(self, place: Place, access: Access, patience: Patience = OF_RANKS) -> None:
+    def __init__(self, place: BucketPrefix, access: Access, patience: Patience = OF_RANKS) -> None:
         self.place = place
         self.part_bytes = access.part_bytes
         self._wire = Wire(place.bucket, access, patience, place.url)
@@ -194,9 +195,9 @@ class Bucket:
 
     # --- what became of it --------------------------------------------------------------------------------------------
 
-    def counts(self) -> dict[str, int]:
-        """Return how many requests of each kind were sent, and how many of them once more."""
-        return {**self._wire.sent, AGAIN: self._wire.retries}
+    def tallies(self) -> Tallies:
+        """Return what was counted of its requests."""
+        return self._wire.tallies()
 
     def close(self) -> None:
         """Close all connections."""

@@ -15,7 +15,7 @@ from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.targets.objects.client import Bucket
-from pytest_ckpt.targets.objects.keys import read_place
+from pytest_ckpt.targets.objects.keys import read_prefix
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 
 _SERVER = "pytest_ckpt.targets.objects.server"
@@ -25,7 +25,7 @@ _END_SECONDS = 10.0
 
 def serve(location: str, access: Access) -> Embedded:
     """Start a server and make the bucket of a location in it. Raises UsageError where that cannot be."""
-    place = read_place(location)
+    place = read_prefix(location)
     server = Embedded(access)
     try:
         server.make_bucket(place.bucket)
@@ -68,7 +68,7 @@ class Embedded:
 
     def make_bucket(self, bucket: str) -> None:
         """Make the bucket."""
-        with contextlib.closing(Bucket(read_place(bucket), self.access, OF_CONTROLLER)) as made:
+        with contextlib.closing(Bucket(read_prefix(bucket), self.access, OF_CONTROLLER)) as made:
             made.make()
 
     def stop(self) -> None:

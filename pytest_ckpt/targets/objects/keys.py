@@ -20,11 +20,11 @@ TRIAL = "TRIAL"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-(\d+))?")
 # With all that stands behind a prefix, a key must not have more than 1,024 bytes.
-_MOST_PREFIX_BYTES = 600
+_MAXIMUM_PREFIX_BYTES = 600
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class BucketPrefix:
     """A bucket and a prefix in it, without a slash at its end; empty: the whole bucket."""
 
     bucket: str
@@ -40,9 +40,9 @@ class Place:
         """What every key below the place begins with."""
         return f"{self.prefix}/" if self.prefix else ""
 
-    def area(self, run_id: str) -> Place:
+    def area(self, run_id: str) -> BucketPrefix:
         """Return the place of a run."""
-        return Place(bucket=self.bucket, prefix=f"{self.below}{RUN}{run_id}")
+        return BucketPrefix(bucket=self.bucket, prefix=f"{self.below}{RUN}{run_id}")
 
     @property
     def removal(self) -> str:
@@ -50,7 +50,7 @@ class Place:
         return removal_of("s3", self.url)
 
 
-def read_place(location: str) -> Place:
+def read_prefix(location: str) -> BucketPrefix:
     """Return the place that stands behind ``s3://``. Raises UsageError where it names no bucket."""
     bucket, _, prefix = location.partition("/")
     name, prefix = f"--ckpt-target s3://{location}", prefix.rstrip("/")
@@ -62,16 +62,16 @@ def read_place(location: str) -> Place:
         )
     if prefix.startswith("/") or "//" in prefix or {".", ".."} & set(prefix.split("/")):
         raise UsageError(f"{name}: the prefix has an empty part, or one of dots.", "Name one such as acceptance/array.")
-    if len(prefix.encode()) > _MOST_PREFIX_BYTES:
+    if len(prefix.encode()) > _MAXIMUM_PREFIX_BYTES:
         raise UsageError(
-            f"{name}: the prefix has {len(prefix.encode())} bytes.", f"Name one of at most {_MOST_PREFIX_BYTES}."
+            f"{name}: the prefix has {len(prefix.encode())} bytes.", f"Name one of at most {_MAXIMUM_PREFIX_BYTES}."
         )
-    return Place(bucket=bucket, prefix=prefix)
+    return BucketPrefix(bucket=bucket, prefix=prefix)
 
 
-def place_of(area: AreaRef) -> Place:
+def prefix_of(area: AreaRef) -> BucketPrefix:
     """Return the place of an area, whose location is that of its URL."""
-    return read_place(area.location.partition("://")[2])
+    return read_prefix(area.location.partition("://")[2])
 
 
 def checkpoint_key(ref: CheckpointRef) -> str:

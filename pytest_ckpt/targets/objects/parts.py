@@ -9,24 +9,24 @@ from collections.abc import Sequence
 
 from pytest_ckpt.targets.protocol import Buffer
 
-LEAST_PART_BYTES = 5 << 20
+MINIMUM_PART_BYTES = 5 << 20
 """S3 refuses smaller parts, but for the last."""
 
-MOST_PARTS = 10_000
+MAXIMUM_PARTS = 10_000
 _STEP_BYTES = 1 << 20
 # A file whose size is not known, such as torch.save writes: enough for the largest file of every model.
 _UNKNOWN_PART_BYTES = 16 << 20
 
 
-def part_bytes(size: int | None, least: int) -> int:
+def part_bytes(size: int | None, minimum: int) -> int:
     """Return the size of the parts of an object of ``size`` bytes, None: not known; no part is below ``least``.
 
     No object needs more than 10,000 parts; a size above that of the smallest parts is a multiple of 1 MiB.
     """
-    smallest = max(LEAST_PART_BYTES, least)
+    smallest = max(MINIMUM_PART_BYTES, minimum)
     if size is None:
         return max(smallest, _UNKNOWN_PART_BYTES)
-    needed = -(-size // MOST_PARTS)
+    needed = -(-size // MAXIMUM_PARTS)
     return smallest if needed <= smallest else -(-needed // _STEP_BYTES) * _STEP_BYTES
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.errors import refusal
-from pytest_ckpt.targets.objects.keys import TRIAL, Place
+from pytest_ckpt.targets.objects.keys import TRIAL, BucketPrefix
 
 _DATA = b"pytest-ckpt tries whether it may write here.\n"
 
 
-def try_all(bucket: Bucket, place: Place, name: str) -> None:
+def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
     """Put, read, list and delete an object, begin and abort an upload. Raises UsageError; ``name`` begins its text.
 
     What cannot be removed again is named with the command that removes it.
@@ -56,10 +56,10 @@ def _put(bucket: Bucket, key: str) -> None:
     bucket.put(key, _DATA)
 
 
-def _listed(bucket: Bucket, place: Place, key: str) -> None:
+def _listed(bucket: Bucket, place: BucketPrefix, key: str) -> None:
     if key not in bucket.keys(place.below):
         raise OSError(errno.EIO, "an object that was put is not among them", bucket.url(key))
 
 
-def _none(bucket: Bucket, place: Place) -> None:
+def _none(bucket: Bucket, place: BucketPrefix) -> None:
     bucket.uploads(place.below)

@@ -116,8 +116,8 @@ class ObjectSink:
                 raise OSError(errno.EINVAL, "the part is there", self._name)
         if is_whole and not self._upload:
             etag, checksum = "", self._bucket.put(self._key, view)
-        elif number > parts.MOST_PARTS:
-            raise OSError(errno.EFBIG, f"an object has at most {parts.MOST_PARTS:,} parts", self._name)
+        elif number > parts.MAXIMUM_PARTS:
+            raise OSError(errno.EFBIG, f"an object has at most {parts.MAXIMUM_PARTS:,} parts", self._name)
         else:
             etag, checksum = self._bucket.put_part(self._key, self._upload, number, view)
         with self._lock:

@@ -7,14 +7,15 @@ their bytes and checksums; without it nothing is a checkpoint. A load begins wit
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from pytest_ckpt.facts.proofs import CommitProof, Entry
+from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.draft import ObjectsDraft
-from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, place_of
+from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, prefix_of
 from pytest_ckpt.targets.objects.source import ObjectsCommitted, marker_text
 from pytest_ckpt.targets.protocol import Phases
 from pytest_ckpt.targets.without_cache import StoreWithoutCache
@@ -35,7 +36,7 @@ class ObjectStore(StoreWithoutCache):
     wants_entries = True
 
     def __init__(self, area: AreaRef) -> None:
-        place = place_of(area)
+        place = prefix_of(area)
         self._below = place.below
         self._bucket = Bucket(place, area.access)
 
@@ -106,9 +107,9 @@ class ObjectStore(StoreWithoutCache):
     def clear(self, subject: str) -> None:
         """Nothing is left."""
 
-    def requests(self) -> Mapping[str, int]:
-        """Return how many requests of each kind were sent."""
-        return self._bucket.counts()
+    def requests(self) -> Tallies:
+        """Return what was counted of its requests."""
+        return self._bucket.tallies()
 
     def close(self) -> None:
         """Close the connections."""

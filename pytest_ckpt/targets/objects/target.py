@@ -18,7 +18,8 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.errors import refusal
-from pytest_ckpt.targets.objects.keys import RUN, TRIAL, Place, place_of, read_place
+from pytest_ckpt.targets.objects.keys import RUN, TRIAL, BucketPrefix, prefix_of, read_prefix
+from pytest_ckpt.targets.objects.nearness import nearness_of
 from pytest_ckpt.targets.objects.permissions import try_all
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
@@ -26,18 +27,18 @@ from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
 OPENER = "pytest_ckpt.targets.objects.store:open_store"
 CLEAN = "pytest_ckpt.targets.objects.cleanup:clean_as_asked"
 # Signed requests are refused beyond it.
-_MOST_SKEW_SECONDS = 900.0
+_MAXIMUM_SKEW_SECONDS = 900.0
 
 
 def target(location: str, access: Access) -> ObjectTarget:
     """Return the target of a bucket and a prefix. Raises UsageError where the location names none."""
-    return ObjectTarget(read_place(location), access)
+    return ObjectTarget(read_prefix(location), access)
 
 
 class ObjectTarget:
     """A prefix in a bucket."""
 
-    def __init__(self, place: Place, access: Access) -> None:
+    def __init__(self, place: BucketPrefix, access: Access) -> None:
         self._place, self._access = place, access
         self._name = f"--ckpt-target {place.url}"
 
@@ -54,7 +55,8 @@ class ObjectTarget:
                 raise refusal(self._name, error, self._remedy_of_silence(error)) from None
             self._check_clock(headers.get("date", ""))
             self._check_versions(bucket)
-        return self._facts(self._access.embedded or headers.get("server", ""), bucket.endpoint, bucket.region)
+        server = self._access.embedded or headers.get("server", "")
+        return self._facts(server, bucket.endpoint, bucket.region, may_ask=True)
 
     def place(self) -> AreaRef:
         """Return the prefix itself."""
@@ -98,7 +100,7 @@ class ObjectTarget:
             "folders": sorted(names.folders),
             "keep_area": keep_area,
         }
-        place = place_of(area)
+        place = prefix_of(area)
         try:
             left: list[str] = call_in_time(CLEAN, asked, deadline_seconds)
         except NoAnswerError:
@@ -115,25 +117,26 @@ class ObjectTarget:
             return None
         if alive:
             return None
-        place = Place(bucket=self._place.bucket, prefix=folder.rstrip("/"))
+        place = BucketPrefix(bucket=self._place.bucket, prefix=folder.rstrip("/"))
         uploads = len(bucket.uploads(folder))
         what = f"{place.url} with {uploads} unfinished uploads" if uploads else place.url
         return Leftover(what=what, why=f"run {run_id} of {host}", command=place.removal)
 
-    def _area(self, place: Place, run_id: str, identity: tuple[str, ...]) -> AreaRef:
+    def _area(self, place: BucketPrefix, run_id: str, identity: tuple[str, ...]) -> AreaRef:
         return AreaRef(
             scheme="s3", location=place.url, run_id=run_id, opener=OPENER, identity=identity, access=self._access
         )
 
-    def _facts(self, server: str, endpoint: str, region: str) -> TargetFacts:
+    def _facts(self, server: str, endpoint: str, region: str, *, may_ask: bool = False) -> TargetFacts:
+        near = {nearness_of(each, may_ask=may_ask) for each in self._access.endpoints or (endpoint,)}
         endpoint = ", ".join(self._access.endpoints) or endpoint
         told = (("endpoint", endpoint), ("region", region))
         options = ", ".join(f"{name} {value}" for name, value in told if value)
         return TargetFacts(
             location=self._place.url,
             kind="s3",
-            gate_kind="object-local" if self._access.embedded else "object",
-            is_local=bool(self._access.embedded),
+            gate_kind="object" if near == {"elsewhere"} else "object-local",
+            is_local=near == {"loopback"},
             capacity=None,
             capabilities=frozenset({"objects"}),
             source=f"embedded: {server}" if self._access.embedded and server else server,
@@ -158,7 +161,7 @@ class ObjectTarget:
         if told is None:
             return
         skew = time.time() - email.utils.mktime_tz(told)
-        if abs(skew) > _MOST_SKEW_SECONDS:
+        if abs(skew) > _MAXIMUM_SKEW_SECONDS:
             raise UsageError(
                 f"{self._name}: the clock of this host is {abs(skew) / 60:.0f} minutes "
                 f"{'ahead of' if skew > 0 else 'behind'} the store's.",
@@ -178,5 +181,5 @@ class ObjectTarget:
             )
 
 
-def _by_hand(place: Place) -> str:
+def _by_hand(place: BucketPrefix) -> str:
     return f"by hand: {place.removal}"

@@ -1,22 +1,27 @@
-"""HTTP to one endpoint: connections that stay, bodies from and into the caller's memory, and what is sent again.
+"""HTTP to an endpoint: connections that stay, bodies from and into the caller's memory, and what is sent again.
 
 A connection for each thread. What the store answers with 503, too late, or not at all is sent again a few times, after
-a pause that grows; every such request is counted.
+a pause that grows; every such request is counted and timed. Of several endpoints the first is used until it is silent
+or refuses connections: then the next one, for all threads.
+
+Longer than other modules, for it is one conversation.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import errno
 import hashlib
 import http.client
 import random
 import threading
 import time
 import urllib.parse
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_ckpt.facts.requests import Tallies, Tally
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.credentials import NoCredentialsError, find_identity
 from pytest_ckpt.targets.objects.errors import StoreError, of_answer, of_connection, of_credentials
@@ -24,9 +29,12 @@ from pytest_ckpt.targets.objects.signing import UNSIGNED, encoded_path, encoded_
 
 # A send or a receive of so much is one sign of life: a slow store is told from a silent one.
 _PIECE_BYTES = 1 << 20
-_MOST_ANSWER_BYTES = 16 << 20
+_MAXIMUM_ANSWER_BYTES = 16 << 20
 _IDLE_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 10.0
+_BUSY_STATUSES = frozenset({429, 503})
+# What says that an endpoint is gone; a connection that is cut may be made again.
+_GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,11 +62,20 @@ class Answer:
     status: int = 200
 
 
-class Wire:
-    """Signed requests to one bucket by one endpoint; safe from several threads.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Endpoint:
+    """Where requests go: its URL, and the path of the bucket there."""
 
-    ``sent`` counts requests by name, ``retries`` those that were sent once more.
-    """
+    url: str
+    host: str
+    netloc: str
+    port: int | None
+    is_tls: bool
+    root: str
+
+
+class Wire:
+    """Signed requests to one bucket by one endpoint at a time; safe from several threads."""
 
     def __init__(self, bucket: str, access: Access, patience: Patience, place: str) -> None:
         self._open: list[http.client.HTTPConnection] = []
@@ -67,19 +84,23 @@ class Wire:
         except NoCredentialsError as error:
             raise of_credentials(str(error), place) from None
         self.region = self._identity.region
-        host, self._root = f"s3.{self.region}.{_suffix(self.region)}", f"/{bucket}"
-        if not self._identity.endpoint and "." not in bucket:
-            # TLS certificates of AWS cover names of one part before theirs.
-            host, self._root = f"{bucket}.{host}", ""
-        url = urllib.parse.urlsplit(self._identity.endpoint or f"https://{host}")
-        self.endpoint = f"{url.scheme}://{url.netloc}"
-        self._host, self._netloc, self._port = url.hostname or "", url.netloc, url.port
-        self._bundle, self._patience = (access.ca_bundle if url.scheme == "https" else None), patience
-        self._is_tls = url.scheme == "https"
+        named = (self._identity.endpoint, *access.endpoints[1:])
+        self._endpoints = tuple(_endpoint(url, bucket, self.region) for url in named)
+        self._at = 0
+        self._bundle, self._patience = access.ca_bundle, patience
         self._of_thread = threading.local()
         self._lock = threading.Lock()
-        self.sent: Counter[str] = Counter()
-        self.retries = 0
+        self._tallies: Tallies = {}
+
+    @property
+    def endpoint(self) -> str:
+        """The URL that requests go to now."""
+        return self._endpoints[self._at].url
+
+    def tallies(self) -> Tallies:
+        """Return what was counted so far."""
+        with self._lock:
+            return copy.deepcopy(self._tallies)
 
     def ask(
         self,
@@ -98,21 +119,44 @@ class Wire:
 
         ``what`` says in words what is done to ``place``. Only bytes that are small are part of the signature.
         """
-        path, line = encoded_path(f"{self._root}/{key}" if key or not self._root else self._root), encoded_query(query)
+        line = encoded_query(query)
         is_small = len(body) < _PIECE_BYTES and not isinstance(body, memoryview)
         digest = hashlib.sha256(body).hexdigest() if is_small else UNSIGNED
         for attempt in range(1, self._patience.attempts + 1):
+            at = self._at
+            endpoint = self._endpoints[at]
             with self._lock:
-                self.sent[what] += 1
-                self.retries += attempt > 1
+                tally = self._tallies.setdefault((endpoint.url, what), Tally())
+                tally.sent += 1
+                tally.again += attempt > 1
+            began = time.monotonic()
             try:
-                return self._once(what, method, path, line, headers or {}, body, digest, into, moved, place)
+                answer = self._once(endpoint, what, method, key, line, headers or {}, body, digest, into, moved, place)
             except StoreError as error:
+                with self._lock:
+                    if error.status:
+                        tally.answered(time.monotonic() - began, 0)
+                    tally.busy += error.status in _BUSY_STATUSES
                 if not error.may_pass or attempt == self._patience.attempts:
                     raise
+                if error.errno in _GONE or (error.errno == errno.ECONNRESET and attempt > 1):
+                    self._leave(at)
+            else:
+                with self._lock:
+                    tally.answered(time.monotonic() - began, len(body) + answer.read + len(answer.data))
+                return answer
             longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**attempt)
-            time.sleep(random.uniform(0, longest))
+            pause = random.uniform(0, longest)
+            with self._lock:
+                tally.waited_seconds += pause
+            time.sleep(pause)
         raise AssertionError("a request is sent at least once")
+
+    def _leave(self, at: int) -> None:
+        """Use the next endpoint, unless another thread has left this one already."""
+        with self._lock:
+            if self._at == at:
+                self._at = (at + 1) % len(self._endpoints)
 
     def close(self) -> None:
         """Close all connections."""
@@ -126,9 +170,10 @@ class Wire:
 
     def _once(
         self,
+        endpoint: _Endpoint,
         what: str,
         method: str,
-        path: str,
+        key: str,
         query: str,
         headers: Mapping[str, str],
         body: memoryview | bytes,
@@ -137,13 +182,14 @@ class Wire:
         moved: Callable[[int], None],
         place: str,
     ) -> Answer:
+        path = encoded_path(f"{endpoint.root}/{key}" if key or not endpoint.root else endpoint.root)
         try:
             keys = self._identity.keys()
             sent = signed(
                 method,
                 path,
                 query,
-                {**headers, "host": self._netloc},
+                {**headers, "host": endpoint.netloc},
                 keys=keys,
                 region=self.region,
                 moment=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
@@ -152,14 +198,14 @@ class Wire:
         except NoCredentialsError as error:
             raise of_credentials(str(error), place) from None
         try:
-            connection = self._connection()
+            connection = self._connection(endpoint)
             said = self._send(connection, method, f"{path}?{query}" if query else path, sent, body)
             answered = {name.lower(): value for name, value in said.getheaders()}
             if into is not None and said.status in (200, 206):
                 read, data = _read_into(said, into, moved), b""
             else:
-                read, data = 0, said.read(_MOST_ANSWER_BYTES)
-                if said.length and len(data) < _MOST_ANSWER_BYTES:
+                read, data = 0, said.read(_MAXIMUM_ANSWER_BYTES)
+                if said.length and len(data) < _MAXIMUM_ANSWER_BYTES:
                     # A read of so many bytes at most tells nobody that the connection ended before.
                     raise http.client.IncompleteRead(data, said.length)
             if not said.isclosed():
@@ -195,23 +241,24 @@ class Wire:
                 connection.send(body[start : start + _PIECE_BYTES])
         return connection.getresponse()
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, endpoint: _Endpoint) -> http.client.HTTPConnection:
         now = time.monotonic()
-        if now - getattr(self._of_thread, "used", now) > _IDLE_SECONDS:
+        is_idle = now - getattr(self._of_thread, "used", now) > _IDLE_SECONDS
+        if is_idle or getattr(self._of_thread, "endpoint", endpoint) is not endpoint:
             # The other end may have closed it meanwhile, which would show only when a request is lost.
             self._forget()
-        self._of_thread.used = now
+        self._of_thread.used, self._of_thread.endpoint = now, endpoint
         found: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
         if found is None:
-            if self._is_tls:
+            if endpoint.is_tls:
                 import ssl  # noqa: PLC0415 - it takes 5 MB of memory
 
                 context = ssl.create_default_context(cafile=self._bundle or None)
                 found = http.client.HTTPSConnection(
-                    self._host, self._port, timeout=self._patience.connect_seconds, context=context
+                    endpoint.host, endpoint.port, timeout=self._patience.connect_seconds, context=context
                 )
             else:
-                found = http.client.HTTPConnection(self._host, self._port, timeout=self._patience.connect_seconds)
+                found = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=self._patience.connect_seconds)
             self._of_thread.connection = found
             with self._lock:
                 self._open.append(found)
@@ -239,6 +286,23 @@ def _read_into(said: http.client.HTTPResponse, view: memoryview, moved: Callable
     if done < len(view) and said.length:
         raise http.client.IncompleteRead(b"", said.length)
     return done
+
+
+def _endpoint(url: str, bucket: str, region: str) -> _Endpoint:
+    """Return where requests go; without a URL, to AWS itself."""
+    host, root = f"s3.{region}.{_suffix(region)}", f"/{bucket}"
+    if not url and "." not in bucket:
+        # TLS certificates of AWS cover names of one part before theirs.
+        host, root = f"{bucket}.{host}", ""
+    parts = urllib.parse.urlsplit(url or f"https://{host}")
+    return _Endpoint(
+        url=f"{parts.scheme}://{parts.netloc}",
+        host=parts.hostname or "",
+        netloc=parts.netloc,
+        port=parts.port,
+        is_tls=parts.scheme == "https",
+        root=root,
+    )
 
 
 def _suffix(region: str) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from pytest_ckpt.facts.host_waits import SEEN_WITHIN_SECONDS
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.sizing.pattern_files import ReplayedFile
 from pytest_ckpt.targets.posix.direct_io import DirectWay
@@ -16,8 +17,6 @@ from pytest_ckpt.targets.posix.replayed_calls import PosixCalls
 from pytest_ckpt.targets.posix.sink import SinkAtOffsets, SinkInOrder
 from pytest_ckpt.targets.protocol import Buffer, Phases, Sink
 
-# What STALE allows a client to remember a name that was not there, and as long again.
-_FORGOTTEN_SECONDS = 2.0
 _POLL_SECONDS = 0.001
 
 
@@ -87,7 +86,7 @@ def make_folder(folder: Path) -> None:
     A client may remember for a moment that there was none, when another host has just made it: STALE allows that. To
     make it is then tried again, which asks the server, and not the client's memory.
     """
-    end = time.monotonic() + _FORGOTTEN_SECONDS
+    end = time.monotonic() + SEEN_WITHIN_SECONDS
     while True:
         try:
             folder.mkdir()

@@ -9,12 +9,16 @@ was saved under it is deleted.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
+from pytest_ckpt.facts.host_waits import SEEN_WITHIN_SECONDS
 from pytest_ckpt.facts.proofs import CommitProof, Entry
+from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.targets.posix.ballast import PosixBallast
@@ -33,6 +37,8 @@ from pytest_ckpt.targets.protocol import Phases, Resident
 CAPABILITIES: frozenset[Capability] = frozenset(
     {"paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount"}
 )
+
+_POLL_SECONDS = 0.01
 
 
 def open_store(area: AreaRef) -> PosixStore:
@@ -78,6 +84,19 @@ class PosixStore:
             self._partial(ref).rename(final)
             folders.sync(final.parent)
         return CommitProof(method="rename", folders_attempted=folders.attempted, folders_returned=folders.returned)
+
+    def announce(self, ref: CheckpointRef) -> None:
+        """Make the folder of the checkpoint."""
+        make_folder(self._partial(ref))
+
+    def sees_draft(self, ref: CheckpointRef) -> bool:
+        """Return whether this client knows the folder."""
+        return _size(self._partial(ref)) is not None
+
+    def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
+        """Return whether this client knows the folder under its final name, and the sizes of these files."""
+        folder = self._final(ref)
+        return _size(folder) is not None and all(_size(folder / entry.name) == entry.bytes for entry in entries)
 
     def is_committed(self, ref: CheckpointRef) -> bool:
         """Return whether the folder has its final name, and none the first."""
@@ -126,11 +145,20 @@ class PosixStore:
             unlink(self._partial(ref), names)
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Remove the empty folder."""
-        try:
-            self._final(ref).rmdir()
-        except FileNotFoundError:
-            self._partial(ref).rmdir()
+        """Remove the empty folder; a client that does not know yet that another host made it is given the time."""
+        end = time.monotonic() + SEEN_WITHIN_SECONDS
+        while True:
+            try:
+                self._final(ref).rmdir()
+            except FileNotFoundError:
+                try:
+                    self._partial(ref).rmdir()
+                except FileNotFoundError:
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(_POLL_SECONDS)
+                    continue
+            return
 
     def clear(self, subject: str) -> None:
         """Remove the subject's empty folder."""
@@ -154,7 +182,7 @@ class PosixStore:
         """Empty this host's page cache."""
         return drop_all()
 
-    def requests(self) -> Mapping[str, int]:
+    def requests(self) -> Tallies:
         """The kernel sends them."""
         return {}
 
@@ -179,3 +207,13 @@ class PosixStore:
 
     def _partial(self, ref: CheckpointRef) -> Path:
         return self._folder / ref.subject / partial_name(ref.number, ref.attempt)
+
+
+def _size(path: Path) -> int | None:
+    """Return what this client says of a path's size; None where it knows none, or that of a file that is gone."""
+    try:
+        return path.lstat().st_size
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise
+        return None

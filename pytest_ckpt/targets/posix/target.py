@@ -16,7 +16,7 @@ from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of
 
 _REMOVE_SECONDS = 120.0
-MOST_TO_FILL_BYTES = 64 << 30
+MAXIMUM_TO_FILL_BYTES = 64 << 30
 
 
 def target(location: str) -> PosixTarget:
@@ -88,10 +88,10 @@ class PosixTarget:
                 f"{name} is no folder that can be written to.", "Name a folder on a small volume or quota."
             )
         space = os.statvfs(path)
-        if (free := space.f_bavail * space.f_frsize) > MOST_TO_FILL_BYTES:
+        if (free := space.f_bavail * space.f_frsize) > MAXIMUM_TO_FILL_BYTES:
             raise UsageError(
                 f"{name} has {format_bytes(free)} free, and all of it would be written.",
-                f"Name a volume or quota with at most {format_bytes(MOST_TO_FILL_BYTES)} free.",
+                f"Name a volume or quota with at most {format_bytes(MAXIMUM_TO_FILL_BYTES)} free.",
             )
 
     def place(self) -> AreaRef:

@@ -120,9 +120,9 @@ def _described(requirement: Requirement) -> list[str]:
             limit = "" if check.limit is None else f"{check.limit:g} {check.unit}"
             lines.append(f"| {check.subject} | {check.needs} | {limit} |")
         return [*lines, "", f"- Source: {requirement.source}.", *_other_lists(requirement)]
-    most = "" if requirement.most is None else "; a table of gates may set another"
+    maximum = "" if requirement.maximum is None else "; a table of gates may set another"
     lines.append(f"- Measured: {requirement.figure}, in {' or '.join(f'`{unit}`' for unit in requirement.units)}")
-    lines.append(f"- Limit: {requirement.limit.format(most=requirement.most, save=_SAVE, load=_LOAD)}{most}")
+    lines.append(f"- Limit: {requirement.limit.format(maximum=requirement.maximum, save=_SAVE, load=_LOAD)}{maximum}")
     return [*lines, f"- Source: {requirement.source}.", *_other_lists(requirement)]
 
 

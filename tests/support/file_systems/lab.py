@@ -1,5 +1,7 @@
 """Mounts one file system in namespaces of its own and runs the front door on it; all of it ends with one process.
 
+Where the host is to have little memory, servers, clients and ranks all run in one control group for memory.
+
 ``observe`` starts it and returns what was seen. As a program, ``python -m`` this module does the work, as the first
 process of its namespaces: mounts, servers and ports are seen there alone, and go when it goes.
 """
@@ -19,25 +21,36 @@ from tests.support import CHECKOUT
 from tests.support.file_systems.row import FileSystem
 from tests.support.file_systems.serving import ADDRESS, Mounted, made, run
 from tests.support.file_systems.table import BY_NAME
-from tests.support.front_door import SMALLEST, opened_door, processes_of, read_events, started_operation
+from tests.support.front_door import SMALLEST, Run, opened_door, processes_of, read_events, started_operation
 from tests.support.machine import leave_mounts_of_others, patience
 from tests.support.matrix import OF_CANARIES
+from tests.support.small_memory import join, meminfo, small_memory
 
 REPRODUCE = Path(__file__).with_name("reproduce.py")
 _RUN_SECONDS = 600.0
 _DEADLINE_SECONDS = 30
 _SHARED, _LOCAL = "posix-shared", "posix-local"
+SMALL_MEMORY_BYTES = 1 << 30
+# Two files of 56 MB in a checkpoint: too small for timed reads, so that the volume alone decides.
+_OF_VOLUME, _ENOUGH = "1/1000", 32
 
 
 def observe(name: str, home: Path, task: str) -> dict[str, Any]:
-    """Mount a file system below ``home``, do a task there (run, break or cold), and return what was seen."""
+    """Mount a file system below ``home``, do a task of `TASKS` there, and return what was seen."""
+    if task not in _OF_SMALL_MEMORY:
+        return _observe(name, home, task)
+    with small_memory(SMALL_MEMORY_BYTES) as group:
+        return _observe(name, home, task, "--group", str(group))
+
+
+def _observe(name: str, home: Path, task: str, *more: str) -> dict[str, Any]:
     out = home / "seen.json"
     words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork"]
     words += ["--mount-proc", "--kill-child=KILL", sys.executable, "-m", "tests.support.file_systems.lab"]
     log = home / "lab.log"
     with log.open("wb") as output:
         done = subprocess.run(
-            [*words, task, name, str(home), str(out)],
+            [*words, task, name, str(home), str(out), *more],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -110,7 +123,30 @@ def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     target = made(place.first / "target")
     with opened_door(home) as door:
         done = door.run(*options, target=target)
-    cold = done.verdict("COLD", "llama3-8b-open-1")
+    return _said_of_cold(done, target, "llama3-8b-open-1")
+
+
+def _volume(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
+    """Save and load more than three times what this host's memory holds: no page of a checkpoint can be left."""
+    return _moved(place, home, _ENOUGH)
+
+
+def _too_little(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
+    """Save and load less than that."""
+    return _moved(place, home, _ENOUGH // 4)
+
+
+def _moved(place: Mounted, home: Path, operations: int) -> dict[str, Any]:
+    options = [*SMALLEST, f"--ckpt-scale={_OF_VOLUME}", f"--ckpt-operations={operations}", "--ckpt-client-cache=none"]
+    options += ["--cluster=1", "--ckpt-suite=performance", "--ckpt-gates=speed-only"]
+    target = made(place.first / "target")
+    with opened_door(home) as door:
+        done = door.run(*options, target=target)
+    return _said_of_cold(done, target, "llama3-8b-open-2")
+
+
+def _said_of_cold(done: Run, target: Path, subject: str) -> dict[str, Any]:
+    cold = done.verdict("COLD", subject)
     return {
         "exit_code": done.code,
         "folder": str(target),
@@ -168,19 +204,26 @@ def _command(pid: int) -> str:
         return ""
 
 
-_TASKS = {"run": _run, "break": _break, "cold": _cold}
+TASKS = {"run": _run, "break": _break, "cold": _cold, "volume": _volume, "too little": _too_little}
+_OF_SMALL_MEMORY = ("volume", "too little")
 
 
 def main() -> None:
     """Do a task on a file system and write what was seen."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=_TASKS)
+    parser.add_argument("task", choices=TASKS)
     parser.add_argument("name", choices=BY_NAME)
     parser.add_argument("home", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--group", type=Path, help="control group that limits the memory of all that runs here")
     asked = parser.parse_args()
     row = BY_NAME[asked.name]
     leave_mounts_of_others()
+    if asked.group:
+        join(asked.group)
+        little = asked.home / "meminfo"
+        little.write_text(meminfo(SMALL_MEMORY_BYTES))
+        run("mount", "--bind", little, "/proc/meminfo")
     run("ip", "link", "set", "lo", "up")
     run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
     # Servers keep their sockets there, MPI its session by process id: ids repeat in every namespace.
@@ -188,7 +231,7 @@ def main() -> None:
         run("mount", "-t", "tmpfs", "private", place_of_all)
     os.environ["TMPDIR"] = "/run"
     with row.start(made(asked.home / "mounts")) as place:
-        seen = _TASKS[asked.task](row, place, made(asked.home / "runs"))
+        seen = TASKS[asked.task](row, place, made(asked.home / "runs"))
     seen |= {
         "name": row.name,
         "how": row.how,

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 
 _REFUSED_IN_A_ROW = 5
 # What shows nothing in the first seconds is tried for longer: a machine may be busy.
-_SECONDS, _MOST_SECONDS, _BYTES, _TRIALS, _GIVE_UP = 4.0, 30.0, 20_000, 3, 30.0
+_SECONDS, _MAXIMUM_SECONDS, _BYTES, _TRIALS, _GIVE_UP = 4.0, 30.0, 20_000, 3, 30.0
 
 
 def replaced(folder: str, other: str) -> dict[str, int]:
@@ -307,7 +307,7 @@ def _watching(
 
 def _for_a_while(seen_wrong: Callable[[], bool]) -> Iterator[int]:
     began, number = time.monotonic(), 0
-    while (took := time.monotonic() - began) < _SECONDS or (took < _MOST_SECONDS and not seen_wrong()):
+    while (took := time.monotonic() - began) < _SECONDS or (took < _MAXIMUM_SECONDS and not seen_wrong()):
         number += 1
         yield number
 

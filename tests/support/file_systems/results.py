@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.support import CHECKOUT
 
@@ -57,10 +57,10 @@ def record_loss(seen: Mapping[str, Any]) -> None:
     _keep(seen["name"], {"server_lost": said})
 
 
-def record_cold(seen: Mapping[str, Any]) -> None:
-    """Keep what larger checkpoints say of COLD, when the tests are asked to."""
+def record_cold(seen: Mapping[str, Any], way: Literal["cold", "volume"] = "cold") -> None:
+    """Keep what larger checkpoints say of COLD, or more than a small memory holds, when the tests are asked to."""
     said = {"date": _today(), **seen["cold"], "because": _anywhere(seen["cold"]["because"], seen)}
-    _keep(seen["name"], {"cold": said})
+    _keep(seen["name"], {way: said})
 
 
 def _today() -> str:

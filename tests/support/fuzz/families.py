@@ -24,12 +24,14 @@ from tests.support import CHECKOUT
 from tests.support.fuzz.mutations import mutate
 from tests.support.fuzz.originals import make_published, make_runs
 from tests.support.fuzz.sandbox import Outcome, Sandbox
+from tests.support.made_up_run import make_run
 
 _USAGE = 4
 _STORED = CHECKOUT / "tests" / "evidence" / "schema_1"
 _PYTHON = re.compile(
     r"invalid literal|object has no attribute|NoneType|unhashable|not subscriptable|not iterable|KeyError|TypeError|"
-    r"IndexError|AttributeError|codec can't|<class '|object at 0x|Errno|unsupported operand"
+    r"IndexError|AttributeError|codec can't|<class '|object at 0x|Errno|unsupported operand|"
+    r"instances of '|cannot be interpreted|must be an iterable"
 )
 
 
@@ -110,7 +112,7 @@ class RunFolders(Family):
         done = [original.name, *mutate(rng, folder, outside)]
         is_remade = rng.random() < 0.5
         if is_remade and not is_unfinished(folder):
-            _remake(folder)
+            remake(folder)
             done.append("manifest written anew")
         found: list[str] = []
         way = rng.random()
@@ -125,7 +127,7 @@ class RunFolders(Family):
         elif way < 0.85:
             pair = [str(folder), str(rng.choice(self.originals))]
             rng.shuffle(pair)
-            self.command(["diff", *pair, *_page(rng, out)], home, (0, 4), found)
+            self.command(["diff", *pair, *pages_asked_for(rng, out)], home, (0, 4), found)
         elif way < 0.95:
             self._trend(rng, folder, home, found)
         else:
@@ -147,7 +149,7 @@ class RunFolders(Family):
         words: Sequence[str] = (),
     ) -> None:
         """Judge a folder; unless its manifest was written anew, nothing may be better than it was."""
-        words = words or _page(rng, home / "out")
+        words = words or pages_asked_for(rng, home / "out")
         outcome = self.command(["judge", str(folder), *words], home, (0, 1, 4, 8), found)
         code, before = self.before[name]
         if outcome.code == 0 and code != 0 and not is_remade:
@@ -169,11 +171,11 @@ class RunFolders(Family):
         folder.rename(place)
         if rng.random() < 0.5:
             mutate(rng, history, home / "outside")
-        words = ["trend", str(history), *_page(rng, home / "out")]
+        words = ["trend", str(history), *pages_asked_for(rng, home / "out")]
         self.command([*words, "--fail-on-regression=10%"], home, (0, 1, 4), found)
 
 
-def _remake(folder: Path) -> None:
+def remake(folder: Path) -> None:
     """Write the manifest as whoever changed a folder would; a signature that does not fit any more goes with it."""
     manifest = folder / MANIFEST
     if manifest.is_dir() and not manifest.is_symlink():
@@ -187,7 +189,8 @@ def _json(rng: Random) -> list[str]:
     return rng.choice([[], ["--json"]])
 
 
-def _page(rng: Random, out: Path) -> list[str]:
+def pages_asked_for(rng: Random, out: Path) -> list[str]:
+    """Return what a judgement is asked to print or write."""
     return rng.choice([[], ["--json"], ["--json"], ["--json"], [f"--html={out / 'page.html'}"]])
 
 
@@ -215,7 +218,7 @@ class PublishedTrees(Family):
         out.mkdir()
         done = [original.name, *mutate(rng, folder, outside)]
         found: list[str] = []
-        words = ["judge", str(folder), "--cluster=16000", *_page(rng, out)]
+        words = ["judge", str(folder), "--cluster=16000", *pages_asked_for(rng, out)]
         outcome = self.command(words, home, (1, 4, 8), found)
         if "--json" in words and outcome.out:
             document = json.loads(outcome.out)
@@ -227,6 +230,58 @@ class PublishedTrees(Family):
             grades = {document.get("grade"), *(row["grade"] for row in document.get("results", ()))}
             if "certified" in grades:
                 found.append("it is certified")
+        return done, found
+
+
+class Rules(PublishedTrees):
+    """Results of others, held against the rules of a submission."""
+
+    name = "rules"
+
+    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+        original = rng.choice(self.originals)
+        folder, outside = home / "tree", home / "outside"
+        shutil.copytree(original, folder)
+        outside.mkdir()
+        (outside / "file").write_text("{}")
+        done = [original.name, *mutate(rng, folder, outside)]
+        found: list[str] = []
+        # No file records the file systems of both folders: so no result is shown to keep every rule.
+        self.command(["judge", str(folder), "--rules=mlperf-v3", *_json(rng)], home, (1, 4, 8), found)
+        return done, found
+
+
+class Exports(RunFolders):
+    """Folders of runs, exported in the format of others."""
+
+    name = "exports"
+
+    def prepare(self, originals: Path) -> None:
+        """Make runs at full size: what the format has a place for."""
+        full = {"ckpt_mode": "full", "ckpt_processes": "8", "ckpt_profile": "acceptance", "ckpt_operations": "3"}
+        make_run(originals / "full", options=full, save=5.0, load=4.0)
+        make_run(originals / "late", options=full, save=400.0, load=400.0)
+        self.originals = sorted(originals.iterdir())
+
+    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+        original = rng.choice(self.originals)
+        folder, outside, out = home / "run", home / "outside", home / "out"
+        shutil.copytree(original, folder)
+        outside.mkdir()
+        (outside / "file").write_text("{}")
+        done = [original.name, *mutate(rng, folder, outside)]
+        if rng.random() < 0.5 and not is_unfinished(folder):
+            remake(folder)
+            done.append("manifest written anew")
+        found: list[str] = []
+        outcome = self.command(["export", str(folder), "--mlperf", str(out)], home, (0, 4), found)
+        if outcome.code == 0:
+            judged = self.command(["judge", str(out), "--cluster=64", "--json"], home, (1, 4, 8), found)
+            if judged.out and "certified" in str(json.loads(judged.out).get("grade")).split("not certified"):
+                found.append("the export is certified")
+            held = self.command(["judge", str(out), "--rules=mlperf-v3", "--json"], home, (1, 4), found)
+            if held.code == 4 and judged.code != 4:
+                found.append("the rules are not held against what can be judged")
         return done, found
 
 

@@ -20,9 +20,9 @@ from tests.support.fuzz.values import DEEP, NUMBERS, changed, places, put
 Mutation = Callable[[Random, Path, Path], str]
 
 _LARGE = (1 << 20, 33 << 20, (1 << 30) - 1, 1 << 40)
-_MOST_VALUES = 12_000_000
-_MOST_PATH = 3_800
-_MOST_EDITED = 1 << 20
+_MAXIMUM_VALUES = 12_000_000
+_MAXIMUM_PATH = 3_800
+_MAXIMUM_EDITED = 1 << 20
 
 
 # --- one file ------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def inside(folder: Path) -> list[Path]:
     """Return everything below a folder, as far as the kernel takes its path."""
     found = []
     for here, folders, files in os.walk(folder):
-        found += [Path(here, name) for name in (*folders, *files) if len(here) + len(name) < _MOST_PATH]
+        found += [Path(here, name) for name in (*folders, *files) if len(here) + len(name) < _MAXIMUM_PATH]
     return sorted(found)
 
 
@@ -138,7 +138,7 @@ def pick(rng: Random, folder: Path) -> str | None:
     names = [
         p.relative_to(folder).as_posix()
         for p, found in there
-        if stat.S_ISREG(found.st_mode) and found.st_size <= _MOST_EDITED
+        if stat.S_ISREG(found.st_mode) and found.st_size <= _MAXIMUM_EDITED
     ]
     facts = [n for n in names if n.endswith((".json", ".jsonl", ".yaml", ".log", ".sha256", ".toml"))]
     if not names:
@@ -198,7 +198,7 @@ def bloated(rng: Random, folder: Path, _outside: Path) -> str:
             return f"{name} has {size:,} bytes"
         file.seek(0)
         piece = rng.choice([b"{},", b"[],", b"1,", b'"",', b'{"a":[', b"0.1,\n", b"\xf0\x9f\x98\x80", b"a = 1\n"])
-        count = rng.choice([100_000, _MOST_VALUES])
+        count = rng.choice([100_000, _MAXIMUM_VALUES])
         file.write(b"[" + piece * count + b"0]")
         return f"{name} holds {piece!r} {count:,} times"
 

@@ -27,8 +27,8 @@ def make_runs(home: Path) -> None:
     """Write run folders below ``home``, and a history of four runs."""
     made_up_run.make_run(home / "good")
     made_up_run.make_run(home / "late", save=100.0, load=100.0)
-    made_up_run.make_run(home / "unproven", change=_unproven)
-    made_up_run.make_run(home / "one-late", change=_one_late)
+    made_up_run.make_run(home / "unproven", change=unproven)
+    made_up_run.make_run(home / "one-late", change=one_late)
     made_up_run.make_run(
         home / "two", options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_processes": "8"}, save=100.0
     )
@@ -44,7 +44,7 @@ def make_runs(home: Path) -> None:
         shutil.rmtree(run)
 
 
-def _unproven(found: Measurement) -> Measurement:
+def unproven(found: Measurement) -> Measurement:
     """Fail every proof: bytes, caches, durable calls."""
     assert found.integrity
     assert found.durability
@@ -59,7 +59,7 @@ def _unproven(found: Measurement) -> Measurement:
     )
 
 
-def _one_late(found: Measurement) -> Measurement:
+def one_late(found: Measurement) -> Measurement:
     """Have one rank take very long in one save and one load: what is easiest to improve."""
     operations = list(found.operations)
     for number in (1, 4):

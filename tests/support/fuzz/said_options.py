@@ -82,7 +82,7 @@ class OptionValues(Family):
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         (home / "out").mkdir()
-        _make_places(home)
+        made_places(home)
         if rng.random() < self._OF_PYTEST:
             return self._pytest(rng, home)
         found: list[str] = []
@@ -94,9 +94,9 @@ class OptionValues(Family):
             words = ["judge", str(self.late), *self._some(rng, home, list(with_role("limit"))), "--json"]
         else:
             command, flag = rng.choice([("trend", "--fail-on-regression"), ("verify", "--key"), ("judge", "--html")])
-            words = [command, str(self.late), f"{flag}={_value(rng, home, OPTIONS[0])}"]
+            words = [command, str(self.late), f"{flag}={value_of(rng, home, OPTIONS[0].example)}"]
             if command == "judge":
-                name = _value(rng, home, OPTIONS[0]).replace("/", "").replace("..", "")
+                name = value_of(rng, home, OPTIONS[0].example).replace("/", "").replace("..", "")
                 words[-1] = f"{flag}={home / 'out'}/p{name}"
         outcome = self.command(words, home, (0, 1, 4, 8), found)
         found += [f"{words!r:.300}: it says {word!r}" for word in python_words(outcome.err)]
@@ -107,7 +107,11 @@ class OptionValues(Family):
         for _ in range(rng.choice([1, 1, 2, 3, 6])):
             option = rng.choice(options)
             flag = rng.choice(option.flags)
-            words.append(flag if option.is_flag and rng.random() < 0.5 else f"{flag}={_value(rng, home, option)}")
+            words.append(
+                flag
+                if option.is_flag and rng.random() < 0.5
+                else f"{flag}={value_of(rng, home, option.example or option.default or 'x')}"
+            )
             if option.is_flag:
                 words[-1] = flag
         return words
@@ -137,7 +141,7 @@ def _pytest_main(words: list[str]) -> int:
         os.environ.update(before)
 
 
-def _make_places(home: Path) -> None:
+def made_places(home: Path) -> None:
     """Make what values can name: a folder, a pipe, a link to itself, a file with a hole."""
     (home / "target").mkdir()
     (home / "folder").mkdir()
@@ -147,13 +151,13 @@ def _make_places(home: Path) -> None:
         file.truncate(1 << 40)
 
 
-def _value(rng: Random, home: Path, option: Option) -> str:
+def value_of(rng: Random, home: Path, example: str) -> str:
     """Return a value as a command line can hold it: without NUL, and what is no text as bytes."""
-    word = _any_value(rng, home, option).replace("\0", "")
+    word = _any_value(rng, home, example).replace("\0", "")
     return os.fsdecode(word.encode("utf-8", "surrogatepass"))
 
 
-def _any_value(rng: Random, home: Path, option: Option) -> str:
+def _any_value(rng: Random, home: Path, example: str) -> str:
     kind = rng.randrange(8)
     if kind == 0:
         return rng.choice(TEXTS)
@@ -165,7 +169,7 @@ def _any_value(rng: Random, home: Path, option: Option) -> str:
         return rng.choice([word, f"@{word}", f"{word}/below", f"s3://{word}"])
     if kind == 3:
         return rng.choice(OPTIONS).example or "x"
-    text = option.example or option.default or "x"
+    text = example
     if kind == 4:
         return text
     for _ in range(rng.randrange(1, 4)):
@@ -200,7 +204,7 @@ class InputFiles(Family):
         (outside / "file").write_text(_FILES[name])
         file = folder / name
         file.write_text(_FILES[name])
-        done = [_change(rng, folder, file, outside)]
+        done = [changed_line(rng, folder, file, outside)]
         found: list[str] = []
         outcome = self._give(rng, name, file, home, found)
         words = python_words(outcome)
@@ -252,7 +256,7 @@ class InputFiles(Family):
         return outcome.err
 
 
-def _change(rng: Random, folder: Path, file: Path, outside: Path) -> str:
+def changed_line(rng: Random, folder: Path, file: Path, outside: Path) -> str:
     """Change a file, most often a value in a line of it."""
     way = rng.random()
     if way < 0.08:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import subprocess
 import sys
 import uuid
 from pathlib import Path
 
+from pytest_ckpt.facts.codec import from_plain
 from tests.support import CHECKOUT
 from tests.support.file_systems.serving import ADDRESS, is_mounted, made, run, until
 from tests.support.hosts.mpich import folder_of_mpich
+from tests.support.hosts.storage import Storage, client_of_fuse
 
 READY = "ready"
 _NETWORKS = Path("/sys/class/net")
+
+
+_FAKE_TIME = Path("/usr/lib") / f"{platform.machine()}-linux-gnu" / "faketime" / "libfaketime.so.1"
+
+
+def can_fake_time() -> bool:
+    """Return whether processes can be given another time of day."""
+    return _FAKE_TIME.exists()
+
+
+def fake_time(ahead: float) -> str:
+    """Return the variables by which processes have a time of day that is so many seconds ahead."""
+    return f"LD_PRELOAD={_FAKE_TIME} FAKETIME=+{ahead:g} FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_NO_CACHE=1"
 
 
 def name_of(number: int) -> str:
@@ -34,7 +51,7 @@ def _take_own_folders(keep: tuple[Path, ...]) -> None:
     for path, descriptor in opened.items():
         if path.is_relative_to("/tmp"):
             # Its name means another folder by now: the kernel is to follow the descriptor.
-            run("mount", "--no-canonicalize", "--bind", f"/proc/{os.getpid()}/fd/{descriptor}", made(path))
+            run("mount", "--no-canonicalize", "--rbind", f"/proc/{os.getpid()}/fd/{descriptor}", made(path))
         os.close(descriptor)
     made(Path("/run/sshd"))
 
@@ -59,37 +76,33 @@ def _devices() -> list[str]:
     return Path("/proc/self/net/dev").read_text().splitlines()
 
 
-def _start(folder: Path, home: Path, number: int, mounted: str) -> None:
+def _start(folder: Path, home: Path, number: int, storage: Storage, ahead: float) -> None:
     """Start sshd and mount the storage."""
     keys, config, log = home / "ssh", folder / "sshd_config", folder / "log"
     config.write_text(
         f"Port 22\nListenAddress {address_of(number)}\nHostKey {keys / 'host'}\nPidFile none\nStrictModes no\n"
         f"AuthorizedKeysFile {keys / 'user.pub'}\nUsePAM no\nPermitRootLogin yes\nAcceptEnv *\nMaxStartups 200\n"
+        + (f"SetEnv {fake_time(ahead)}\n" if ahead else "")
     )
     subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL)
     point = home / "array"
-    subprocess.Popen(
-        [
-            "mfsmount",
-            "-f",
-            "-H",
-            ADDRESS,
-            "-o",
-            ",".join(filter(None, ("mfsproxy=127.0.0.1,mfsnice=0", mounted))),
-            str(point),
-        ]
-    )
+    if storage.is_fuse:
+        run("mount", "--bind", client_of_fuse(home, number), point)
+        return
+    options = ",".join(filter(None, ("mfsproxy=127.0.0.1,mfsnice=0", storage.mounted)))
+    subprocess.Popen(["mfsmount", "-f", "-H", ADDRESS, "-o", options, str(point)])
     until(lambda: is_mounted(point) and os.statvfs(point).f_bavail, "the storage is mounted", None, log)
 
 
 def main() -> None:
     """Be the host, until somebody kills it."""
-    home, number, mounted = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    home, number, ahead = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[4])
+    storage = from_plain(Storage, json.loads(sys.argv[3]))
     folder = home / "hosts" / name_of(number)
     _take_own_folders((CHECKOUT, Path(sys.prefix), home, *filter(None, [folder_of_mpich()])))
     _be_another_machine(folder, home, number)
     _join_network(number, folder / "log")
-    _start(folder, home, number, mounted)
+    _start(folder, home, number, storage, ahead)
     (folder / READY).touch()
     # Orphans end here, as on every host.
     while True:

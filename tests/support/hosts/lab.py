@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -17,20 +18,24 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from tests.support import CHECKOUT
-from tests.support.file_systems.of_servers import moosefs_server
 from tests.support.file_systems.serving import ADDRESS, made, missing, run, until
 from tests.support.front_door import Run, opened_door, processes_of
 from tests.support.hosts.host import READY, address_of, name_of
+from tests.support.hosts.mishaps import Mishap, happen, has_saved, is_there
 from tests.support.hosts.secrets_seen import SecretsSeen
 from tests.support.hosts.slurm import slurm as slurm_on
-from tests.support.machine import leave_mounts_of_others, need, need_fuse, patience
+from tests.support.hosts.storage import MOOSEFS, Storage, served
+from tests.support.machine import leave_mounts_of_others, need_fuse, patience
 
 _LAB_SECONDS = 400.0
 _STEP_SECONDS = 300.0
 _BRIDGE = "lab"
-NEEDED = ("sshd", "ssh", "mfsmaster", "mfschunkserver", "mfsmount", "ip", "nsenter", "unshare")
+_NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "nsenter", "unshare")
+_OF_MOOSEFS = ("mfsmaster", "mfschunkserver", "mfsmount")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,12 +43,14 @@ class Step:
     """A run of the front door with these ``options``, or a command of these ``words``, on the first host.
 
     ``before`` are lines of a shell that are done first, each on the host of that number: $TARGET is the run's target.
+    ``mishaps`` happen to the run when it has saved once.
     """
 
     options: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     before: tuple[tuple[int, str], ...] = ()
+    mishaps: tuple[Mishap, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,17 +74,36 @@ class Done:
         return Run(code=self.code, text=self.text, home=home, target=home / "gone", report=home / "ckpt-report")
 
 
-def need_hosts() -> None:
-    """Skip where no such hosts can be made; on CI, where they can, fail."""
+def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
+    """Skip where no such hosts can be made, with that storage and these programs: not every machine has them."""
     need_fuse()
-    gone = missing(NEEDED)
-    need(not gone, f"there is no {', '.join(gone)}")
+    if gone := missing((*_NEEDED, *(() if storage.is_fuse else _OF_MOOSEFS), *programs)):
+        pytest.skip(f"there is no {', '.join(gone)}")
+    if why := _why_no_network():
+        pytest.skip(f"no network of several hosts can be made here: {why}")
 
 
-def on_hosts(home: Path, hosts: int, *steps: Step, slurm: bool = False, mounted: str = "") -> list[Done]:
+@functools.cache
+def _why_no_network() -> str:
+    """Say why there can be no bridge, or no cable that ends in another namespace; empty where there can."""
+    made = "ip link add lab type bridge && ip link add v1 type veth peer name v2 && ip link set v1 master lab up"
+    words = ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "sh", "-ec", made]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=_environment())
+    return (done.stderr.strip() or f"exit code {done.returncode}") if done.returncode else ""
+
+
+def on_hosts(
+    home: Path,
+    hosts: int,
+    *steps: Step,
+    slurm: bool = False,
+    storage: Storage = MOOSEFS,
+    ahead: Mapping[int, float] | None = None,
+) -> list[Done]:
     """Make so many hosts, do the steps one after the other on the first, and return what came of them.
 
-    With ``slurm`` the hosts are a cluster of Slurm; ``mounted`` are options of the storage's client on each.
+    With ``slurm`` the hosts are a cluster of Slurm; ``storage`` is what each of them has mounted;
+    the clocks of a host are so many seconds ``ahead``.
     """
     asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
     asked.write_text(json.dumps([to_plain(step) for step in steps]))
@@ -85,7 +111,14 @@ def on_hosts(home: Path, hosts: int, *steps: Step, slurm: bool = False, mounted:
     words += ["--mount-proc", "--kill-child=KILL", sys.executable, "-m", "tests.support.hosts.lab"]
     with log.open("wb") as output:
         done = subprocess.run(
-            [*words, str(home), str(hosts), f"--mounted={mounted}", *(["--slurm"] if slurm else [])],
+            [
+                *words,
+                str(home),
+                str(hosts),
+                f"--storage={json.dumps(to_plain(storage))}",
+                f"--ahead={json.dumps(dict(ahead or {}))}",
+                *(["--slurm"] if slurm else []),
+            ],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -105,7 +138,7 @@ def _environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def started_host(home: Path, number: int, mounted: str) -> Iterator[tuple[str, ...]]:
+def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> Iterator[tuple[str, ...]]:
     """Start a host; give the words that do something on it."""
     folder = made(home / "hosts" / name_of(number))
     with (folder / "log").open("wb") as log:
@@ -119,9 +152,10 @@ def started_host(home: Path, number: int, mounted: str) -> Iterator[tuple[str, .
             "--fork",
             "--mount-proc",
             "--kill-child=KILL",
+            *(["--time", f"--monotonic={ahead:g}"] if ahead else []),
         ]
         process = subprocess.Popen(
-            [*words, sys.executable, "-m", "tests.support.hosts.host", str(home), str(number), mounted],
+            [*words, sys.executable, "-m", "tests.support.hosts.host", str(home), str(number), storage, str(ahead)],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -168,10 +202,15 @@ def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]]) 
     for host, line in step.before:
         run(*on_hosts[host - 1], "env", f"TARGET={target}", "sh", "-euc", line)
     with opened_door(folder) as door:
-        seen = door.run(*step.options, target=target, environment=environment, around=on_first)
+        started = door.start(*step.options, target=target, environment=environment, around=on_first)
+        if step.mishaps:
+            started.until(lambda: has_saved(started.report), "the run has saved")
+            for mishap in step.mishaps:
+                happen(mishap, on_hosts, started.process)
+        seen = started.finish()
         left = [
             name
-            for on_host in on_hosts
+            for on_host in filter(is_there, on_hosts)
             for name in run(*on_host, "find", target.parent, "-path", f"{target}/*", "-printf", "%f\\n").split()
         ]
         if (seen.report / "session.json").exists():
@@ -200,7 +239,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path)
     parser.add_argument("hosts", type=int)
-    parser.add_argument("--mounted", default="")
+    parser.add_argument("--storage", default="{}")
+    parser.add_argument("--ahead", type=json.loads, default={})
     parser.add_argument("--slurm", action="store_true")
     asked = parser.parse_args()
     home: Path = asked.home
@@ -213,8 +253,11 @@ def main() -> None:
     _make_keys(home, asked.hosts)
     made(home / "array")
     with contextlib.ExitStack() as stack:
-        stack.enter_context(moosefs_server(made(home / "server")))
-        hosts = [stack.enter_context(started_host(home, number, asked.mounted)) for number in range(1, asked.hosts + 1)]
+        stack.enter_context(served(from_plain(Storage, json.loads(asked.storage)), home))
+        hosts = [
+            stack.enter_context(started_host(home, number, asked.storage, asked.ahead.get(str(number), 0.0)))
+            for number in range(1, asked.hosts + 1)
+        ]
         if asked.slurm:
             stack.enter_context(slurm_on(home, hosts))
         done = []

@@ -6,7 +6,7 @@ import os
 import sysconfig
 from pathlib import Path
 
-from tests.support.machine import need
+import pytest
 
 _VARIABLE = "PYTEST_CKPT_MPICH"
 
@@ -23,8 +23,8 @@ def python_of_mpich(home: Path) -> Path:
     It lies in ``home``: an environment that somebody else made is not changed.
     """
     given = folder_of_mpich()
-    need(given and (given / "bin" / "mpiexec").exists(), f"{_VARIABLE} names no environment with the wheel of mpich")
-    assert given
+    if not given or not (given / "bin" / "mpiexec").exists():
+        pytest.skip(f"{_VARIABLE} names no environment with the wheel of mpich")
     python = home / "mpich" / "bin" / "python"
     python.parent.mkdir(parents=True)
     (home / "mpich" / "pyvenv.cfg").write_text((given / "pyvenv.cfg").read_text())

@@ -38,6 +38,16 @@ def is_file(parent: Node, name: bytes) -> bool:
         return False
 
 
+def paths_of(fs: Passthrough, arguments: tuple[Any, ...]) -> list[str]:
+    """Return the paths, from the root, that a call speaks of."""
+    found = []
+    for one, following in zip(arguments, (*arguments[1:], None), strict=True):
+        node = one.node if isinstance(one, Handle) else one
+        if isinstance(node, Node):
+            found.append(fs.nodes.path_of(node, following if isinstance(following, bytes) else None))
+    return found
+
+
 class Fault:
     """A way to misbehave, switched on for the paths that match ``path`` and, unless it is None, for one client."""
 
@@ -97,12 +107,7 @@ class Fault:
 
     def paths(self, arguments: tuple[Any, ...]) -> list[str]:
         """Return the paths, from the root, that a call speaks of."""
-        found = []
-        for one, following in zip(arguments, (*arguments[1:], None), strict=True):
-            node = one.node if isinstance(one, Handle) else one
-            if isinstance(node, Node):
-                found.append(self.fs.nodes.path_of(node, following if isinstance(following, bytes) else None))
-        return found
+        return paths_of(self.fs, arguments)
 
 
 class Faulty:
@@ -112,6 +117,8 @@ class Faulty:
         self.fs = fs
         self.active: list[Fault] = []
         self.hits: dict[str, int] = {}  # of faults that are off again
+        # The operations that were asked for in each folder of the root, once somebody wants to know.
+        self.operations: dict[str, set[str]] | None = None
         self._at: dict[str, list[Fault]] = {}
         self._quiet = threading.Condition()
         self._under_way = 0
@@ -139,6 +146,9 @@ class Faulty:
     def run(self, operation: str, call: Any, *arguments: Any, **named: Any) -> Any:
         """Do an operation as the faults have it."""
         proceed: Proceed = getattr(self.fs, operation)
+        if self.operations is not None:
+            for path in paths_of(self.fs, arguments):
+                self.operations.setdefault(path.partition("/")[0], set()).add(operation)
         if not (faults := self._at.get(operation)):
             return proceed(call, *arguments, **named)
         for fault in faults:

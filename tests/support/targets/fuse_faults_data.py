@@ -115,7 +115,7 @@ class StaleData(Fault, name="stale data"):
 
     client = SECOND
     seconds = 5.0
-    most_bytes = 16 << 20
+    maximum_bytes = 16 << 20
 
     def begin(self):
         self.seen: dict[str, tuple[float, bytes]] = {}
@@ -125,7 +125,7 @@ class StaleData(Fault, name="stale data"):
         path = self.fs.nodes.path_of(handle.node)
         when, old = self.seen.get(path, (0.0, b""))
         if time.monotonic() - when > self.seconds:
-            self.seen[path] = (time.monotonic(), os.pread(handle.fd, self.most_bytes, 0))
+            self.seen[path] = (time.monotonic(), os.pread(handle.fd, self.maximum_bytes, 0))
         elif old[offset : offset + len(data)] != data:
             piece = old[offset : offset + len(data)]
             data[: len(piece)] = piece

@@ -103,11 +103,11 @@ class RenameNeedsSpace(_Refuses, name="rename without space loses the name"):
     """A file is renamed over another on a full volume: ENOSPC, and the other is gone."""
 
     error = errno.ENOSPC
-    least_free_bytes = 1 << 16
+    minimum_free_bytes = 1 << 16
 
     def rename(self, proceed, call, old, old_name, new, new_name, flags):
         free = os.fstatvfs(new.fd)
-        if free.f_bfree * free.f_frsize < self.least_free_bytes and is_file(new, new_name):
+        if free.f_bfree * free.f_frsize < self.minimum_free_bytes and is_file(new, new_name):
             self.fs.unlink(call, new, new_name)
             self.refuse()
         return proceed(call, old, old_name, new, new_name, flags)

@@ -32,12 +32,12 @@ class SlowFile(Fault, name="slow file"):
 class Trickle(Fault, name="writes trickle"):
     """A write takes 4 KiB at most, at 4 KiB/s, or another amount at another pace."""
 
-    most_bytes = 4096
+    maximum_bytes = 4096
     bytes_per_second = 4096.0
 
     def write(self, proceed, call, handle, offset, data):
         self.hit()
-        taken = data[: self.most_bytes]
+        taken = data[: self.maximum_bytes]
         self.pause(len(taken) / self.bytes_per_second)
         return proceed(call, handle, offset, taken)
 
@@ -159,10 +159,10 @@ class ClientCache(_Rated, name="client cache survives the drop"):
 
 
 class _Holds(Fault):
-    """Hold operations until they are released, or for ``most_seconds``: nobody is to be stuck for good."""
+    """Hold operations until they are released, or for ``maximum_seconds``: nobody is to be stuck for good."""
 
     uninterruptible = True
-    most_seconds = 120.0
+    maximum_seconds = 120.0
 
     def begin(self):
         self.gate = threading.Event()
@@ -172,7 +172,7 @@ class _Holds(Fault):
 
     def hold(self):
         self.hit()
-        self.gate.wait(self.most_seconds)
+        self.gate.wait(self.maximum_seconds)
 
     def release(self):
         with self.lock:

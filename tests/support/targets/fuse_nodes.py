@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_HANDLE_BYTES = 128
+_MAXIMUM_HANDLE_BYTES = 128
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -186,8 +186,8 @@ class Nodes:
 
 
 def _handle_of(at: int | None, name: bytes) -> bytes:
-    buffer, mount = ctypes.create_string_buffer(8 + _MOST_HANDLE_BYTES), ctypes.c_int()
-    ctypes.c_uint.from_buffer(buffer).value = _MOST_HANDLE_BYTES
+    buffer, mount = ctypes.create_string_buffer(8 + _MAXIMUM_HANDLE_BYTES), ctypes.c_int()
+    ctypes.c_uint.from_buffer(buffer).value = _MAXIMUM_HANDLE_BYTES
     if at is None:
         raise NotADirectoryError(errno.ENOTDIR, "not a folder")
     if _libc.name_to_handle_at(at, name, buffer, ctypes.byref(mount), 0) != 0:

@@ -31,7 +31,7 @@ TYPE = "fuse.misbehaving"
 
 _MAX_WRITE = 1 << 20
 _HEAD_BYTES = 80  # fuse_in_header and fuse_write_in: what precedes the bytes of a write, which so lie on a page
-_SPARE_THREADS, _MOST_THREADS = 16, 256
+_SPARE_THREADS, _MAXIMUM_THREADS = 16, 256
 _IN = struct.Struct("<IIQQIIIHH")
 _OUT = struct.Struct("<IiQ")
 _ATTRIBUTES = struct.Struct("<6Q10I")
@@ -205,7 +205,7 @@ class Session:
             while (count := self._receive(head, body)) is not None:
                 with self._lock:
                     self._idle -= 1
-                    if not self._idle and len(self._threads) < _MOST_THREADS:
+                    if not self._idle and len(self._threads) < _MAXIMUM_THREADS:
                         self._start_thread()
                 self._answer(head, body, count)
                 with self._lock:

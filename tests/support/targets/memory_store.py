@@ -14,6 +14,7 @@ from multiprocessing.connection import Client, Connection
 from typing import Any, Literal
 
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, TargetFacts, TargetSpec
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
@@ -206,7 +207,7 @@ class MemoryStore(StoreWithoutCache):
     def clear(self, subject: str) -> None:
         """Nothing is left."""
 
-    def requests(self) -> Mapping[str, int]:
+    def requests(self) -> Tallies:
         """They are messages."""
         return {}
 

@@ -132,6 +132,14 @@ class Target:
         """Return how often a fault has done something since it was last switched on, also when it is off again."""
         return int(self._ask("hits", name=name))
 
+    def record(self) -> None:
+        """Note from now on which operations are asked for."""
+        self._ask("record")
+
+    def operations(self) -> dict[str, set[str]]:
+        """Return which operations were asked for in each folder of the root since they are noted."""
+        return {folder: set(names) for folder, names in self._ask("operations").items()}
+
     def failures(self) -> list[str]:
         """Return the tracebacks of errors that are the target's own and no fault that was asked for."""
         return list(self._ask("failures"))
@@ -238,6 +246,12 @@ class _Server:
         self._faulty.switch_off()
         self._invalidate()
 
+    def record(self) -> None:
+        self._faulty.operations = {}
+
+    def operations(self) -> dict[str, list[str]]:
+        return {folder: sorted(names) for folder, names in list((self._faulty.operations or {}).items())}
+
     def release(self) -> None:
         for fault in self._faulty.active:
             fault.release()
@@ -259,9 +273,9 @@ class _Server:
         active = self._faulty.active
         self._unmount()
         self._faulty.fs.cut()
-        hits = self._faulty.hits
+        hits, operations = self._faulty.hits, self._faulty.operations
         self._mount(Faulty(Passthrough(self._folder)))
-        self._faulty.hits = hits
+        self._faulty.hits, self._faulty.operations = hits, operations
         for fault in active:
             self.fault(fault.name, fault.parameters)
             self._faulty.active[-1].hits = fault.hits
@@ -284,7 +298,17 @@ class _Server:
 
     def _reply(self, asked: dict[str, Any]) -> dict[str, Any]:
         what = asked.pop("what")
-        if what not in ("fault", "clear", "release", "power_cut", "drop_caches", "hits", "failures"):
+        if what not in (
+            "fault",
+            "clear",
+            "release",
+            "power_cut",
+            "drop_caches",
+            "hits",
+            "record",
+            "operations",
+            "failures",
+        ):
             return {"error": f"nobody can be asked for {what!r}"}
         try:
             with self._lock:
@@ -327,8 +351,8 @@ def _serve(folder: Path, points: list[Path], open_flags: int, cache_seconds: flo
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
     # We write what the kernel holds back for us: when memory is scarce it must not let us wait for that same writing.
     libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
     os.umask(0)
     # Threads that take turns at the interpreter cost twice the CPU on two cores of what they do on one.
     cores = sorted(os.sched_getaffinity(0))

@@ -14,12 +14,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pytest_ckpt.targets.objects.server.held import Held, Object, Piece, Refused
+from pytest_ckpt.targets.objects.server.held import Held, HeldPart, Object, Refused
 from pytest_ckpt.targets.objects.server.http import Handler, Server
 from tests.support.targets.object_server import BUCKET
 
 FAULTS: dict[str, type[Store]] = {}
 """By name; those of the modules beside are there once these are imported."""
+
+
+# What is changed is held in memory.
+MAXIMUM_CHANGED_BYTES = 1 << 30
 
 
 class Store(Held):
@@ -216,7 +220,7 @@ class Truncated(_Late, fault="truncated object"):
 
     def late(self, bucket: str, key: str) -> Object | None:
         found = self.now(bucket, key)
-        return _half(found) if found and found.bytes > 10_000 else found
+        return _half(found) if found and 10_000 < found.bytes < MAXIMUM_CHANGED_BYTES else found
 
 
 def _half(found: Object) -> Object:
@@ -230,6 +234,6 @@ def bytes_of(found: Object) -> bytes:
 
 def of_bytes(found: Object, data: bytes) -> Object:
     """Return an object with other bytes."""
-    piece = Piece(found.pieces[0].space, len(data), found.etag)
+    piece = HeldPart(found.pieces[0].space, len(data), found.etag)
     piece.space.write(piece.offset, data)
     return replace(found, pieces=(piece,))

@@ -6,10 +6,10 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pytest_ckpt.targets.objects.server.held import Condition, Object, Piece
+from pytest_ckpt.targets.objects.server.held import Condition, HeldPart, Object
 from tests.support.targets.object_faults import Requests, Store
 
-Pieces = tuple[Piece, ...]
+HeldParts = tuple[HeldPart, ...]
 
 
 class _Conditions(Store):
@@ -17,7 +17,7 @@ class _Conditions(Store):
         """Return what is made of a condition."""
         return condition
 
-    def put(self, bucket: str, key: str, piece: Piece, condition: Condition) -> Object:
+    def put(self, bucket: str, key: str, piece: HeldPart, condition: Condition) -> Object:
         return super().put(bucket, key, piece, self.loosened(condition))
 
     def end_upload(
@@ -56,7 +56,7 @@ class _TwoWinners(Store):
         super().__init__()
         self.lines: dict[str, threading.Barrier] = {}
 
-    def _publish(self, bucket: str, key: str, pieces: Pieces, crc32: str, etag: str, condition: Condition) -> Object:
+    def _publish(self, bucket: str, key: str, pieces: HeldParts, crc32: str, etag: str, condition: Condition) -> Object:
         if self.is_meant(condition):
             condition.check(self.now(bucket, key))
             with contextlib.suppress(threading.BrokenBarrierError):

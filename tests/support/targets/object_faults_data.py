@@ -1,15 +1,22 @@
-"""More object stores that misbehave in one way each: with parts, digests, ranges, writers, listings and silence."""
+"""More object stores that misbehave in one way each: with parts, digests, ranges, writers and listings."""
 
 from __future__ import annotations
 
-import socket
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ckpt.targets.objects import parts
-from pytest_ckpt.targets.objects.server.held import Condition, Held, Object, Piece, Refused
-from tests.support.targets.object_faults import Requests, Store, _Late, _of_command, bytes_of, of_bytes
+from pytest_ckpt.targets.objects.server.held import Condition, Held, HeldPart, Object, Refused
+from tests.support.targets.object_faults import (
+    MAXIMUM_CHANGED_BYTES,
+    Requests,
+    Store,
+    _Late,
+    _of_command,
+    bytes_of,
+    of_bytes,
+)
 
 Wanted = Sequence[tuple[int, str, str]]
 
@@ -20,7 +27,7 @@ Wanted = Sequence[tuple[int, str, str]]
 class EarlyParts(Store, fault="early visible multipart"):
     """A part that was sent is seen as an object before the end of its upload."""
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: Piece) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
         super().put_part(bucket, upload, number, piece)
         key = self._uploads[bucket, upload].key
         Held._publish(self, bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, Condition())
@@ -29,14 +36,14 @@ class EarlyParts(Store, fault="early visible multipart"):
 class LostPart(Store, fault="lost part"):
     """An object of three parts and more is acknowledged without one of them."""
 
-    def _publish(self, bucket: str, key: str, pieces: tuple[Piece, ...], *words: Any) -> Object:
+    def _publish(self, bucket: str, key: str, pieces: tuple[HeldPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, pieces[:1] + pieces[2:] if len(pieces) > 2 else pieces, *words)
 
 
 class PartsAsTheyCame(Store, fault="parts in order of arrival"):
     """An object has its parts in the order in which they came."""
 
-    def _publish(self, bucket: str, key: str, pieces: tuple[Piece, ...], *words: Any) -> Object:
+    def _publish(self, bucket: str, key: str, pieces: tuple[HeldPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
 
 
@@ -83,7 +90,7 @@ class SmallParts(Store, fault="small parts accepted"):
 class FewParts(Store, fault="1,000 parts at most"):
     """A part number above 1,000 is refused."""
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: Piece) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
         if number > 1000:
             raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 1000")
         super().put_part(bucket, upload, number, piece)
@@ -158,7 +165,8 @@ class ShiftedRange(Store, fault="shifted range"):
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:
-            if self.headers.get("Range", "bytes=0-")[6:8] not in ("0-",) and self.command == "GET":
+            is_inside = self.headers.get("Range", "bytes=0-")[6:8] not in ("0-",)
+            if is_inside and self.command == "GET" and held.bytes < MAXIMUM_CHANGED_BYTES:
                 held = of_bytes(held, b"x" + bytes_of(held)[:-1])
             super()._get(held)
 
@@ -266,34 +274,3 @@ class CleanedKeys(Store, fault="keys cleaned like paths"):
             if "//" in self._key:
                 raise Refused(400, "XMinioInvalidObjectName", "Object name contains unsupported characters.")
             super()._done()
-
-
-# --- silence ----------------------------------------------------------------------------------------------------------
-
-
-class Stalled(Store, fault="stalled put"):
-    """An object of 5 MiB that is sent in one request is never answered."""
-
-    class handler(Requests):  # noqa: N801 - an attribute
-        def _put(self, upload: str, number: str) -> None:
-            if not upload and self._unread >= 5 << 20:
-                self._held.let_go.wait()
-                self.close_connection = True
-            else:
-                super()._put(upload, number)
-
-
-class Reset(Store, fault="reset connections"):
-    """A connection is reset in the middle of every large object that is read whole."""
-
-    class handler(Requests):  # noqa: N801 - an attribute
-        def _get(self, held: Object) -> None:
-            if self.command == "GET" and held.bytes >= 5 << 20 and "Range" not in self.headers:
-                self.send_response(200)
-                self.send_header("Content-Length", str(held.bytes))
-                self.end_headers()
-                self.wfile.write(bytes(1000))
-                self.connection.shutdown(socket.SHUT_RDWR)
-                self.close_connection = True
-            else:
-                super()._get(held)

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from typing import Any, Literal
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.embedded import serve
-from pytest_ckpt.targets.objects.keys import read_place
+from pytest_ckpt.targets.objects.keys import read_prefix
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 
 BUCKET = "test"
@@ -28,14 +29,25 @@ TARGET = f"s3://{BUCKET}/ckpt"
 # Long, so that they would be found wherever they are written.
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "PLANTEDACCESSKEY0001", "AWS_SECRET_ACCESS_KEY": "planted/secret/of/the/store"}
 ACCOUNT = "210987654321"
+CONTROL = "/_control/"
 
 Request = Literal[
     "put", "get", "head", "delete", "list", "begin", "part", "end", "abort", "uploads", "versioning", "other"
 ]
 Way = Literal[
     "deny", "wrong key", "no bucket", "slow down", "silent", "cut", "flip", "lose", "skew", "versions", "no checksum",
-    "other checksum",
+    "other checksum", "expired", "full", "clock", "html", "break",
 ]  # fmt: skip
+
+
+REFUSALS: dict[str, tuple[int, str, str]] = {
+    "no bucket": (404, "NoSuchBucket", "The specified bucket does not exist"),
+    "slow down": (503, "SlowDown", "Please reduce your request rate."),
+    "skew": (403, "RequestTimeTooSkewed", "The difference between the request time and the time is too large"),
+    "wrong key": (403, "InvalidAccessKeyId", f"{CREDENTIALS['AWS_ACCESS_KEY_ID']} does not exist in our records"),
+    "expired": (400, "ExpiredToken", f"The token {CREDENTIALS['AWS_ACCESS_KEY_ID']} has expired"),
+    "full": (507, "InsufficientStorage", "The disk of this server is full"),
+}
 
 
 @contextlib.contextmanager
@@ -69,7 +81,7 @@ def moto_server() -> Iterator[str]:
 
 def bucket_of(endpoint: str) -> Bucket:
     """Return the bucket, for a look at what lies there."""
-    return Bucket(read_place(BUCKET), Access(endpoints=(endpoint,), embedded="a look"), OF_CONTROLLER)
+    return Bucket(read_prefix(BUCKET), Access(endpoints=(endpoint,), embedded="a look"), OF_CONTROLLER)
 
 
 def what_lies_in(endpoint: str) -> tuple[list[str], list[tuple[str, str]]]:
@@ -100,18 +112,29 @@ class Misbehaving:
     arrived: threading.Event = field(default_factory=threading.Event)
     let_go: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    # What goes wrong with every request from a break command on, until the mend command.
+    way_when_broken: Way = "cut"
+    is_broken: bool = False
+
+    def command(self, word: Literal["break", "mend"]) -> list[str]:
+        """Return the command that breaks or mends this server."""
+        call = f"import urllib.request; urllib.request.urlopen({self.endpoint + CONTROL + word!r}).read()"
+        return [sys.executable, "-c", call]
 
     def fault_of(self, request: Request, key: str) -> Way | None:
         """Return what goes wrong with a request, if anything, and count it."""
         with self.lock:
             self.seen[request] += 1
+            if self.is_broken:
+                return self.way_when_broken
             for fault in self.faults:
                 if fault.request == request and key.endswith(fault.key) and fault.times:
                     if fault.skip:
                         fault.skip -= 1
                         continue
                     fault.times -= 1
-                    return fault.way
+                    self.is_broken = fault.way == "break"
+                    return self.way_when_broken if self.is_broken else fault.way
         return None
 
 
@@ -144,12 +167,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     rules: Misbehaving
+    minutes_ahead = 0
 
     def log_message(self, *_words: Any) -> None:
         """Say nothing."""
 
     def answer(self) -> None:
         url = urllib.parse.urlsplit(self.path)
+        if url.path.startswith(CONTROL):
+            self.rules.is_broken = url.path == f"{CONTROL}break"
+            self.send_response_only(200)
+            self.finish_with(b"", None)
+            return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         way = self.rules.fault_of(_kind(self.command, url), urllib.parse.unquote(url.path))
         headers = dict(self.headers.items())
@@ -162,20 +191,14 @@ class _Handler(BaseHTTPRequestHandler):
             user = f"User: arn:aws:iam::{ACCOUNT}:user/x is not authorized with {CREDENTIALS['AWS_ACCESS_KEY_ID']}"
             self.refuse(403, "AccessDenied", user)
             return
-        if way == "no bucket":
-            self.refuse(404, "NoSuchBucket", "The specified bucket does not exist")
+        if way in REFUSALS:
+            self.refuse(*REFUSALS[way])
             return
-        if way == "slow down":
-            self.refuse(503, "SlowDown", "Please reduce your request rate.")
+        if way == "html":
+            self.send_response_only(200)
+            self.finish_with(b"<html><body>It works!<br></body></html>", None)
             return
-        if way == "skew":
-            self.refuse(
-                403, "RequestTimeTooSkewed", "The difference between the request time and the time is too large"
-            )
-            return
-        if way == "wrong key":
-            self.refuse(403, "InvalidAccessKeyId", f"{CREDENTIALS['AWS_ACCESS_KEY_ID']} does not exist in our records")
-            return
+        self.minutes_ahead = 20 if way == "clock" else 0
         if way == "no checksum":
             headers = {name: value for name, value in headers.items() if "checksum" not in name}
         connection = http.client.HTTPConnection(urllib.parse.urlsplit(self.rules.behind).netloc)
@@ -214,7 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.finish_with(b"" if self.command == "HEAD" else data, None)
 
     def finish_with(self, data: bytes, length: str | None) -> None:
-        self.send_header("Date", formatdate(usegmt=True))
+        self.send_header("Date", formatdate(time.time() + 60 * self.minutes_ahead, usegmt=True))
         self.send_header("Content-Length", length or str(len(data)))
         self.end_headers()
         if self.command != "HEAD":

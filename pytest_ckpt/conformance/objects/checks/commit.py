@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.context import Book
+from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.objects.content import content
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _OBJECTS, _BYTES = 4, 20_000
 _MARKER = "_COMMITTED"
 
 
-def marker(context: ObjectContext, book: Book) -> None:
+def marker(context: ObjectContext, findings: Findings) -> None:
     """Commit checkpoints by a marker, while both clients wait for it and then read what it names."""
     with ThreadPoolExecutor(1) as thread:
         for number in range(context.count(_ROUNDS, minimum=10)):
@@ -29,16 +29,16 @@ def marker(context: ObjectContext, book: Book) -> None:
             context.other.start("commit:reader", folder, who="the second client")
             here = thread.submit(reader, context.here, folder, who="this client", stopped=done.is_set)
             try:
-                _commit(context, book, folder)
+                _commit(context, findings, folder)
             finally:
                 # Each looks once more then: by now the marker must be there.
                 done.set()
-                book.take(here.result())
-                book.take(context.other.stop())
-            book.trials += 2
+                findings.take(here.result())
+                findings.take(context.other.stop())
+            findings.trials += 2
 
 
-def _commit(context: ObjectContext, book: Book, folder: str) -> None:
+def _commit(context: ObjectContext, findings: Findings, folder: str) -> None:
     names = [f"{folder}/shard-{number}" for number in range(_OBJECTS)]
     for name in names:
         context.here.put(name, content(context.seed, name, 1, _BYTES)).needed("an object")
@@ -46,34 +46,36 @@ def _commit(context: ObjectContext, book: Book, folder: str) -> None:
     # Not raised: its readers say what they see.
     answer = context.here.put(f"{folder}/{_MARKER}", text, {"If-None-Match": "*"})
     if not answer:
-        book.wrong("marker refused", where=answer.where, seen=answer.said, expected="the marker of a new checkpoint")
+        findings.wrong(
+            "marker refused", where=answer.where, seen=answer.said, expected="the marker of a new checkpoint"
+        )
 
 
 def reader(session: Session, folder: str, *, who: str, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Wait for the marker of a checkpoint, and read what it names."""
-    book, name = Book(), f"{folder}/{_MARKER}"
+    findings, name = Findings(), f"{folder}/{_MARKER}"
     while not (answer := session.get(name)):
         if stopped():
             answer = session.get(name)
             break
     if not answer:
-        book.wrong(
+        findings.wrong(
             "marker not seen", where=f"{session.url(name)} by {who}, after it was put", seen=answer.said, expected="it"
         )
-        return book.plain()
+        return findings.plain()
     try:
         names = json.loads(answer.data)
     except ValueError:
-        book.wrong("part of a marker", where=f"{session.url(name)} by {who}", seen=f"{len(answer.data):,} bytes",
+        findings.wrong("part of a marker", where=f"{session.url(name)} by {who}", seen=f"{len(answer.data):,} bytes",
                    expected="all of it")  # fmt: skip
-        return book.plain()
+        return findings.plain()
     for each in names:
         got = session.get(each)
         if got.data != content(session.seed, each, 1, _BYTES):
-            book.wrong(
+            findings.wrong(
                 "object of a committed checkpoint missing" if not got else "object of a committed checkpoint not whole",
                 where=f"{session.url(each)} by {who}, who has seen {_MARKER}",
                 seen=f"{got.said}, {len(got.data):,} bytes",
                 expected=f"the {_BYTES:,} bytes that were acknowledged before the marker was put",
             )
-    return book.plain()
+    return findings.plain()

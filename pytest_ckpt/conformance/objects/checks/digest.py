@@ -8,7 +8,7 @@ from pytest_ckpt.conformance.objects.content import content
 from pytest_ckpt.targets.objects.checksums import MD5, checksum
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
     from pytest_ckpt.conformance.objects.context import ObjectContext
     from pytest_ckpt.conformance.objects.session import Reply
 
@@ -17,7 +17,7 @@ _CHECKSUMS = ("x-amz-checksum-crc32", "x-amz-checksum-crc32c", "x-amz-checksum-c
 _HEADERS = (MD5, *_CHECKSUMS)
 
 
-def whole(context: ObjectContext, book: Book) -> None:
+def whole(context: ObjectContext, findings: Findings) -> None:
     """Put objects with wrong and right digests, new ones and over others."""
     here = context.here
     for header in _HEADERS:
@@ -25,22 +25,22 @@ def whole(context: ObjectContext, book: Book) -> None:
             name = f"{header}-{number}"
             data, other = content(context.seed, name, 1), content(context.seed, name, 2)
             wrong, right = _headers(header, other), _headers(header, data)
-            book.trials += 1
-            is_refused = _must_refuse(book, here.put(name, data, wrong), header)
+            findings.trials += 1
+            is_refused = _must_refuse(findings, here.put(name, data, wrong), header)
             if is_refused and (left := here.get(name)):
-                book.wrong("refused object is there", where=left.where, seen=f"{len(left.data):,} bytes",
+                findings.wrong("refused object is there", where=left.where, seen=f"{len(left.data):,} bytes",
                            expected="no object")  # fmt: skip
-            _must_take(book, here.put(name, data, right), header)
+            _must_take(findings, here.put(name, data, right), header)
             # A store that ignores a digest is named once for it.
             if not is_refused:
                 break
-            _must_refuse(book, here.put(name, other, right), header)
+            _must_refuse(findings, here.put(name, other, right), header)
             if here.get(name).data != data:
-                book.wrong("refused object is there", where=here.url(name), seen="other bytes than before",
+                findings.wrong("refused object is there", where=here.url(name), seen="other bytes than before",
                            expected="the object that was there")  # fmt: skip
 
 
-def part(context: ObjectContext, book: Book) -> None:
+def part(context: ObjectContext, findings: Findings) -> None:
     """Send parts with wrong and right digests."""
     here = context.here
     for header in _HEADERS:
@@ -48,25 +48,25 @@ def part(context: ObjectContext, book: Book) -> None:
         for number in range(context.count(_ROUNDS)):
             name = f"{header}-{number}"
             data, other = content(context.seed, name, 1), content(context.seed, name, 2)
-            book.trials += 1
+            findings.trials += 1
             upload = here.begin(name, said)
             wrong, right = _headers(header, other), _headers(header, data)
-            is_refused = _must_refuse(book, here.part(name, upload, 1, data, wrong), header)
-            _must_take(book, here.part(name, upload, 1, data, right), header)
+            is_refused = _must_refuse(findings, here.part(name, upload, 1, data, wrong), header)
+            _must_take(findings, here.part(name, upload, 1, data, right), header)
             here.abort(name, upload)
             if not is_refused:
                 break
 
 
-def kept(context: ObjectContext, book: Book) -> None:
+def kept(context: ObjectContext, findings: Findings) -> None:
     """Put objects with checksums, and ask for them."""
     here = context.here
     for header in _CHECKSUMS:
         data = content(context.seed, header, 1)
         here.put(header, data, _headers(header, data)).needed(f"an object with {header}")
-        book.trials += 1
+        findings.trials += 1
         if (seen := here.head(header).headers.get(header, "")) != checksum(header, data):
-            book.wrong(
+            findings.wrong(
                 "checksum not kept",
                 where=f"HEAD of {here.url(header)} with x-amz-checksum-mode: ENABLED",
                 seen=f"{header}: {seen}" if seen else f"no {header}",
@@ -83,14 +83,16 @@ def _algorithm(header: str) -> str:
     return header.rpartition("-")[2].upper()
 
 
-def _must_refuse(book: Book, answer: Reply, header: str) -> bool:
+def _must_refuse(findings: Findings, answer: Reply, header: str) -> bool:
     """Note an answer that is no refusal of a digest; return whether the store refused at all."""
     if answer.status not in (400, 422):
-        book.wrong("wrong digest accepted" if answer else "wrong refusal", where=f"{header} of {answer.where}",
+        findings.wrong("wrong digest accepted" if answer else "wrong refusal", where=f"{header} of {answer.where}",
                    seen=answer.said, expected="400 BadDigest")  # fmt: skip
     return not answer
 
 
-def _must_take(book: Book, answer: Reply, header: str) -> None:
+def _must_take(findings: Findings, answer: Reply, header: str) -> None:
     if not answer:
-        book.wrong("right digest refused", where=f"{header} of {answer.where}", seen=answer.said, expected="success")
+        findings.wrong(
+            "right digest refused", where=f"{header} of {answer.where}", seen=answer.said, expected="success"
+        )

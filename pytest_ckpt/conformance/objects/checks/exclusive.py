@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_ckpt.conformance.objects.session import AT_ONCE
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
     from pytest_ckpt.conformance.objects.context import ObjectContext
     from pytest_ckpt.conformance.objects.session import Reply, Session
 
@@ -20,69 +20,71 @@ _LOST = (409, 412)
 _HERE, _THERE = "this client", "the second client"
 
 
-def create(context: ObjectContext, book: Book) -> None:
+def create(context: ObjectContext, findings: Findings) -> None:
     """Create objects by PutObject."""
-    _create(context, book, "put")
+    _create(context, findings, "put")
 
 
-def create_of_parts(context: ObjectContext, book: Book) -> None:
+def create_of_parts(context: ObjectContext, findings: Findings) -> None:
     """Create objects by the end of uploads in parts."""
-    _create(context, book, "multipart")
+    _create(context, findings, "multipart")
 
 
-def update(context: ObjectContext, book: Book) -> None:
+def update(context: ObjectContext, findings: Findings) -> None:
     """Overwrite objects on the condition that they are what was read."""
     here, name = context.here, "one-after-another"
     first = here.put(name, b"first").needed("an object").etag
-    book.trials += 1
+    findings.trials += 1
     second = here.put(name, b"second", {"If-Match": first})
     if not second:
-        book.wrong("update refused", where=f"If-Match with the current ETag, {second.where}", seen=second.said,
+        findings.wrong("update refused", where=f"If-Match with the current ETag, {second.where}", seen=second.said,
                    expected="it overwrites the object")  # fmt: skip
-    _must_lose(book, here.put(name, b"third", {"If-Match": first}), "If-Match with an ETag of before")
-    _must_hold(context, book, name, b"second" if second else b"first")
-    _must_lose(book, here.put("none", b"x", {"If-Match": first}), "If-Match where there is no object", (404,))
+    _must_lose(findings, here.put(name, b"third", {"If-Match": first}), "If-Match with an ETag of before")
+    _must_hold(context, findings, name, b"second" if second else b"first")
+    _must_lose(findings, here.put("none", b"x", {"If-Match": first}), "If-Match where there is no object", (404,))
     if here.get("none"):
-        book.wrong("condition ignored", where=here.url("none"), seen="an object", expected="none")
+        findings.wrong("condition ignored", where=here.url("none"), seen="an object", expected="none")
     for number in range(context.count(_RACES, minimum=10)):
         name = f"race-{number:04d}"
         etag = here.put(name, b"before the race").needed("an object").etag
-        _race(context, book, name, "put", {"If-Match": etag})
+        _race(context, findings, name, "put", {"If-Match": etag})
 
 
-def _create(context: ObjectContext, book: Book, how: How) -> None:
+def _create(context: ObjectContext, findings: Findings, how: How) -> None:
     here, name = context.here, "one-after-another"
-    book.trials += 1
+    findings.trials += 1
     first = write(here, name, b"first", how, _ABSENT)
     if not first:
-        book.wrong("creation refused", where=f"If-None-Match, {first.where}", seen=first.said, expected="a new object")
-    _must_lose(book, write(here, name, b"second", how, _ABSENT), "If-None-Match where there is an object")
-    _must_hold(context, book, name, b"first")
+        findings.wrong(
+            "creation refused", where=f"If-None-Match, {first.where}", seen=first.said, expected="a new object"
+        )
+    _must_lose(findings, write(here, name, b"second", how, _ABSENT), "If-None-Match where there is an object")
+    _must_hold(context, findings, name, b"first")
     for number in range(context.count(_RACES, minimum=10)):
-        _race(context, book, f"race-{number:04d}", how, _ABSENT)
+        _race(context, findings, f"race-{number:04d}", how, _ABSENT)
 
 
-def _race(context: ObjectContext, book: Book, name: str, how: How, condition: dict[str, str]) -> None:
+def _race(context: ObjectContext, findings: Findings, name: str, how: How, condition: dict[str, str]) -> None:
     context.other.start("exclusive:racers", name, who=_THERE, how=how, condition=condition)
     results = racers(context.here, name, who=_HERE, how=how, condition=condition)
     results |= context.other.finish()
-    book.trials += 1
+    findings.trials += 1
     where = f"{next(iter(condition))} by {2 * AT_ONCE} at once, {how}, {context.here.url(name)}"
     winners = [who for who, (status, _) in results.items() if status < 300]
     for who, (status, said) in results.items():
         if status >= 300 and status not in _LOST:
-            book.wrong("error in a race", where=f"{where}, {who}", seen=said, expected="success, 412 or 409")
+            findings.wrong("error in a race", where=f"{where}, {who}", seen=said, expected="success, 412 or 409")
     if len(winners) > 1:
-        book.wrong(
+        findings.wrong(
             "several winners",
             where=where,
             seen=f"{len(winners)} were told that they had won: {', '.join(winners)}",
             expected="one, and 412 or 409 for the others",
         )
     elif not winners:
-        book.wrong("no winner", where=where, seen="all were refused", expected="one winner")
+        findings.wrong("no winner", where=where, seen="all were refused", expected="one winner")
     else:
-        _must_hold(context, book, name, winners[0].encode())
+        _must_hold(context, findings, name, winners[0].encode())
 
 
 def racers(session: Session, name: str, *, who: str, how: How, condition: dict[str, str]) -> dict[str, tuple[int, str]]:
@@ -107,18 +109,18 @@ def write(session: Session, name: str, data: bytes, how: How, condition: dict[st
     return answer
 
 
-def _must_lose(book: Book, answer: Reply, where: str, also: tuple[int, ...] = ()) -> None:
+def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, ...] = ()) -> None:
     if answer.status not in (*_LOST, *also):
-        book.wrong("condition ignored" if answer else "wrong refusal", where=f"{where}, {answer.where}",
+        findings.wrong("condition ignored" if answer else "wrong refusal", where=f"{where}, {answer.where}",
                    seen=answer.said, expected="412 PreconditionFailed")  # fmt: skip
 
 
-def _must_hold(context: ObjectContext, book: Book, name: str, expected: bytes) -> None:
+def _must_hold(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
     """The object has the words of who won, for both clients."""
     seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.ask("exclusive:words", name)}
     for who, text in seen.items():
         if text != expected.decode():
-            book.wrong("object of the winner replaced", where=f"{context.here.url(name)} by {who}",
+            findings.wrong("object of the winner replaced", where=f"{context.here.url(name)} by {who}",
                        seen=f"'{text}'", expected=f"'{expected.decode()}'")  # fmt: skip
 
 

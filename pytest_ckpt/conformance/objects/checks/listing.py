@@ -11,7 +11,7 @@ from pytest_ckpt.conformance.objects.content import content
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
     from pytest_ckpt.conformance.objects.context import ObjectContext
     from pytest_ckpt.conformance.objects.session import Session
 
@@ -24,7 +24,7 @@ _ODD = (
 )  # fmt: skip
 
 
-def pages(context: ObjectContext, book: Book) -> None:
+def pages(context: ObjectContext, findings: Findings) -> None:
     """List more objects than a page has, in pages of several sizes, while others are written."""
     here, count = context.here, context.count(_KEYS, minimum=_MORE_THAN_A_PAGE)
     names = [f"keys/{number % _FOLDERS:02d}/{number:06d}" for number in range(count)]
@@ -39,15 +39,15 @@ def pages(context: ObjectContext, book: Book) -> None:
     try:
         for size, of in ((0, "the store's own size"), (_SMALL_PAGE, f"at most {_SMALL_PAGE} keys")):
             found = [name for name, _, _ in here.listed("keys/", size=size) if "meanwhile" not in name]
-            _compare(book, f"listing of {here.url('keys/')} in pages of {of}", found, wanted)
+            _compare(findings, f"listing of {here.url('keys/')} in pages of {of}", found, wanted)
     finally:
         written = context.other.stop()
     folders = [f"keys/{number:02d}/" for number in range(_FOLDERS)]
     found = [folder for folder in here.folders("keys/", size=13) if "meanwhile" not in folder]
-    _compare(book, f"listing of {here.url('keys/')} up to the next slash", found, folders)
-    _compare(book, f"listing of {here.url('keys/05/')}", [name for name, _, _ in here.listed("keys/05/")],
+    _compare(findings, f"listing of {here.url('keys/')} up to the next slash", found, folders)
+    _compare(findings, f"listing of {here.url('keys/05/')}", [name for name, _, _ in here.listed("keys/05/")],
              [name for name in wanted if name.startswith("keys/05/")])  # fmt: skip
-    book.facts |= {"objects": f"{count:,}", "written meanwhile": f"{written:,}"}
+    findings.facts |= {"objects": f"{count:,}", "written meanwhile": f"{written:,}"}
 
 
 def put_all(session: Session, _name: str, *, names: list[str]) -> None:
@@ -65,28 +65,32 @@ def keep_writing(session: Session, name: str, *, stopped: Callable[[], bool]) ->
     return done
 
 
-def names(context: ObjectContext, book: Book) -> None:
+def names(context: ObjectContext, findings: Findings) -> None:
     """Put objects with odd keys, and find and read each on both clients."""
     here = context.here
     longest = "long/" + "n" * (here.room_for_names - len("odd/long/"))
     wanted = sorted((f"odd/{name}" for name in (*_ODD, longest)), key=lambda name: name.encode())
     put = []
     for name in wanted:
-        book.trials += 1
+        findings.trials += 1
         answer = here.put(name, content(context.seed, name, 1))
         if answer:
             put.append(name)
         else:
-            book.wrong("key refused", where=answer.where, seen=answer.said, expected="an object of that key")
+            findings.wrong("key refused", where=answer.where, seen=answer.said, expected="an object of that key")
     for name in put:
         got = {"this client": right(here, name), "the second client": context.other.ask("listing:right", name)}
         for who, is_right in got.items():
             if not is_right:
-                book.wrong("object not found by its key", where=f"{here.url(name)} by {who}", seen="none, or another",
-                           expected="the object that was put")  # fmt: skip
-    _compare(book, f"listing of {here.url('odd/')}", [name for name, _, _ in here.listed("odd/")], put)
+                findings.wrong(
+                    "object not found by its key",
+                    where=f"{here.url(name)} by {who}",
+                    seen="none, or another",
+                    expected="the object that was put",
+                )
+    _compare(findings, f"listing of {here.url('odd/')}", [name for name, _, _ in here.listed("odd/")], put)
     prefix = "odd/plus+and%"
-    _compare(book, f"listing of {here.url(prefix)}", [name for name, _, _ in here.listed(prefix)],
+    _compare(findings, f"listing of {here.url(prefix)}", [name for name, _, _ in here.listed(prefix)],
              [name for name in put if name.startswith(prefix)])  # fmt: skip
 
 
@@ -95,8 +99,8 @@ def right(session: Session, name: str) -> bool:
     return session.get(name).data == content(session.seed, name, 1)
 
 
-def _compare(book: Book, where: str, found: list[str], wanted: list[str]) -> None:
-    book.trials += 1
+def _compare(findings: Findings, where: str, found: list[str], wanted: list[str]) -> None:
+    findings.trials += 1
     counts = Counter(found)
     missing = [name for name in wanted if name not in counts]
     doubled = [name for name, count in counts.items() if count > 1]
@@ -108,8 +112,8 @@ def _compare(book: Book, where: str, found: list[str], wanted: list[str]) -> Non
     ):
         if names_of:
             more = f" and {len(names_of) - 1:,} more" if len(names_of) > 1 else ""
-            book.wrong(kind, where=where, seen=f"{names_of[0]!r}{more}", expected=expected)
+            findings.wrong(kind, where=where, seen=f"{names_of[0]!r}{more}", expected=expected)
     if not (missing or doubled or strange) and found != wanted:
         place = next(i for i, (a, b) in enumerate(zip(found, wanted, strict=True)) if a != b)
-        book.wrong("keys in wrong order", where=where, seen=f"{found[place]!r} as number {place + 1:,}",
+        findings.wrong("keys in wrong order", where=where, seen=f"{found[place]!r} as number {place + 1:,}",
                    expected=f"{wanted[place]!r}: the order of the keys' bytes")  # fmt: skip

@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_ckpt.conformance.objects.content import content
-from pytest_ckpt.targets.objects.parts import LEAST_PART_BYTES
+from pytest_ckpt.targets.objects.parts import MINIMUM_PART_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
     from pytest_ckpt.conformance.objects.context import ObjectContext
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ T = TypeVar("T")
 _ROUNDS = 10
 
 
-def requests(context: ObjectContext, book: Book) -> None:
+def requests(context: ObjectContext, findings: Findings) -> None:
     """Time every kind of request.
 
     A request that the store does not answer raises after some attempts: it is named with its object.
@@ -31,11 +31,11 @@ def requests(context: ObjectContext, book: Book) -> None:
         began = time.monotonic()
         answer = act(*words)
         slowest[what] = max(slowest.get(what, 0.0), time.monotonic() - began)
-        book.trials += 1
+        findings.trials += 1
         return answer
 
     for number in range(context.count(_ROUNDS)):
-        name, data = f"object-{number}", content(context.seed, "object", number, LEAST_PART_BYTES)
+        name, data = f"object-{number}", content(context.seed, "object", number, MINIMUM_PART_BYTES)
         timed("put", here.put, name, data).needed("put")
         timed("get", here.get, name).needed("get")
         timed("head", here.head, name).needed("head")
@@ -45,5 +45,5 @@ def requests(context: ObjectContext, book: Book) -> None:
         timed("end upload", here.end, name, upload, [(1, part.etag)]).needed("end upload")
         timed("delete", here.delete, name).needed("delete")
         timed("abort upload", here.abort, name, here.begin(name)).needed("abort upload")
-    book.measured = max(slowest.values())
-    book.facts |= {f"slowest {what}": f"{seconds:.3f} s" for what, seconds in slowest.items()}
+    findings.measured = max(slowest.values())
+    findings.facts |= {f"slowest {what}": f"{seconds:.3f} s" for what, seconds in slowest.items()}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.objects.content import content
-from pytest_ckpt.targets.objects.parts import LEAST_PART_BYTES, MOST_PARTS
+from pytest_ckpt.targets.objects.parts import MAXIMUM_PARTS, MINIMUM_PART_BYTES
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
     from pytest_ckpt.conformance.objects.context import ObjectContext
     from pytest_ckpt.conformance.objects.session import Reply, Session
 
@@ -16,17 +16,17 @@ _ROUNDS, _LARGE_ROUNDS = 50, 5
 _SMALL = 5000
 
 
-def hidden(context: ObjectContext, book: Book) -> None:
+def hidden(context: ObjectContext, findings: Findings) -> None:
     """Begin, abort and leave uploads; both clients look for their objects."""
     for number in range(context.count(_ROUNDS, minimum=3)):
-        book.trials += 1
-        _until_its_end(context, book, f"ended-{number}")
-        _aborted(context, book, f"aborted-{number}")
-    book.trials += 1
-    _killed(context, book, "of-a-killed-client")
+        findings.trials += 1
+        _until_its_end(context, findings, f"ended-{number}")
+        _aborted(context, findings, f"aborted-{number}")
+    findings.trials += 1
+    _killed(context, findings, "of-a-killed-client")
 
 
-def _until_its_end(context: ObjectContext, book: Book, name: str) -> None:
+def _until_its_end(context: ObjectContext, findings: Findings, name: str) -> None:
     here = context.here
     before, after = content(context.seed, name, 1), content(context.seed, name, 2)
     for there in (False, True):
@@ -35,29 +35,29 @@ def _until_its_end(context: ObjectContext, book: Book, name: str) -> None:
             here.put(name, before).needed("an object")
         upload = here.begin(name)
         etag = here.part(name, upload, 1, after).needed("a part").etag
-        _must_see(context, book, name, len(before) if there else None, "before the end of an upload", "upload seen")
+        _must_see(context, findings, name, len(before) if there else None, "before the end of an upload", "upload seen")
         if (name, upload) not in here.uploads(name):
-            book.wrong("unfinished upload not listed", where=here.url(name), seen="no such upload in the listing",
+            findings.wrong("unfinished upload not listed", where=here.url(name), seen="no such upload in the listing",
                        expected="its name, so that it can be aborted")  # fmt: skip
         here.end(name, upload, [(1, etag)]).needed("the end of an upload")
-        _must_see(context, book, name, len(after), "after the end of an upload", "ended upload not seen")
+        _must_see(context, findings, name, len(after), "after the end of an upload", "ended upload not seen")
         if (name, upload) in here.uploads(name):
-            book.wrong("ended upload still listed", where=here.url(name), seen="the upload", expected="none")
+            findings.wrong("ended upload still listed", where=here.url(name), seen="the upload", expected="none")
         here.delete(name).needed("a deletion")
 
 
-def _aborted(context: ObjectContext, book: Book, name: str) -> None:
+def _aborted(context: ObjectContext, findings: Findings, name: str) -> None:
     here, upload = context.here, context.here.begin(name)
     etag = here.part(name, upload, 1, content(context.seed, name, 1)).needed("a part").etag
     here.abort(name, upload).needed("to abort an upload")
-    _must_see(context, book, name, None, "after an upload was aborted", "aborted upload seen")
+    _must_see(context, findings, name, None, "after an upload was aborted", "aborted upload seen")
     if (name, upload) in here.uploads(name):
-        book.wrong("aborted upload still listed", where=here.url(name), seen="the upload", expected="none")
+        findings.wrong("aborted upload still listed", where=here.url(name), seen="the upload", expected="none")
     if here.end(name, upload, [(1, etag)]):
-        book.wrong("aborted upload ended", where=here.url(name), seen="success", expected="404 NoSuchUpload")
+        findings.wrong("aborted upload ended", where=here.url(name), seen="success", expected="404 NoSuchUpload")
 
 
-def _killed(context: ObjectContext, book: Book, name: str) -> None:
+def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
     """Have a client of its own begin an upload, and end that client."""
     third = context.third()
     try:
@@ -65,9 +65,9 @@ def _killed(context: ObjectContext, book: Book, name: str) -> None:
     finally:
         third.close()
     here = context.here
-    _must_see(context, book, name, None, "after its client was killed", "upload seen")
+    _must_see(context, findings, name, None, "after its client was killed", "upload seen")
     if (name, upload) not in here.uploads(name):
-        book.wrong("unfinished upload not listed", where=here.url(name), seen="no such upload in the listing",
+        findings.wrong("unfinished upload not listed", where=here.url(name), seen="no such upload in the listing",
                    expected="that of the killed client, so that it can be aborted")  # fmt: skip
     here.abort(name, upload).needed("to abort the upload of a killed client")
 
@@ -79,7 +79,7 @@ def begun(session: Session, name: str) -> str:
     return upload
 
 
-def _must_see(context: ObjectContext, book: Book, name: str, size: int | None, when: str, kind: str) -> None:
+def _must_see(context: ObjectContext, findings: Findings, name: str, size: int | None, when: str, kind: str) -> None:
     looks: dict[str, Any] = {
         "this client": seen(context.here, name),
         "the second": context.other.ask("multipart:seen", name),
@@ -87,7 +87,7 @@ def _must_see(context: ObjectContext, book: Book, name: str, size: int | None, w
     for who, found in looks.items():
         for how, bytes_seen in found.items():
             if bytes_seen != size:
-                book.wrong(
+                findings.wrong(
                     kind if bytes_seen is not None else "object not seen",
                     where=f"{how} of {context.here.url(name)} by {who}, {when}",
                     seen="no object" if bytes_seen is None else f"{bytes_seen:,} bytes",
@@ -106,11 +106,11 @@ def seen(session: Session, name: str) -> dict[str, int | None]:
     }
 
 
-def parts(context: ObjectContext, book: Book) -> None:
+def parts(context: ObjectContext, findings: Findings) -> None:
     """Send parts out of order, again, with different sizes and by two clients; name some of them at the end."""
     for number in range(context.count(_LARGE_ROUNDS)):
         here, name = context.here, f"object-{number}"
-        sizes = {2: LEAST_PART_BYTES, 5: LEAST_PART_BYTES + 12_345 + number, 9: _SMALL}
+        sizes = {2: MINIMUM_PART_BYTES, 5: MINIMUM_PART_BYTES + 12_345 + number, 9: _SMALL}
         upload = here.begin(name)
         etags = {9: _sent(here, name, upload, 9, sizes[9], 1)}
         _sent(here, name, upload, 2, _SMALL, 1)
@@ -120,13 +120,13 @@ def parts(context: ObjectContext, book: Book) -> None:
         _sent(here, name, upload, 11, _SMALL, 1)
         here.end(name, upload, sorted(etags.items())).needed("the end of an upload")
         expected = b"".join(_part(context.seed, name, n, sizes[n], 2 if n == 2 else 1) for n in sorted(sizes))
-        book.trials += 1
+        findings.trials += 1
         for who, (size, fault) in {
             "this client": read(here, name, len(expected)),
             "the second client": context.other.ask("multipart:read", name, size=len(expected)),
         }.items():
             if size != len(expected) or fault:
-                book.wrong(
+                findings.wrong(
                     "object is not its parts",
                     where=f"{here.url(name)} by {who}, parts 2, 5 and 9, sent as 9, 2, 5, 2, 11",
                     seen=f"{size:,} bytes, {fault or 'right as far as they go'}",
@@ -151,41 +151,51 @@ def read(session: Session, name: str, size: int) -> tuple[int, str]:
     """Read such an object; return its bytes and what is wrong with them."""
     data = session.get(name).needed("an object of parts").data
     at = 0
-    for number, version, count in ((2, 2, LEAST_PART_BYTES), (5, 1, size - LEAST_PART_BYTES - _SMALL), (9, 1, _SMALL)):
+    for number, version, count in (
+        (2, 2, MINIMUM_PART_BYTES),
+        (5, 1, size - MINIMUM_PART_BYTES - _SMALL),
+        (9, 1, _SMALL),
+    ):
         if data[at : at + count] != _part(session.seed, name, number, count, version):
             return len(data), f"wrong ones where part {number} is to be"
         at += count
     return len(data), ""
 
 
-def limits(context: ObjectContext, book: Book) -> None:
+def limits(context: ObjectContext, findings: Findings) -> None:
     """Try the numbers and sizes that parts may have, and an end that names what is not there."""
     here, name = context.here, "numbers"
-    first, last = content(context.seed, name, 1, LEAST_PART_BYTES), content(context.seed, name, 2, _SMALL)
+    first, last = content(context.seed, name, 1, MINIMUM_PART_BYTES), content(context.seed, name, 2, _SMALL)
     upload = here.begin(name)
-    etags = [(number, here.part(name, upload, number, data)) for number, data in ((1, first), (MOST_PARTS, last))]
+    etags = [(number, here.part(name, upload, number, data)) for number, data in ((1, first), (MAXIMUM_PARTS, last))]
     for number, answer in etags:
-        book.trials += 1
+        findings.trials += 1
         if not answer:
-            book.wrong("part refused", where=f"part {number:,} of {answer.where}", seen=answer.said, expected="success")
-    beyond = MOST_PARTS + 1
-    _must_refuse(book, here.part(name, upload, beyond, last), f"part {beyond:,}", "InvalidArgument")
+            findings.wrong(
+                "part refused", where=f"part {number:,} of {answer.where}", seen=answer.said, expected="success"
+            )
+    beyond = MAXIMUM_PARTS + 1
+    _must_refuse(findings, here.part(name, upload, beyond, last), f"part {beyond:,}", "InvalidArgument")
     named = [(number, answer.etag) for number, answer in etags if answer]
-    _must_refuse(book, here.end(name, upload, named[::-1]), "an end with parts in descending order", "InvalidPartOrder",
-                 "EntityTooSmall")  # fmt: skip
-    _must_refuse(book, here.end(name, upload, [*named[:1], (7, "0" * 32)]), "an end with no such part", "InvalidPart")
+    backwards = here.end(name, upload, named[::-1])
+    _must_refuse(findings, backwards, "an end with parts in descending order", "InvalidPartOrder", "EntityTooSmall")
+    _must_refuse(
+        findings, here.end(name, upload, [*named[:1], (7, "0" * 32)]), "an end with no such part", "InvalidPart"
+    )
     here.end(name, upload, named).needed("the end of an upload")
     if here.get(name).data != first + last:
-        book.wrong("object is not its parts", where=here.url(name), seen="other bytes",
-                   expected=f"those of part 1 and of part {MOST_PARTS:,}")  # fmt: skip
+        findings.wrong("object is not its parts", where=here.url(name), seen="other bytes",
+                   expected=f"those of part 1 and of part {MAXIMUM_PARTS:,}")  # fmt: skip
     small, name = content(context.seed, name, 3, _SMALL), "too-small"
     upload = here.begin(name)
     named = [(n, here.part(name, upload, n, small).needed("a part").etag) for n in (1, 2)]
-    _must_refuse(book, here.end(name, upload, named), f"a part of {_SMALL:,} bytes before the last", "EntityTooSmall")
+    _must_refuse(
+        findings, here.end(name, upload, named), f"a part of {_SMALL:,} bytes before the last", "EntityTooSmall"
+    )
 
 
-def _must_refuse(book: Book, answer: Reply, what: str, code: str, also: str = "") -> None:
-    book.trials += 1
+def _must_refuse(findings: Findings, answer: Reply, what: str, code: str, also: str = "") -> None:
+    findings.trials += 1
     if answer.status != 400 or answer.code not in (code, also):
-        book.wrong("not refused" if answer else "wrong refusal", where=f"{what}, {answer.where}", seen=answer.said,
+        findings.wrong("not refused" if answer else "wrong refusal", where=f"{what}, {answer.where}", seen=answer.said,
                    expected=f"400 {code}")  # fmt: skip

@@ -10,7 +10,7 @@ from pytest_ckpt.conformance.objects.content import content, told
 from pytest_ckpt.conformance.objects.session import AT_ONCE
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
     from pytest_ckpt.conformance.objects.context import ObjectContext
     from pytest_ckpt.conformance.objects.session import Reply, Session
 
@@ -19,7 +19,7 @@ _BYTES = 200_000
 _VERSIONS = range(1, 2 * AT_ONCE + 1)
 
 
-def writers(context: ObjectContext, book: Book) -> None:
+def writers(context: ObjectContext, findings: Findings) -> None:
     """Overwrite objects by all threads of two clients at once, and read them meanwhile and afterwards."""
     reads = 0
     with ThreadPoolExecutor(1) as thread:
@@ -35,17 +35,17 @@ def writers(context: ObjectContext, book: Book) -> None:
             finally:
                 done.set()
             answers = [*reader.result(), context.here.get(name)]
-            book.trials += 1
+            findings.trials += 1
             reads += len(answers)
             for answer in answers:
                 if answer.data not in whole:
-                    book.wrong(
+                    findings.wrong(
                         "object of several writers",
                         where=f"{answer.where}, while {2 * AT_ONCE} overwrite it",
                         seen=f"{answer.said}: {told(answer.data, context.seed, name, _VERSIONS, _BYTES)}",
                         expected=f"the {_BYTES:,} bytes of one of them",
                     )
-    book.facts["reads meanwhile"] = f"{reads:,}"
+    findings.facts["reads meanwhile"] = f"{reads:,}"
 
 
 def write(session: Session, name: str, *, first: int) -> None:

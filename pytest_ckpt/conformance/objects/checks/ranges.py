@@ -5,49 +5,49 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.objects.content import content, told
-from pytest_ckpt.targets.objects.parts import LEAST_PART_BYTES
+from pytest_ckpt.targets.objects.parts import MINIMUM_PART_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
     from pytest_ckpt.conformance.objects.context import ObjectContext
     from pytest_ckpt.conformance.objects.session import Session
 
 _TAIL = 1000
-_SIZE = LEAST_PART_BYTES + _TAIL
+_SIZE = MINIMUM_PART_BYTES + _TAIL
 _READS, _HALF = 300, 40_000
 # First, last, one byte, across the border of the parts; an end of None is the end of the object.
 _RANGES: tuple[tuple[int, int | None], ...] = (
-    (0, 1), (0, 4096), (1, 3), (4095, 4097), (LEAST_PART_BYTES - 1, LEAST_PART_BYTES),
-    (LEAST_PART_BYTES - 1, LEAST_PART_BYTES + 1), (LEAST_PART_BYTES - 500, LEAST_PART_BYTES + 500),
-    (LEAST_PART_BYTES, LEAST_PART_BYTES + 1), (_SIZE - 1, _SIZE), (_SIZE - _TAIL, None), (_SIZE - 10, _SIZE + 5000),
+    (0, 1), (0, 4096), (1, 3), (4095, 4097), (MINIMUM_PART_BYTES - 1, MINIMUM_PART_BYTES),
+    (MINIMUM_PART_BYTES - 1, MINIMUM_PART_BYTES + 1), (MINIMUM_PART_BYTES - 500, MINIMUM_PART_BYTES + 500),
+    (MINIMUM_PART_BYTES, MINIMUM_PART_BYTES + 1), (_SIZE - 1, _SIZE), (_SIZE - _TAIL, None), (_SIZE - 10, _SIZE + 5000),
     (1_000_000, 2_000_000), (3, None), (0, None),
 )  # fmt: skip
 _VERSIONS = range(1, 6)
 _BEYOND = (_SIZE, _SIZE + 1, 1 << 40)
 
 
-def exact(context: ObjectContext, book: Book) -> None:
+def exact(context: ObjectContext, findings: Findings) -> None:
     """Read ranges of an object of two parts."""
     here, name = context.here, "object"
     whole = content(context.seed, name, 1, _SIZE)
     upload = here.begin(name)
-    pieces = ((1, whole[:LEAST_PART_BYTES]), (2, whole[LEAST_PART_BYTES:]))
+    pieces = ((1, whole[:MINIMUM_PART_BYTES]), (2, whole[MINIMUM_PART_BYTES:]))
     etags = [(number, here.part(name, upload, number, data).needed("a part").etag) for number, data in pieces]
     here.end(name, upload, etags).needed("the end of an upload")
     asked = [(f"bytes={first}-{'' if stop is None else stop - 1}", whole[first:stop], first) for first, stop in _RANGES]
     asked += [(f"bytes=-{count}", whole[-count:], _SIZE - count) for count in (1, 10, _TAIL + 7)]
     for words, expected, first in asked:
         answer = here.get(name, {"Range": words})
-        book.trials += 1
+        findings.trials += 1
         said = f"bytes {first}-{first + len(expected) - 1}/{_SIZE}"
         where = f"Range: {words} of {answer.where}, {_SIZE:,} bytes"
         if answer.data != expected:
-            book.wrong("wrong bytes in a range", where=where, seen=_words(answer.said, answer.data, whole),
+            findings.wrong("wrong bytes in a range", where=where, seen=_words(answer.said, answer.data, whole),
                        expected=f"{len(expected):,} bytes from {first:,}")  # fmt: skip
         elif answer.status != 206 or answer.headers.get("content-range") != said:
-            book.wrong(
+            findings.wrong(
                 "range answered wrongly",
                 where=where,
                 seen=f"{answer.said} with Content-Range: {answer.headers.get('content-range', 'none')}",
@@ -55,9 +55,9 @@ def exact(context: ObjectContext, book: Book) -> None:
             )
     for first in _BEYOND:
         answer = here.get(name, {"Range": f"bytes={first}-"})
-        book.trials += 1
+        findings.trials += 1
         if answer.status != 416:
-            book.wrong("range beyond the end", where=f"from {first:,} of {answer.where}, {_SIZE:,} bytes",
+            findings.wrong("range beyond the end", where=f"from {first:,} of {answer.where}, {_SIZE:,} bytes",
                        seen=f"{answer.said}, {len(answer.data):,} bytes", expected="416 InvalidRange")  # fmt: skip
 
 
@@ -66,15 +66,15 @@ def _words(said: str, data: bytes, whole: bytes) -> str:
     return f"{said}, {len(data):,} bytes" + (f", those from {at:,}" if at >= 0 else "")
 
 
-def overwritten(context: ObjectContext, book: Book) -> None:
+def overwritten(context: ObjectContext, findings: Findings) -> None:
     """Read an object in two ranges with If-Match, while the other client overwrites it again and again."""
     here, name = context.here, "object"
     etag = _put(here, name, 1)
     _put(here, name, 2)
     late = here.get(name, {"Range": "bytes=0-9", "If-Match": etag})
-    book.trials += 1
+    findings.trials += 1
     if late.status != 412:
-        book.wrong("condition of a range ignored", where=f"If-Match with an ETag of before, {late.where}",
+        findings.wrong("condition of a range ignored", where=f"If-Match with an ETag of before, {late.where}",
                    seen=f"{late.said}, {len(late.data):,} bytes", expected="412 PreconditionFailed")  # fmt: skip
     reads = context.count(_READS, minimum=30)
     context.other.start("ranges:overwrite", name)
@@ -86,17 +86,17 @@ def overwritten(context: ObjectContext, book: Book) -> None:
                 here.get(name, {"Range": f"bytes={first}-{first + _HALF - 1}", "If-Match": etag})
                 for first in (0, _HALF)
             ]
-            book.trials += 1
+            findings.trials += 1
             refused = [half for half in halves if not half]
             for half in refused:
                 if half.status != 412:
-                    book.wrong("wrong refusal", where=half.where, seen=half.said, expected="412 PreconditionFailed")
+                    findings.wrong("wrong refusal", where=half.where, seen=half.said, expected="412 PreconditionFailed")
             if refused:
                 continue
             whole += 1
             data = b"".join(half.data for half in halves)
             if data not in {content(context.seed, name, version, 2 * _HALF) for version in _VERSIONS}:
-                book.wrong(
+                findings.wrong(
                     "ranges of different versions",
                     where=f"two ranges of {halves[0].where} with the same If-Match",
                     seen=told(data, context.seed, name, _VERSIONS, 2 * _HALF),
@@ -104,7 +104,7 @@ def overwritten(context: ObjectContext, book: Book) -> None:
                 )
     finally:
         overwrites = context.other.stop()
-    book.facts |= {"read whole": f"{whole:,} of {reads:,}", "overwritten meanwhile": f"{overwrites:,} times"}
+    findings.facts |= {"read whole": f"{whole:,} of {reads:,}", "overwritten meanwhile": f"{overwrites:,} times"}
 
 
 def overwrite(session: Session, name: str, *, stopped: Callable[[], bool]) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.conformance.objects.content import SIZE_OF_VERSION, content
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book
+    from pytest_ckpt.conformance.context import Findings
     from pytest_ckpt.conformance.objects.context import ObjectContext
     from pytest_ckpt.conformance.objects.session import Session
 
@@ -23,22 +23,22 @@ _CHANGES = (
 )
 
 
-def get(context: ObjectContext, book: Book) -> None:
+def get(context: ObjectContext, findings: Findings) -> None:
     """Look by GET."""
-    _look(context, book, "GET")
+    _look(context, findings, "GET")
 
 
-def head(context: ObjectContext, book: Book) -> None:
+def head(context: ObjectContext, findings: Findings) -> None:
     """Look by HEAD."""
-    _look(context, book, "HEAD")
+    _look(context, findings, "HEAD")
 
 
-def listing(context: ObjectContext, book: Book) -> None:
+def listing(context: ObjectContext, findings: Findings) -> None:
     """Look by LIST."""
-    _look(context, book, "LIST")
+    _look(context, findings, "LIST")
 
 
-def _look(context: ObjectContext, book: Book, how: str) -> None:
+def _look(context: ObjectContext, findings: Findings, how: str) -> None:
     """Change objects on one client and look on both; they change places with every object."""
     for number in range(context.count(_NAMES, minimum=4)):
         name = f"object-{number:04d}"
@@ -57,9 +57,9 @@ def _look(context: ObjectContext, book: Book, how: str) -> None:
                 context.other.ask("visible:change_to", name, version=version)
             for looker, look in lookers.items():
                 seen = look()
-                book.trials += 1
+                findings.trials += 1
                 if seen != version:
-                    book.wrong(
+                    findings.wrong(
                         kind if seen in (_NONE, *(v for v, _, _ in _CHANGES)) else "bytes that nobody put",
                         where=f"{how} of {context.here.url(name)} by {looker}, {change} by {writer}",
                         seen=_words(seen),

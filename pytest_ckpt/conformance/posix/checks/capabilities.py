@@ -16,7 +16,7 @@ from pytest_ckpt.conformance.content import compare, random_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ROUNDS = 20
@@ -26,7 +26,7 @@ _FICLONE = 0x40049409
 _MIB = 1 << 20
 
 
-def links(context: CheckContext, book: Book) -> None:
+def links(context: CheckContext, findings: Findings) -> None:
     """Make, follow, replace and remove symbolic links to files and folders, and hard links."""
     for number in range(context.count(_ROUNDS, minimum=2)):
         folder = context.folder / f"links-{number}"
@@ -35,13 +35,13 @@ def links(context: CheckContext, book: Book) -> None:
         for name, content in contents.items():
             (folder / name).write_bytes(content)
         context.tell("symlink", str(folder))
-        _try(book, folder / "symbolic", "symbolic links", partial(_symbolic, book, folder, contents))
+        _try(findings, folder / "symbolic", "symbolic links", partial(_symbolic, findings, folder, contents))
         context.tell("link", str(folder))
-        _try(book, folder / "hard", "hard links", partial(_hard, book, folder, contents))
-        book.trials += 1
+        _try(findings, folder / "hard", "hard links", partial(_hard, findings, folder, contents))
+        findings.trials += 1
 
 
-def names(context: CheckContext, book: Book) -> None:
+def names(context: CheckContext, findings: Findings) -> None:
     """Make files whose names differ in case, in form or in their last byte, of 255 bytes and in other alphabets."""
     groups = {
         "case": ["model.pt", "Model.pt", "MODEL.PT"],
@@ -63,9 +63,9 @@ def names(context: CheckContext, book: Book) -> None:
                     file.write(content)
             except FileExistsError:
                 same = next((other for other in made if _same(folder / other, path)), "another")
-                _folded(book, path, f"{_short(name)} is already there: it is taken for {_short(same)}")
+                _folded(findings, path, f"{_short(name)} is already there: it is taken for {_short(same)}")
             except OSError as error:
-                book.wrong(
+                findings.wrong(
                     "name refused",
                     where=f"{folder}, a name of {len(name.encode())} bytes",
                     seen=f"{error.strerror} (errno {error.errno}) for {_short(name)}",
@@ -73,17 +73,17 @@ def names(context: CheckContext, book: Book) -> None:
                 )
             else:
                 made[name] = content
-            book.trials += 1
+            findings.trials += 1
         listed = sorted(os.listdir(folder))  # noqa: PTH208 - doubled names must stay doubled
         if listed != sorted(made):
             strange = [name for name in listed if name not in made]
             lost = [name for name in made if name not in listed]
-            _folded(book, folder, f"made and not listed: {_shorts(lost)}; listed and not made: {_shorts(strange)}")
+            _folded(findings, folder, f"made and not listed: {_shorts(lost)}; listed and not made: {_shorts(strange)}")
         for name, content in made.items():
             if name in listed:
-                compare(book, (folder / name).read_bytes(), content, path=folder / name)
-    _too_long(context, book)
-    _not_utf8(context, book)
+                compare(findings, (folder / name).read_bytes(), content, path=folder / name)
+    _too_long(context, findings)
+    _not_utf8(context, findings)
 
 
 class _WrongAnswerError(Exception):
@@ -94,7 +94,7 @@ class _WrongAnswerError(Exception):
         self.seen, self.expected = seen, expected
 
 
-def extras(context: CheckContext, book: Book) -> None:
+def extras(context: CheckContext, findings: Findings) -> None:
     """Try extended attributes, reserving and giving back space, clones and files without a name.
 
     Any of them may be missing, and is reported; what is there must be right.
@@ -111,71 +111,71 @@ def extras(context: CheckContext, book: Book) -> None:
         context.tell(name, str(path))
         path.write_bytes(random_bytes(_MIB, context.seed, name))
         try:
-            book.facts[name] = attempt(path)
+            findings.facts[name] = attempt(path)
         except OSError as error:
-            book.facts[name] = f"no: {error.strerror} (errno {error.errno})"
+            findings.facts[name] = f"no: {error.strerror} (errno {error.errno})"
         except _WrongAnswerError as answer:
-            book.facts[name] = f"wrong: {answer.seen}"
-            book.wrong(f"{name} wrong", where=str(path), seen=answer.seen, expected=answer.expected)
-        book.trials += 1
+            findings.facts[name] = f"wrong: {answer.seen}"
+            findings.wrong(f"{name} wrong", where=str(path), seen=answer.seen, expected=answer.expected)
+        findings.trials += 1
 
 
-def _try(book: Book, path: Path, what: str, make: Callable[[], None]) -> None:
+def _try(findings: Findings, path: Path, what: str, make: Callable[[], None]) -> None:
     try:
         make()
     except OSError as error:
         if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}:
             raise
         seen = f"{error.strerror} (errno {error.errno})"
-        book.wrong(f"{what} refused", where=str(path), seen=seen, expected="the link is made")
+        findings.wrong(f"{what} refused", where=str(path), seen=seen, expected="the link is made")
 
 
-def _symbolic(book: Book, folder: Path, contents: dict[str, bytes]) -> None:
+def _symbolic(findings: Findings, folder: Path, contents: dict[str, bytes]) -> None:
     link = folder / "last"
     link.symlink_to("first")
-    _expect(book, link, "text of the link", str(link.readlink()), "first")
-    _leads_to(book, link, contents["first"])
+    _expect(findings, link, "text of the link", str(link.readlink()), "first")
+    _leads_to(findings, link, contents["first"])
     # As Lightning does with last.ckpt: to whatever is newest, without a moment in which there is none.
     beside = folder / "last.new"
     beside.symlink_to(folder / "second")
     beside.replace(link)
-    _expect(book, link, "text of the replaced link", str(link.readlink()), str(folder / "second"))
-    _leads_to(book, link, contents["second"])
+    _expect(findings, link, "text of the replaced link", str(link.readlink()), str(folder / "second"))
+    _leads_to(findings, link, contents["second"])
     to_folder = folder / "folder"
     to_folder.symlink_to(f"../{folder.name}")
-    _leads_to(book, to_folder / "first", contents["first"])
+    _leads_to(findings, to_folder / "first", contents["first"])
     link.unlink()
-    _expect(book, folder / "second", "file after its link was removed", str((folder / "second").exists()), "True")
+    _expect(findings, folder / "second", "file after its link was removed", str((folder / "second").exists()), "True")
     (folder / "dangling").symlink_to("nowhere")
-    _expect(book, folder / "dangling", "link to nothing", str((folder / "dangling").exists()), "False")
+    _expect(findings, folder / "dangling", "link to nothing", str((folder / "dangling").exists()), "False")
 
 
-def _hard(book: Book, folder: Path, contents: dict[str, bytes]) -> None:
+def _hard(findings: Findings, folder: Path, contents: dict[str, bytes]) -> None:
     first, link = folder / "first", folder / "hard"
     link.hardlink_to(first)
-    _expect(book, link, "number of names", str(link.stat().st_nlink), "2")
-    _expect(book, link, "same file", str(_same(first, link)), "True")
-    _leads_to(book, link, contents["first"])
+    _expect(findings, link, "number of names", str(link.stat().st_nlink), "2")
+    _expect(findings, link, "same file", str(_same(first, link)), "True")
+    _leads_to(findings, link, contents["first"])
     changed = contents["first"][::-1]
     with link.open("r+b") as file:
         file.write(changed)
-    compare(book, first.read_bytes(), changed, path=first, when="after it was written through its other name")
+    compare(findings, first.read_bytes(), changed, path=first, when="after it was written through its other name")
     beside = folder / "hard.new"
     beside.hardlink_to(folder / "second")
     beside.replace(link)
-    _leads_to(book, link, contents["second"])
+    _leads_to(findings, link, contents["second"])
     (folder / "second").unlink()
-    compare(book, link.read_bytes(), contents["second"], path=link, when="after its other name was removed")
-    _expect(book, first, "number of names after its other name was replaced", str(first.stat().st_nlink), "1")
+    compare(findings, link.read_bytes(), contents["second"], path=link, when="after its other name was removed")
+    _expect(findings, first, "number of names after its other name was replaced", str(first.stat().st_nlink), "1")
 
 
-def _leads_to(book: Book, link: Path, content: bytes) -> None:
-    compare(book, link.read_bytes(), content, path=link, when="read through the link")
+def _leads_to(findings: Findings, link: Path, content: bytes) -> None:
+    compare(findings, link.read_bytes(), content, path=link, when="read through the link")
 
 
-def _expect(book: Book, path: Path, what: str, seen: str, expected: str) -> None:
+def _expect(findings: Findings, path: Path, what: str, seen: str, expected: str) -> None:
     if seen != expected:
-        book.wrong("link leads elsewhere", where=f"{path}, {what}", seen=seen, expected=expected)
+        findings.wrong("link leads elsewhere", where=f"{path}, {what}", seen=seen, expected=expected)
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -185,8 +185,8 @@ def _same(one: Path, other: Path) -> bool:
         return False
 
 
-def _folded(book: Book, path: Path, seen: str) -> None:
-    book.wrong("names folded or cut", where=str(path), seen=seen, expected="every name as it was given")
+def _folded(findings: Findings, path: Path, seen: str) -> None:
+    findings.wrong("names folded or cut", where=str(path), seen=seen, expected="every name as it was given")
 
 
 def _short(name: str) -> str:
@@ -197,28 +197,28 @@ def _shorts(names: Iterable[str]) -> str:
     return ", ".join(map(_short, names)) or "none"
 
 
-def _too_long(context: CheckContext, book: Book) -> None:
+def _too_long(context: CheckContext, findings: Findings) -> None:
     path = context.folder / ("n" * (_LONGEST + 1))
     context.tell("create", str(path))
     try:
         path.touch()
     except OSError as error:
-        book.facts[f"name of {_LONGEST + 1} bytes"] = f"refused: {error.strerror} (errno {error.errno})"
+        findings.facts[f"name of {_LONGEST + 1} bytes"] = f"refused: {error.strerror} (errno {error.errno})"
         return
     longest = max((len(os.fsencode(name)) for name in os.listdir(context.folder)), default=0)  # noqa: PTH208
     if longest > _LONGEST:
-        book.facts[f"name of {_LONGEST + 1} bytes"] = "works"
+        findings.facts[f"name of {_LONGEST + 1} bytes"] = "works"
     else:
-        _folded(book, context.folder, f"a name of {_LONGEST + 1} bytes was taken and is listed with {longest}")
+        _folded(findings, context.folder, f"a name of {_LONGEST + 1} bytes was taken and is listed with {longest}")
 
 
-def _not_utf8(context: CheckContext, book: Book) -> None:
+def _not_utf8(context: CheckContext, findings: Findings) -> None:
     path = os.fsencode(context.folder) + b"/\xff\xfe"
     try:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
-        book.facts["names that are not UTF-8"] = "work"
+        findings.facts["names that are not UTF-8"] = "work"
     except OSError as error:
-        book.facts["names that are not UTF-8"] = f"refused: {error.strerror} (errno {error.errno})"
+        findings.facts["names that are not UTF-8"] = f"refused: {error.strerror} (errno {error.errno})"
 
 
 def _attributes(path: Path) -> str:

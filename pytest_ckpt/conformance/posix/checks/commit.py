@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance import pages
-from pytest_ckpt.conformance.context import Book
+from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import Client
 from pytest_ckpt.conformance.watched import Watched
@@ -22,52 +22,52 @@ if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import CheckContext
 
 _REPLACEMENTS, _RENAMES, _FILES = 10_000, 1_000, 1_000
-_FEWEST_REPLACEMENTS, _FEWEST_RENAMES = 200, 50
+_MINIMUM_REPLACEMENTS, _MINIMUM_RENAMES = 200, 50
 # What is done between two words with the watcher; short enough that a fault of every rename is soon enough.
 _AT_ONCE = 250
 # The kernel tries twice itself. A reader that meets another replacement in each of so many tries is not by chance.
 _STALE_IN_A_ROW = 5
 
 
-def replace_file(context: CheckContext, book: Book) -> None:
+def replace_file(context: CheckContext, findings: Findings) -> None:
     """Replace a file by rename while a process of this host reads it."""
     with closing(Client(name="the reader", tell=context.tell)) as watcher:
-        _replace_file(context, book, watcher, str(context.folder))
+        _replace_file(context, findings, watcher, str(context.folder))
 
 
-def replace_file_second(context: CheckContext, book: Book) -> None:
+def replace_file_second(context: CheckContext, findings: Findings) -> None:
     """Replace a file by rename while the other client reads it."""
     other, folder = context.second()
-    _replace_file(context, book, other, folder)
+    _replace_file(context, findings, other, folder)
 
 
-def rename_folder(context: CheckContext, book: Book) -> None:
+def rename_folder(context: CheckContext, findings: Findings) -> None:
     """Rename a folder while a process of this host lists it."""
     with closing(Client(name="the watcher", tell=context.tell)) as watcher:
-        _rename_folder(context, book, watcher, str(context.folder))
+        _rename_folder(context, findings, watcher, str(context.folder))
 
 
-def rename_folder_second(context: CheckContext, book: Book) -> None:
+def rename_folder_second(context: CheckContext, findings: Findings) -> None:
     """Rename a folder while the other client lists it."""
     other, folder = context.second()
-    _rename_folder(context, book, other, folder)
+    _rename_folder(context, findings, other, folder)
 
 
-def _replace_file(context: CheckContext, book: Book, watcher: Client, folder: str) -> None:
+def _replace_file(context: CheckContext, findings: Findings, watcher: Client, folder: str) -> None:
     race = Watched(
         context=context,
         change="rename",
         look="complete read",
-        wanted=context.count(_REPLACEMENTS, minimum=_FEWEST_REPLACEMENTS),
-        minimum=_FEWEST_REPLACEMENTS,
+        wanted=context.count(_REPLACEMENTS, minimum=_MINIMUM_REPLACEMENTS),
+        minimum=_MINIMUM_REPLACEMENTS,
     )
     path, temporary = context.folder / "file", context.folder / "file.tmp"
     path.write_bytes(_version(context.seed, 0))
     if not watcher.sees(f"{folder}/file"):
-        _unseen(book, watcher, f"{folder}/file")
+        _unseen(findings, watcher, f"{folder}/file")
         return
     refused = 0
-    while race.goes_on(book):
+    while race.goes_on(findings):
         watcher.start("commit:watch_file", f"{folder}/file", seed=context.seed)
         for version in race.some(_AT_ONCE, "rename", str(path)):
             temporary.write_bytes(_version(context.seed, version))
@@ -75,16 +75,16 @@ def _replace_file(context: CheckContext, book: Book, watcher: Client, folder: st
         seen = watcher.stop()
         race.looks += seen["reads"]
         refused += seen["refused"]
-        book.trials = race.changes
-        book.take(seen["wrong"])
-        _settled(context, book, path, race.changes)
-    book.facts |= {"replacements": f"{race.changes:,}", "complete reads": f"{race.looks:,}"}
+        findings.trials = race.changes
+        findings.take(seen["wrong"])
+        _settled(context, findings, path, race.changes)
+    findings.facts |= {"replacements": f"{race.changes:,}", "complete reads": f"{race.looks:,}"}
     if refused:
-        book.facts["reads of a replaced file refused with ESTALE"] = f"{refused:,}"
+        findings.facts["reads of a replaced file refused with ESTALE"] = f"{refused:,}"
 
 
-def _unseen(book: Book, watcher: Client, path: str) -> None:
-    book.wrong(
+def _unseen(findings: Findings, watcher: Client, path: str) -> None:
+    findings.wrong(
         "new name is not visible",
         where=f"{path}, looked for by {watcher.name}",
         seen="no such name, for 10 s",
@@ -92,11 +92,11 @@ def _unseen(book: Book, watcher: Client, path: str) -> None:
     )
 
 
-def _settled(context: CheckContext, book: Book, path: Path, version: int) -> None:
+def _settled(context: CheckContext, findings: Findings, path: Path, version: int) -> None:
     """Look at the file once no rename is under way: it is the last version."""
     fault = pages.fault(path.read_bytes(), context.seed, _pages(version))
     if fault:
-        book.wrong(
+        findings.wrong(
             f"{fault.kind} after a rename",
             where=f"{path} at offset {fault.offset:,}, after replacement {version:,}, nothing under way",
             seen=fault.seen,
@@ -110,7 +110,7 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
     A file that is replaced between its lookup and its open, or while it is open elsewhere, may be refused with ESTALE
     by a network file system. No reader takes that for data, and the next try is to find the new file.
     """
-    book, reads, refused, in_a_row, newest, last = Book(), 0, 0, 0, -1, "none yet"
+    findings, reads, refused, in_a_row, newest, last = Findings(), 0, 0, 0, -1, "none yet"
     while True:
         try:
             data = _read(path)
@@ -121,7 +121,7 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
                 refused += 1
             else:
                 missing = error.errno == errno.ENOENT
-                book.wrong(
+                findings.wrong(
                     "name missing during a rename" if missing else "error during a rename",
                     where=f"{path}, read {reads:,}; version read before: {last}",
                     seen=f"{error.strerror} (errno {error.errno})",
@@ -132,14 +132,14 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
             version = pages.version_of(data)
             fault = pages.fault(data, seed, _pages(newest + 1 if version is None else version))
             if fault:
-                book.wrong(
+                findings.wrong(
                     f"{fault.kind} during a rename",
                     where=f"{path} at offset {fault.offset:,}, read {reads:,}; version read before: {last}",
                     seen=fault.seen,
                     expected=f"all of version {version}" if version is not None else "the old bytes or the new ones",
                 )
             elif version is not None and version < newest:
-                book.wrong(
+                findings.wrong(
                     "bytes of an older version during a rename",
                     where=f"{path}, read {reads:,}",
                     seen=f"version {version}, after version {newest} had been read",
@@ -148,7 +148,7 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
             elif version is not None:
                 newest, last = version, str(version)
         if stopped():
-            return {"reads": reads, "refused": refused, "wrong": book.plain()}
+            return {"reads": reads, "refused": refused, "wrong": findings.plain()}
 
 
 def _read(path: str) -> bytes:
@@ -169,15 +169,15 @@ def _version(seed: int, version: int) -> bytes:
     return pages.content(seed, _pages(version))
 
 
-def _rename_folder(context: CheckContext, book: Book, watcher: Client, folder: str) -> None:
-    files, wanted = context.count(_FILES, minimum=100), context.count(_RENAMES, minimum=_FEWEST_RENAMES)
-    race = Watched(context=context, change="rename", look="listing", wanted=wanted, minimum=_FEWEST_RENAMES)
+def _rename_folder(context: CheckContext, findings: Findings, watcher: Client, folder: str) -> None:
+    files, wanted = context.count(_FILES, minimum=100), context.count(_RENAMES, minimum=_MINIMUM_RENAMES)
+    race = Watched(context=context, change="rename", look="listing", wanted=wanted, minimum=_MINIMUM_RENAMES)
     both = [context.folder / "step.tmp", context.folder / "step"]
     both[0].mkdir()
     for name in _names(files):
         (both[0] / name).touch()
     _begin_whole(watcher, f"{folder}/{both[0].name}", files)
-    while race.goes_on(book):
+    while race.goes_on(findings):
         paths = [f"{folder}/{path.name}" for path in both]
         watcher.start("commit:watch_folder", folder, paths=paths, files=files)
         # An odd number, so that each name is the last one in turn.
@@ -186,19 +186,19 @@ def _rename_folder(context: CheckContext, book: Book, watcher: Client, folder: s
             both.reverse()
         seen = watcher.stop()
         race.looks += seen["lists"]
-        book.trials = race.changes
-        book.take(seen["wrong"])
+        findings.trials = race.changes
+        findings.take(seen["wrong"])
         when = f"after rename {race.changes:,}, nothing under way"
-        _whole(book, both[0], files, f"{both[0]}, {when}", "after a rename")
+        _whole(findings, both[0], files, f"{both[0]}, {when}", "after a rename")
         if os.path.lexists(both[1]):
-            book.wrong(
+            findings.wrong(
                 "folder under both names after a rename",
                 where=f"{both[1]}, {when}",
                 seen=f"it is still there, beside {both[0].name}",
                 expected="no such folder",
             )
     counted = {"renames": f"{race.changes:,}", "lists of the whole folder": f"{race.looks:,}"}
-    book.facts |= {"files": f"{files:,}", **counted}
+    findings.facts |= {"files": f"{files:,}", **counted}
 
 
 def _begin_whole(watcher: Client, path: str, files: int) -> None:
@@ -214,12 +214,12 @@ def _begin_whole(watcher: Client, path: str, files: int) -> None:
 
 def watch_folder(path: str, *, paths: list[str], files: int, stopped: Callable[[], bool]) -> dict[str, Any]:
     """List a folder by both its names until told to end: it is not there, or it holds all its files."""
-    book, lists, looks, in_a_row = Book(), 0, 0, 0
+    findings, lists, looks, in_a_row = Findings(), 0, 0, 0
     while True:
         for name in paths:
             looks += 1
             try:
-                lists += _whole(book, Path(name), files, f"{name}, look {looks:,}", "during a rename")
+                lists += _whole(findings, Path(name), files, f"{name}, look {looks:,}", "during a rename")
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -229,10 +229,10 @@ def watch_folder(path: str, *, paths: list[str], files: int, stopped: Callable[[
             else:
                 in_a_row = 0
         if stopped():
-            return {"lists": lists, "wrong": book.plain()}
+            return {"lists": lists, "wrong": findings.plain()}
 
 
-def _whole(book: Book, folder: Path, files: int, where: str, when: str) -> bool:
+def _whole(findings: Findings, folder: Path, files: int, where: str, when: str) -> bool:
     """Return whether a folder lists each of its names once; note what is wrong with it otherwise."""
     expected = _names(files)
     listed = os.listdir(folder)  # noqa: PTH208 - doubled names must stay doubled
@@ -240,18 +240,18 @@ def _whole(book: Book, folder: Path, files: int, where: str, when: str) -> bool:
         return True
     missing, more = sorted(expected.difference(listed)), sorted((Counter(listed) - Counter(expected)).elements())
     if not listed:
-        book.wrong(
+        findings.wrong(
             f"folder empty {when}", where=where, seen="no names", expected=f"no such folder, or all {files:,} names"
         )
     elif missing:
-        book.wrong(
+        findings.wrong(
             f"folder with a part of its files {when}",
             where=where,
             seen=f"{len(set(listed)):,} of {files:,} names; {missing[0]} is missing",
             expected=f"no such folder, or all {files:,} names",
         )
     if more:
-        book.wrong(
+        findings.wrong(
             f"name listed twice {when}" if more[0] in expected else f"unknown name {when}",
             where=where,
             seen=f"{more[0]}, beside {len(listed) - 1:,} others",

@@ -16,7 +16,7 @@ from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
 
 _SMALL, _LARGE = 512, 4096
 _BULK_BYTES = 1 << 20
@@ -24,7 +24,7 @@ _BLOCKS = 1500
 _ROUNDS = 60
 
 
-def aligned(context: CheckContext, book: Book) -> None:
+def aligned(context: CheckContext, findings: Findings) -> None:
     """Write blocks of 512 B, 4 KiB and 1 MiB in any order, some twice, and read all back, every call with O_DIRECT.
 
     512 B are refused by honest storage with larger sectors: that is reported. 4 KiB must work.
@@ -33,13 +33,13 @@ def aligned(context: CheckContext, book: Book) -> None:
         path = context.folder / f"direct-{size}"
         context.tell("write with O_DIRECT", str(path))
         try:
-            _write_and_read(context, book, path, size, context.count(blocks, minimum=8))
+            _write_and_read(context, findings, path, size, context.count(blocks, minimum=8))
         except OSError as refusal:
             if refusal.errno not in NOT_OFFERED:
                 raise
-            book.facts[f"O_DIRECT in blocks of {size} B"] = f"refused: {refusal.strerror} (errno {refusal.errno})"
+            findings.facts[f"O_DIRECT in blocks of {size} B"] = f"refused: {refusal.strerror} (errno {refusal.errno})"
             if size >= _LARGE:
-                book.wrong(
+                findings.wrong(
                     "O_DIRECT refused",
                     where=f"{path}, blocks of {size:,} bytes at multiples of it",
                     seen=f"{refusal.strerror} (errno {refusal.errno})",
@@ -47,10 +47,10 @@ def aligned(context: CheckContext, book: Book) -> None:
                 )
                 return
         else:
-            book.facts[f"O_DIRECT in blocks of {size} B"] = "works"
+            findings.facts[f"O_DIRECT in blocks of {size} B"] = "works"
 
 
-def coherent(context: CheckContext, book: Book) -> None:
+def coherent(context: CheckContext, findings: Findings) -> None:
     """Write as DeepSpeed's fast writer does, the bulk direct and the rest buffered, then overwrite either way.
 
     After each step the file is read direct and buffered: both see what was written last.
@@ -72,14 +72,16 @@ def coherent(context: CheckContext, book: Book) -> None:
         with path.open("ab") as file:
             file.write(content[bulk:])
         older = bytes(bulk + tail)
-        _both_see(book, path, content, older, "after a buffered append to direct writes")
+        _both_see(findings, path, content, older, "after a buffered append to direct writes")
 
         older = bytes(content)
         at, length = _part(chance, bulk)
         content[at : at + length] = random_bytes(length, context.seed, path.name, "direct")
         with _opened(path, os.O_WRONLY | os.O_DIRECT) as direct:
             _write(direct, content[at : at + length], at)
-        _both_see(book, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten with O_DIRECT")
+        _both_see(
+            findings, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten with O_DIRECT"
+        )
 
         older = bytes(content)
         at = chance.randrange(bulk)
@@ -88,12 +90,14 @@ def coherent(context: CheckContext, book: Book) -> None:
         with _opened(path, os.O_WRONLY) as buffered:
             os.pwrite(buffered, content[at : at + length], at)
             # The descriptor is still open and nothing was synced: the direct reader must see it all the same.
-            _both_see(book, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten buffered")
-        book.trials += 3
+            _both_see(
+                findings, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten buffered"
+            )
+        findings.trials += 3
         path.unlink()
 
 
-def _write_and_read(context: CheckContext, book: Book, path: Path, size: int, blocks: int) -> None:
+def _write_and_read(context: CheckContext, findings: Findings, path: Path, size: int, blocks: int) -> None:
     chance = random.Random(context.seed)
     first = random_bytes(size * blocks, context.seed, path.name, 1)
     content = bytearray(first)
@@ -109,16 +113,16 @@ def _write_and_read(context: CheckContext, book: Book, path: Path, size: int, bl
     context.tell("read with O_DIRECT", str(path))
     with _opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
         seen = _read(direct, len(content), size)
-    compare(book, seen, bytes(content), path=path, when="read with O_DIRECT", older=first, unit_bytes=size)
-    book.trials += blocks + len(again)
+    compare(findings, seen, bytes(content), path=path, when="read with O_DIRECT", older=first, unit_bytes=size)
+    findings.trials += blocks + len(again)
     path.unlink()
 
 
-def _both_see(book: Book, path: Path, content: bytearray, older: bytes, when: str) -> None:
+def _both_see(findings: Findings, path: Path, content: bytearray, older: bytes, when: str) -> None:
     with _opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
         seen = _read(direct, len(content), _BULK_BYTES)
-    compare(book, seen, bytes(content), path=path, when=f"read with O_DIRECT {when}", older=older)
-    compare(book, path.read_bytes(), bytes(content), path=path, when=f"read buffered {when}", older=older)
+    compare(findings, seen, bytes(content), path=path, when=f"read with O_DIRECT {when}", older=older)
+    compare(findings, path.read_bytes(), bytes(content), path=path, when=f"read buffered {when}", older=older)
 
 
 def _part(chance: random.Random, bulk: int) -> tuple[int, int]:

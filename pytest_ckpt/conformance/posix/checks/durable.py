@@ -15,7 +15,7 @@ from pytest_ckpt.conformance.workers import all_said, gather, working
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.workers import Talk
 
 _KILLS = 60
@@ -24,27 +24,27 @@ _TIMED_SAVES = 5
 _SAVES_UNTIL_KILLED = 2.0
 
 
-def rank_killed(context: CheckContext, book: Book) -> None:
+def rank_killed(context: CheckContext, findings: Findings) -> None:
     """Kill a process while it saves, again and again, and look at what it leaves."""
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
     kept, seconds = _first_checkpoints(context, calls)
     # What goes wrong without anybody's death is not to be blamed on one.
-    if not saved_right(book, kept, context.folder, calls, "before any process was killed"):
+    if not saved_right(findings, kept, context.folder, calls, "before any process was killed"):
         return
-    book.facts["moments"] = f"0 to {_SAVES_UNTIL_KILLED:g} saves of {seconds * 1000:.3g} ms after the start of one"
+    findings.facts["moments"] = f"0 to {_SAVES_UNTIL_KILLED:g} saves of {seconds * 1000:.3g} ms after the start of one"
     number, whole = kept.number + 1, 0
     for _ in range(context.count(_KILLS, minimum=5)):
         calls("kill in mid-save", context.folder)
         begun, acknowledged = _save_until_killed(
-            context, book, number, chance.uniform(0, _SAVES_UNTIL_KILLED * seconds)
+            context, findings, number, chance.uniform(0, _SAVES_UNTIL_KILLED * seconds)
         )
         if begun is None:
             return
-        book.trials += 1
+        findings.trials += 1
         for checkpoint in [kept, *acknowledged]:
             for wrong in checkpoint.wrongs(context.folder, calls):
-                book.wrong(
+                findings.wrong(
                     "an acknowledged checkpoint is damaged by the death of a process",
                     where=f"{wrong.where}, after the process that saved {begun.name} was killed",
                     seen=wrong.seen,
@@ -55,7 +55,7 @@ def rank_killed(context: CheckContext, book: Book) -> None:
         if os.path.lexists(context.folder / begun.name):
             wrongs = begun.wrongs(context.folder, calls)
             for wrong in wrongs:
-                book.wrong(
+                findings.wrong(
                     "a broken checkpoint has its final name",
                     where=f"{wrong.where}, after the process that saved it was killed",
                     seen=wrong.seen,
@@ -64,7 +64,9 @@ def rank_killed(context: CheckContext, book: Book) -> None:
             whole += not wrongs
         _remove_others(context.folder, kept)
         number = begun.number + 1
-    book.facts["interrupted saves"] = f"{book.trials}, of which {whole} already had the final name and were whole"
+    findings.facts["interrupted saves"] = (
+        f"{findings.trials}, of which {whole} already had the final name and were whole"
+    )
 
 
 def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint, float]:
@@ -80,7 +82,7 @@ def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint,
 
 
 def _save_until_killed(
-    context: CheckContext, book: Book, first: int, seconds: float
+    context: CheckContext, findings: Findings, first: int, seconds: float
 ) -> tuple[Checkpoint | None, list[Checkpoint]]:
     """Have a process save from checkpoint ``first`` on and kill it some seconds after it has begun.
 
@@ -103,7 +105,7 @@ def _save_until_killed(
         # One that the kernel does not let go of holds this check, whose last words then name the call.
         (end,) = gather(workers, context.tell)
     if end.error:
-        book.wrong("a call failed", where=end.where, seen=f"{end.error} in {end.call}", expected="no error")
+        findings.wrong("a call failed", where=end.where, seen=f"{end.error} in {end.call}", expected="no error")
         return None, []
     number = first
     while worker.said(f"has saved {number}"):

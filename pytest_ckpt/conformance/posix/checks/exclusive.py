@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.conformance.races import PAUSE_SECONDS, processes, race, two_clients
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.races import Racers
 
 _NAMES = 1_000
 
 
-def create(context: CheckContext, book: Book) -> None:
+def create(context: CheckContext, findings: Findings) -> None:
     """Have processes of this host race for names."""
     with processes(context) as racers:
-        _race(context, book, racers)
+        _race(context, findings, racers)
 
 
-def create_second(context: CheckContext, book: Book) -> None:
+def create_second(context: CheckContext, findings: Findings) -> None:
     """Have two clients race for names."""
     with two_clients(context) as racers:
-        _race(context, book, racers)
+        _race(context, findings, racers)
 
 
-def _race(context: CheckContext, book: Book, racers: Racers) -> None:
+def _race(context: CheckContext, findings: Findings, racers: Racers) -> None:
     won = {racer.name: 0 for racer, _ in racers}
     wanted = [f"lock-{number:06d}" for number in range(context.count(_NAMES, minimum=50))]
     for names, results in race(racers, wanted, "exclusive:create_names", lambda who: {"who": who}):
@@ -36,32 +36,34 @@ def _race(context: CheckContext, book: Book, racers: Racers) -> None:
             winners = [who for who, result in results.items() if name in result["won"]]
             for who in winners:
                 won[who] += 1
-            _judge(context, book, name, winners, set(won))
-        book.trials += len(names)
+            _judge(context, findings, name, winners, set(won))
+        findings.trials += len(names)
         for who, result in results.items():
             for name, error in result["errors"].items():
-                book.wrong(
+                findings.wrong(
                     "error in a race for a name",
                     where=f"open({name}, O_CREAT | O_EXCL) by {who}",
                     seen=error,
                     expected="success, or EEXIST",
                 )
-    book.facts |= {f"names won by {who}": f"{count:,}" for who, count in won.items()}
+    findings.facts |= {f"names won by {who}": f"{count:,}" for who, count in won.items()}
 
 
-def _judge(context: CheckContext, book: Book, name: str, winners: list[str], racers: set[str]) -> None:
+def _judge(context: CheckContext, findings: Findings, name: str, winners: list[str], racers: set[str]) -> None:
     path = context.folder / name
     if len(winners) > 1:
-        book.wrong(
+        findings.wrong(
             "O_EXCL with several winners",
             where=str(path),
             seen=f"{' and '.join(winners)} were told that they had created it",
             expected="exactly one of them, EEXIST for the others",
         )
     elif not winners:
-        book.wrong("O_EXCL without a winner", where=str(path), seen="no one created it", expected="exactly one winner")
+        findings.wrong(
+            "O_EXCL without a winner", where=str(path), seen="no one created it", expected="exactly one winner"
+        )
     elif path.exists() and (text := path.read_text(errors="replace")) in racers - set(winners):
-        book.wrong(
+        findings.wrong(
             "file of the winner of O_EXCL was replaced",
             where=str(path),
             seen=f"the words of {text}",

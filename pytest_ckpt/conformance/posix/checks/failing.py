@@ -26,16 +26,16 @@ from pytest_ckpt.conformance.posix.full_volume import (
 from pytest_ckpt.support.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
 
 # Bytes that are written as files that can be checked; the space before them is taken by ballast.
 _ROOM = 16 << 20
-_MOST_ERRORS = 3
+_MAXIMUM_ERRORS = 3
 
 _SIZES = (1, 4096, 1 << 20, (4 << 20) + 17)
 
 
-def acknowledged(context: CheckContext, book: Book) -> None:
+def acknowledged(context: CheckContext, findings: Findings) -> None:
     """Write files in the ways of checkpoint software; what got through without an error must be on the target."""
     calls = Calls(context.tell)
     ways = {
@@ -46,8 +46,8 @@ def acknowledged(context: CheckContext, book: Book) -> None:
         "over older bytes": {"flags": 0},
     }
     for turn, (way, how), size in itertools.product(range(context.count(4)), ways.items(), _SIZES):
-        path = context.folder / f"file-{book.trials}"
-        book.trials += 1
+        path = context.folder / f"file-{findings.trials}"
+        findings.trials += 1
         data = random_bytes(size, context.seed, turn, way, size)
         try:
             if how.get("flags") == 0:
@@ -55,16 +55,16 @@ def acknowledged(context: CheckContext, book: Book) -> None:
             write_durably(path, data, calls, **how)  # type: ignore[arg-type]
             wrong = wrong_bytes(path, data, calls)
         except OSError as error:
-            note_refusal(book, error, calls, "the target is neither full nor read-only")
-            if book.anomaly_count >= _MOST_ERRORS:
+            note_refusal(findings, error, calls, "the target is neither full nor read-only")
+            if findings.anomaly_count >= _MAXIMUM_ERRORS:
                 return
             continue
         if wrong:
-            note_missing(book, wrong.where, f"written {way}", wrong.seen)
+            note_missing(findings, wrong.where, f"written {way}", wrong.seen)
         path.unlink()
 
 
-def full(context: CheckContext, book: Book) -> None:
+def full(context: CheckContext, findings: Findings) -> None:
     """Fill a volume with files; those that got through without an error must be there, the next one must not."""
     folder, free = small_folder(context)
     calls = Calls(context.tell)
@@ -82,7 +82,7 @@ def full(context: CheckContext, book: Book) -> None:
                 write_durably(here / f"file-{number}", data, calls, piece_bytes=chance.choice((4096, PIECE_BYTES)))
             except OSError as refusal:
                 if refusal.errno not in FULL:
-                    note_refusal(book, refusal, calls, "no other error than that of a full volume or quota")
+                    note_refusal(findings, refusal, calls, "no other error than that of a full volume or quota")
                     return
                 error = f"{errno.errorcode[refusal.errno]} in {calls.call}"
             else:
@@ -91,18 +91,20 @@ def full(context: CheckContext, book: Book) -> None:
         for number, size in enumerate(sizes):
             wrong = wrong_bytes(here / f"file-{number}", random_bytes(size, context.seed, trial, number), calls)
             if wrong:
-                note_missing(book, wrong.where, f"written until {error or 'more was taken than was free'}", wrong.seen)
-        if not error and not book.anomaly_count:
+                note_missing(
+                    findings, wrong.where, f"written until {error or 'more was taken than was free'}", wrong.seen
+                )
+        if not error and not findings.anomaly_count:
             raise NotRun(
                 f"{folder.parent} does not fill: {format_bytes(acknowledged_bytes)} were written and are there, "
                 f"{format_bytes(free)} were free"
             )
-        book.trials += 1
-        book.facts["how the volume was full"] = error or "no error"
+        findings.trials += 1
+        findings.facts["how the volume was full"] = error or "no error"
         remove(here, calls)
 
 
-def mid_save(context: CheckContext, book: Book) -> None:
+def mid_save(context: CheckContext, findings: Findings) -> None:
     """Let space end in the middle of a save, look at the checkpoint before it, give space back and save again."""
     folder, free = small_folder(context)
     calls = Calls(context.tell)
@@ -118,14 +120,14 @@ def mid_save(context: CheckContext, book: Book) -> None:
             broken.save(folder, calls)
         except OSError as error:
             if error.errno not in FULL:
-                note_refusal(book, error, calls, "no other error than that of a full volume or quota")
+                note_refusal(findings, error, calls, "no other error than that of a full volume or quota")
                 return
-            book.trials += 1
+            findings.trials += 1
             errors.add(f"{errno.errorcode[error.errno]} in {calls.call}")
             moment = f"a save into a volume without space ({errno.errorcode[error.errno]} in {calls.call})"
             # Only what is to be acknowledged after the rename may fail when all is there.
             if (folder / broken.name).exists() and broken.wrongs(folder, calls):
-                book.wrong(
+                findings.wrong(
                     "a broken checkpoint has its final name",
                     where=f"{folder / broken.name}, after {moment}",
                     seen="a folder of that name",
@@ -134,9 +136,9 @@ def mid_save(context: CheckContext, book: Book) -> None:
         else:
             moment = "a save that succeeded although there was too little space"
             for wrong in broken.wrongs(folder, calls):
-                note_missing(book, wrong.where, moment, wrong.seen)
+                note_missing(findings, wrong.where, moment, wrong.seen)
         for wrong in kept.wrongs(folder, calls):
-            book.wrong(
+            findings.wrong(
                 "the checkpoint before is damaged by a save without space",
                 where=f"{wrong.where}, after {moment}",
                 seen=wrong.seen,
@@ -150,18 +152,18 @@ def mid_save(context: CheckContext, book: Book) -> None:
             partial(after.save, folder, calls), partial(remove, folder / after.partial, calls), context.space_seconds
         )
         if seconds is None:
-            note_no_space(book, folder, calls, context.space_seconds)
+            note_no_space(findings, folder, calls, context.space_seconds)
             return
         longest = max(longest, seconds)
         wrongs = after.wrongs(folder, calls)
         for wrong in wrongs:
-            note_missing(book, wrong.where, "saved after space was given back", wrong.seen)
+            note_missing(findings, wrong.where, "saved after space was given back", wrong.seen)
         if wrongs:
             # Nothing that comes after it could be told from this.
             return
         remove(folder / kept.name, calls)
         kept = after
-    if not book.trials and not book.anomaly_count:
+    if not findings.trials and not findings.anomaly_count:
         raise NotRun(f"{folder.parent} never ran out of space, although it was filled before each save")
-    book.facts["how space ended"] = ", ".join(sorted(errors)) or "no error"
-    book.facts["space was back after"] = f"at most {format_seconds(longest)}"
+    findings.facts["how space ended"] = ", ".join(sorted(errors)) or "no error"
+    findings.facts["space was back after"] = f"at most {format_seconds(longest)}"

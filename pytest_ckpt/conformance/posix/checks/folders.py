@@ -11,26 +11,26 @@ from pytest_ckpt.conformance import races
 from pytest_ckpt.conformance.races import PAUSE_SECONDS, processes, two_clients
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.races import Racers
 
 _FOLDERS = 500
 _PATIENCE_SECONDS = 10.0
 
 
-def race(context: CheckContext, book: Book) -> None:
+def race(context: CheckContext, findings: Findings) -> None:
     """Have processes of this host make the same folders."""
     with processes(context) as racers:
-        _race(context, book, racers)
+        _race(context, findings, racers)
 
 
-def race_second(context: CheckContext, book: Book) -> None:
+def race_second(context: CheckContext, findings: Findings) -> None:
     """Have two clients make the same folders."""
     with two_clients(context) as racers:
-        _race(context, book, racers)
+        _race(context, findings, racers)
 
 
-def _race(context: CheckContext, book: Book, racers: Racers) -> None:
+def _race(context: CheckContext, findings: Findings, racers: Racers) -> None:
     made = {racer.name: 0 for racer, _ in racers}
     files = {racer.name: f"from-{racer.name.replace(' ', '-')}" for racer, _ in racers}
     wanted = [f"step-{number:06d}" for number in range(context.count(_FOLDERS, minimum=25))]
@@ -38,7 +38,7 @@ def _race(context: CheckContext, book: Book, racers: Racers) -> None:
         for name in names:
             makers = [who for who, result in results.items() if name in result["made"]]
             if len(makers) != 1:
-                book.wrong(
+                findings.wrong(
                     "mkdir with several winners" if makers else "mkdir without a winner",
                     where=str(context.folder / name),
                     seen=f"{' and '.join(makers) or 'no one'} made it",
@@ -48,7 +48,7 @@ def _race(context: CheckContext, book: Book, racers: Racers) -> None:
             made[who] += len(result["made"])
             for call, name, error in result["errors"]:
                 unusable = call != "mkdir"
-                book.wrong(
+                findings.wrong(
                     "folder that was just made cannot be used" if unusable else "error in a race for a folder",
                     where=f"{call}({context.folder / name}) by {who}",
                     seen=error,
@@ -56,7 +56,7 @@ def _race(context: CheckContext, book: Book, racers: Racers) -> None:
                 )
         missing = _missing(context, [f"{name}/{files[who]}" for who, done in results.items() for name in done["used"]])
         for file in missing:
-            book.wrong(
+            findings.wrong(
                 "file missing in a folder that several made",
                 where=str(context.folder / file),
                 seen=f"no such file, {_PATIENCE_SECONDS:g} s after it was made",
@@ -64,8 +64,8 @@ def _race(context: CheckContext, book: Book, racers: Racers) -> None:
             )
         if missing:
             break  # Each such look has its patience.
-        book.trials += len(names)
-    book.facts |= {f"folders made by {who}": f"{count:,}" for who, count in made.items()}
+        findings.trials += len(names)
+    findings.facts |= {f"folders made by {who}": f"{count:,}" for who, count in made.items()}
 
 
 def _missing(context: CheckContext, files: list[str]) -> list[str]:

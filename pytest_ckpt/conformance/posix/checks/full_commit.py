@@ -29,7 +29,7 @@ from pytest_ckpt.support.units import format_seconds
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
 
 _POINTER, _NEXT_POINTER = "latest", "latest.tmp"
 
@@ -90,7 +90,7 @@ class _Commit:
             remove(self.folder / name, self.calls)
 
 
-def each_phase(context: CheckContext, book: Book) -> None:
+def each_phase(context: CheckContext, findings: Findings) -> None:
     """Take all space before each phase of a commit in turn, look at the checkpoint before, give it back, save again."""
     folder, free = small_folder(context)
     calls = Calls(context.tell)
@@ -105,12 +105,12 @@ def each_phase(context: CheckContext, book: Book) -> None:
             commit = _Commit(folder, Checkpoint(number=number, seed=context.seed, files=5), calls, in_place)
             refusal = _without_space(commit, phase, free)
             if refusal and refusal.errno not in FULL:
-                note_refusal(book, refusal, calls, "no other error than that of a full volume or quota")
+                note_refusal(findings, refusal, calls, "no other error than that of a full volume or quota")
                 return
             ended = f"{errno.errorcode[refusal.errno or 0]} in {calls.call}" if refusal else "no error"
             errors.add(ended)
-            book.trials += 1
-            _look(book, kept, commit, f"without space for the {phase} ({ended})", refused=refusal is not None)
+            findings.trials += 1
+            _look(findings, kept, commit, f"without space for the {phase} ({ended})", refused=refusal is not None)
             remove(folder / "ballast", calls)
             number += 1
             after = _Commit(folder, Checkpoint(number=number, seed=context.seed, files=5), calls)
@@ -121,18 +121,18 @@ def each_phase(context: CheckContext, book: Book) -> None:
 
             seconds = when_there_is_space(again, after.undo, context.space_seconds)
             if seconds is None:
-                note_no_space(book, folder, calls, context.space_seconds)
+                note_no_space(findings, folder, calls, context.space_seconds)
                 return
             longest = max(longest, seconds)
-            _look(book, None, after, "saved after space was given back")
-            if book.anomaly_count:
+            _look(findings, None, after, "saved after space was given back")
+            if findings.anomaly_count:
                 return
             remove(folder / kept.checkpoint.name, calls)
             kept = after
     if errors == {"no error"}:
         raise NotRun(f"{folder.parent} never ran out of space, although it was filled before each phase of a commit")
-    book.facts["how space ended"] = ", ".join(sorted(errors))
-    book.facts["space was back after"] = f"at most {format_seconds(longest)}"
+    findings.facts["how space ended"] = ", ".join(sorted(errors))
+    findings.facts["space was back after"] = f"at most {format_seconds(longest)}"
 
 
 def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
@@ -148,11 +148,11 @@ def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
     return None
 
 
-def _look(book: Book, kept: _Commit | None, commit: _Commit, when: str, *, refused: bool = False) -> None:
+def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, *, refused: bool = False) -> None:
     """Hold what is on the volume against what calls have said: the checkpoint before, the new one, the pointer."""
     folder, calls = commit.folder, commit.calls
     for wrong in kept.checkpoint.wrongs(folder, calls) if kept else ():
-        book.wrong(
+        findings.wrong(
             "the checkpoint before is damaged by a commit without space",
             where=f"{wrong.where}, {when}",
             seen=wrong.seen,
@@ -161,7 +161,7 @@ def _look(book: Book, kept: _Commit | None, commit: _Commit, when: str, *, refus
     final = folder / commit.checkpoint.name
     wrongs = commit.checkpoint.wrongs(folder, calls) if not refused or final.exists() else []
     for wrong in wrongs:
-        note_missing(book, wrong.where, when, wrong.seen)
+        note_missing(findings, wrong.where, when, wrong.seen)
     # What was refused may have been done or not: the pointer names either checkpoint.
     allowed = [kept.checkpoint.name] if kept and refused else []
     allowed.append(commit.checkpoint.name)
@@ -171,7 +171,7 @@ def _look(book: Book, kept: _Commit | None, commit: _Commit, when: str, *, refus
     except OSError as error:
         text = f"{error.strerror} (errno {error.errno})"
     if text not in allowed or (text == commit.checkpoint.name and not final.exists()):
-        book.wrong(
+        findings.wrong(
             "the pointer to the newest checkpoint is lost in a commit without space",
             where=f"{folder / _POINTER}, {when}",
             seen=repr(text),

@@ -12,31 +12,31 @@ from pytest_ckpt.conformance.not_run import NotRun
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
 
 _GIB, _TIB = 1 << 30, 1 << 40
 _BOUNDARIES = (("2 GiB", 2 * _GIB), ("4 GiB", 4 * _GIB), ("2 TiB", 2 * _TIB), ("8 TiB", 8 * _TIB))
 # A limit that is told is a fact, unless no single file of a large model fits below it.
-_LEAST_BYTES = _TIB
+_MINIMUM_BYTES = _TIB
 _PIECE_BYTES = 64 << 10
 # The piece that crosses the boundary begins so far before it: inside of a page and of a sector.
 _BEFORE_BYTES = 30_001
 _AROUND_BYTES = 256 << 10
 
 
-def offsets(context: CheckContext, book: Book) -> None:
+def offsets(context: CheckContext, findings: Findings) -> None:
     """Write a sparse file's head and pieces before, across and behind each boundary; read them and its size back."""
     for name, boundary in _BOUNDARIES:
         path = context.folder / f"large-{name.replace(' ', '-')}"
         context.tell("truncate", f"{path} to {name}")
-        stored = _one_file(context, book, path, name, boundary)
+        stored = _one_file(context, findings, path, name, boundary)
         path.unlink(missing_ok=True)
         if stored > boundary // 2:
-            book.facts["sparse files"] = f"none: a file of {name} with a few KiB of data takes {stored:,} bytes"
+            findings.facts["sparse files"] = f"none: a file of {name} with a few KiB of data takes {stored:,} bytes"
             return
 
 
-def _one_file(context: CheckContext, book: Book, path: Path, name: str, boundary: int) -> int:
+def _one_file(context: CheckContext, findings: Findings, path: Path, name: str, boundary: int) -> int:
     """Return how many bytes the file takes on storage."""
     size = boundary + 2 * _AROUND_BYTES
     pieces = {
@@ -63,9 +63,9 @@ def _one_file(context: CheckContext, book: Book, path: Path, name: str, boundary
             if error.errno != errno.EFBIG:
                 raise
             refused = f"files of {size:,} bytes are refused: {error.strerror} (EFBIG)"
-            book.facts[f"declared limit below {name}"] = refused
-            if boundary < _LEAST_BYTES:
-                book.wrong(
+            findings.facts[f"declared limit below {name}"] = refused
+            if boundary < _MINIMUM_BYTES:
+                findings.wrong(
                     "file size limited", where=str(path), seen=refused, expected="files as large as one rank's shard"
                 )
             return 0
@@ -76,7 +76,7 @@ def _one_file(context: CheckContext, book: Book, path: Path, name: str, boundary
             except OSError as error:
                 if error.errno not in {errno.EFBIG, errno.EINVAL, errno.EOVERFLOW}:
                     raise
-                book.wrong(
+                findings.wrong(
                     "large offset refused",
                     where=f"{path}, write at byte {at:,}",
                     seen=f"{error.strerror} (errno {error.errno}), although a file may be {size:,} bytes long",
@@ -84,17 +84,17 @@ def _one_file(context: CheckContext, book: Book, path: Path, name: str, boundary
                 )
                 return os.fstat(file.fileno()).st_blocks * 512
             if done != len(piece):
-                book.wrong(
+                findings.wrong(
                     "short write",
                     where=f"{path} at byte {at:,}",
                     seen=f"{done:,} bytes were taken",
                     expected=f"{len(piece):,} bytes",
                 )
-            book.trials += 1
+            findings.trials += 1
         context.tell("fsync", str(path))
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return _look(context, book, path, boundary, size, pieces)
+    return _look(context, findings, path, boundary, size, pieces)
 
 
 def _free_bytes(path: Path) -> int:
@@ -102,12 +102,16 @@ def _free_bytes(path: Path) -> int:
     return space.f_bavail * space.f_frsize
 
 
-def _look(context: CheckContext, book: Book, path: Path, boundary: int, size: int, pieces: dict[int, bytes]) -> int:
+def _look(
+    context: CheckContext, findings: Findings, path: Path, boundary: int, size: int, pieces: dict[int, bytes]
+) -> int:
     status = path.stat()
     with path.open("rb", buffering=0) as file:
         for said, what in ((status.st_size, "stat"), (file.seek(0, os.SEEK_END), "a seek to the end")):
             if said != size:
-                book.wrong("wrong size", where=f"{path}, told by {what}", seen=f"{said:,} bytes", expected=f"{size:,}")
+                findings.wrong(
+                    "wrong size", where=f"{path}, told by {what}", seen=f"{said:,} bytes", expected=f"{size:,}"
+                )
         # Where the boundary's offsets come out again if their upper bits are lost: behind the head there is a hole.
         for start, length in ((0, 4 * _AROUND_BYTES), (boundary - 2 * _AROUND_BYTES, 4 * _AROUND_BYTES)):
             context.tell("read", f"{path} at byte {start:,}")
@@ -115,11 +119,11 @@ def _look(context: CheckContext, book: Book, path: Path, boundary: int, size: in
             for at, piece in pieces.items():
                 if start <= at < start + length:
                     expected[at - start : at - start + len(piece)] = piece
-            _note(book, _read(file.fileno(), length, start), bytes(expected), path, start, pieces)
+            _note(findings, _read(file.fileno(), length, start), bytes(expected), path, start, pieces)
     return status.st_blocks * 512
 
 
-def _note(book: Book, seen: bytes, expected: bytes, path: Path, start: int, pieces: dict[int, bytes]) -> None:
+def _note(findings: Findings, seen: bytes, expected: bytes, path: Path, start: int, pieces: dict[int, bytes]) -> None:
     """Note what is wrong; bytes of another offset that stand here are told as a wrapped offset."""
     found = difference(seen, expected, offset=start)
     if not found:
@@ -129,14 +133,14 @@ def _note(book: Book, seen: bytes, expected: bytes, path: Path, start: int, piec
         inside = piece.find(here) if any(here) else -1
         # Bits of the offset are lost, so it is far from where it belongs.
         if inside >= 0 and at + inside - (start + found.at) >= _BOUNDARIES[0][1] // 2:
-            book.wrong(
+            findings.wrong(
                 "wrapped offset",
                 where=f"{path} at byte {start + found.at:,}",
                 seen=f"the bytes that were written at byte {at + inside:,}",
                 expected=found.expected,
             )
             return
-    compare(book, seen, expected, path=path, offset=start)
+    compare(findings, seen, expected, path=path, offset=start)
 
 
 def _read(descriptor: int, length: int, start: int) -> bytes:

@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
 
 _ROUNDS = 100
 _FILES = 2
 _FILE_BYTES = 1 << 20
 
 
-def calls(context: CheckContext, book: Book) -> None:
+def calls(context: CheckContext, findings: Findings) -> None:
     """Save, look at, load and remove small checkpoints; every call is timed by itself."""
     clock = _Clock(context)
     data = [random_bytes(_FILE_BYTES, context.seed, index) for index in range(_FILES)]
     for number in range(context.count(_ROUNDS, minimum=3)):
         _save(context.folder, number, data, clock)
         _load_and_remove(context.folder / f"checkpoint-{number}", clock)
-    book.trials = sum(map(len, clock.seconds.values()))
-    book.measured, slowest = max((max(seconds), call) for call, seconds in clock.seconds.items())
-    book.facts["longest call"] = f"{slowest} of {clock.longest_path[slowest]}"
+    findings.trials = sum(map(len, clock.seconds.values()))
+    findings.measured, slowest = max((max(seconds), call) for call, seconds in clock.seconds.items())
+    findings.facts["longest call"] = f"{slowest} of {clock.longest_path[slowest]}"
     for call, seconds in clock.seconds.items():
         median, longest = format_seconds(statistics.median(seconds)), format_seconds(max(seconds))
-        book.facts[call] = f"median {median}, longest {longest} of {len(seconds)}"
+        findings.facts[call] = f"median {median}, longest {longest} of {len(seconds)}"
 
 
 class _Clock:

@@ -15,7 +15,7 @@ from pytest_ckpt.conformance.workers import all_said, gather, working
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.workers import Ended, Talk
 
 _ROUNDS = 20
@@ -26,7 +26,7 @@ _MODES = ((fcntl.LOCK_EX, fcntl.LOCK_EX), (fcntl.LOCK_EX, fcntl.LOCK_SH), (fcntl
 _NAMES = {fcntl.LOCK_EX: "an exclusive", fcntl.LOCK_SH: "a shared"}
 
 
-def flock(context: CheckContext, book: Book) -> None:
+def flock(context: CheckContext, findings: Findings) -> None:
     """Try every mixture of two locks from two processes, kill a holder, and count up a file under the lock."""
     path = context.folder / "locked"
     path.write_bytes(b"")
@@ -35,29 +35,29 @@ def flock(context: CheckContext, book: Book) -> None:
         for held, wanted in _MODES:
             with working([partial(_hold, path, held)]) as (holder,):
                 if not all_said([holder], "held", context.tell):
-                    _not_held(book, holder.ended())
+                    _not_held(findings, holder.ended())
                     return
                 if _got(path, wanted):
-                    _both(book, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[held]} one")
-                book.trials += 1
+                    _both(findings, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[held]} one")
+                findings.trials += 1
             # The block's end has killed the holder.
-            _released(context, book, path, partial(_got, path, fcntl.LOCK_EX))
+            _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         with working([partial(_hold, path, fcntl.LOCK_SH)]) as (holder,):
             if not all_said([holder], "held", context.tell):
-                _not_held(book, holder.ended())
+                _not_held(findings, holder.ended())
                 return
             if not _got(path, fcntl.LOCK_SH):
-                book.wrong(
+                findings.wrong(
                     "shared lock refused",
                     where=str(path),
                     seen="a shared lock was refused while another process held a shared one",
                     expected="both processes hold it",
                 )
-            book.trials += 1
-    _count_up(context, book)
+            findings.trials += 1
+    _count_up(context, findings)
 
 
-def flock_second(context: CheckContext, book: Book) -> None:
+def flock_second(context: CheckContext, findings: Findings) -> None:
     """Hold an exclusive lock on either client and try to get it on the other; kill a holder on the other."""
     other = context.other
     assert other
@@ -67,26 +67,26 @@ def flock_second(context: CheckContext, book: Book) -> None:
     for _ in range(context.count(_ROUNDS, minimum=2)):
         held = other.ask("hold_lock", there)
         if not held["held"]:
-            book.wrong(
+            findings.wrong(
                 "free lock refused", where=there, seen="the other client did not get a free lock", expected="it does"
             )
             return
         context.tell("flock", str(path))
         if _got(path, fcntl.LOCK_EX):
-            _both(book, path, "an exclusive lock while a process on the other client held one")
+            _both(findings, path, "an exclusive lock while a process on the other client held one")
         other.ask("kill", there, process=held["process"])
-        _released(context, book, path, partial(_got, path, fcntl.LOCK_EX))
+        _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
         descriptor = other.ask("open_file", there, flags=os.O_RDWR)
         with working([partial(_hold, path, fcntl.LOCK_EX)]) as (holder,):
             if not all_said([holder], "held", context.tell):
-                _not_held(book, holder.ended())
+                _not_held(findings, holder.ended())
                 return
             if other.ask("lock", there, descriptor=descriptor):
-                _both(book, path, "on the other client an exclusive lock while a process here held one")
+                _both(findings, path, "on the other client an exclusive lock while a process here held one")
                 other.ask("unlock", there, descriptor=descriptor)
-        _released(context, book, path, partial(other.ask, "lock", there, descriptor=descriptor))
+        _released(context, findings, path, partial(other.ask, "lock", there, descriptor=descriptor))
         other.ask("close_file", there, descriptor=descriptor)
-        book.trials += 2
+        findings.trials += 2
 
 
 def _hold(path: Path, mode: int, talk: Talk) -> None:
@@ -118,12 +118,12 @@ def _got(path: Path, mode: int) -> bool:
         return True
 
 
-def _released(context: CheckContext, book: Book, path: Path, got: Callable[[], bool]) -> None:
+def _released(context: CheckContext, findings: Findings, path: Path, got: Callable[[], bool]) -> None:
     """Wait until a killed holder's lock can be had."""
     began = time.monotonic()
     while not got():
         if time.monotonic() - began > context.patience_seconds:
-            book.wrong(
+            findings.wrong(
                 "lock of a killed process stays",
                 where=str(path),
                 seen=f"the lock is still taken {context.patience_seconds:g} s after its holder was killed",
@@ -131,10 +131,10 @@ def _released(context: CheckContext, book: Book, path: Path, got: Callable[[], b
             )
             return
         time.sleep(_POLL_SECONDS)
-    book.trials += 1
+    findings.trials += 1
 
 
-def _count_up(context: CheckContext, book: Book) -> None:
+def _count_up(context: CheckContext, findings: Findings) -> None:
     path = context.folder / "counter"
     path.write_text("0")
     additions = context.count(_ADDITIONS, minimum=25)
@@ -142,12 +142,12 @@ def _count_up(context: CheckContext, book: Book) -> None:
         ends: Iterable[Ended] = gather(workers, context.tell)
     for end in ends:
         if end.error or end.signal:
-            _not_held(book, end)
+            _not_held(findings, end)
             return
     seen, expected = int(path.read_text()), additions * _PROCESSES
-    book.trials += expected
+    findings.trials += expected
     if seen != expected:
-        book.wrong(
+        findings.wrong(
             "exclusive lock given twice",
             where=f"{path}, which {_PROCESSES} processes read, count up and write under an exclusive lock",
             seen=f"{seen} after {expected} additions: {expected - seen} were lost",
@@ -165,10 +165,10 @@ def _add(path: Path, additions: int, talk: Talk) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def _both(book: Book, path: Path, what: str) -> None:
-    book.wrong("exclusive lock given twice", where=str(path), seen=f"flock gave {what}", expected="it is refused")
+def _both(findings: Findings, path: Path, what: str) -> None:
+    findings.wrong("exclusive lock given twice", where=str(path), seen=f"flock gave {what}", expected="it is refused")
 
 
-def _not_held(book: Book, end: Ended | None) -> None:
+def _not_held(findings: Findings, end: Ended | None) -> None:
     assert end
-    book.wrong("flock refused", where=end.where, seen=end.error or end.signal, expected="a lock on a free file")
+    findings.wrong("flock refused", where=end.where, seen=end.error or end.signal, expected="a lock on a free file")

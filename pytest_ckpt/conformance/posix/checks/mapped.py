@@ -14,26 +14,28 @@ from pytest_ckpt.conformance.workers import all_said, gather, working
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.workers import Ended, Talk
 
 _FILES = 4
 _FILE_BYTES = 16 << 20
-_LEAST_BYTES = 256 << 10
+_MINIMUM_BYTES = 256 << 10
 _PROCESSES = 32
 # A file's last page is only partly its own.
 _ODD_BYTES = 1234
 _STEP_BYTES = 64 << 10
 
 
-def private(context: CheckContext, book: Book) -> None:
+def private(context: CheckContext, findings: Findings) -> None:
     """Read files through private mappings in processes of their own; what is changed there stays out of the file."""
     files = _files(context)
-    _judge(context, book, files, [_reader(files, context.seed + n, mmap.ACCESS_COPY) for n in range(2)], changing=True)
+    _judge(
+        context, findings, files, [_reader(files, context.seed + n, mmap.ACCESS_COPY) for n in range(2)], changing=True
+    )
     for path, content in files.items():
         context.tell("read", str(path))
         if found := difference(path.read_bytes(), content):
-            book.wrong(
+            findings.wrong(
                 "private mapping reached the file",
                 where=f"{path} at byte {found.at:,}, after processes wrote to private mappings of it",
                 seen=found.seen,
@@ -41,11 +43,11 @@ def private(context: CheckContext, book: Book) -> None:
             )
 
 
-def shared(context: CheckContext, book: Book) -> None:
+def shared(context: CheckContext, findings: Findings) -> None:
     """Read the same files through shared mappings in many processes at once."""
     files = _files(context)
     processes = context.count(_PROCESSES, minimum=4)
-    _judge(context, book, files, [_reader(files, context.seed + n, mmap.ACCESS_READ) for n in range(processes)])
+    _judge(context, findings, files, [_reader(files, context.seed + n, mmap.ACCESS_READ) for n in range(processes)])
 
 
 def _files(context: CheckContext) -> dict[Path, bytes]:
@@ -53,7 +55,7 @@ def _files(context: CheckContext) -> dict[Path, bytes]:
     made = {}
     for number in range(_FILES):
         path = context.folder / f"mapped-{number}"
-        content = random_bytes(context.count(_FILE_BYTES, minimum=_LEAST_BYTES) + _ODD_BYTES, context.seed, path.name)
+        content = random_bytes(context.count(_FILE_BYTES, minimum=_MINIMUM_BYTES) + _ODD_BYTES, context.seed, path.name)
         context.tell("write and fsync", str(path))
         with path.open("wb") as file:
             file.write(content)
@@ -104,7 +106,7 @@ def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[Ta
 
 def _judge(
     context: CheckContext,
-    book: Book,
+    findings: Findings,
     files: Mapping[Path, bytes],
     readers: list[Callable[[Talk], list[list[str]]]],
     *,
@@ -118,21 +120,21 @@ def _judge(
             for worker in workers:
                 worker.go_on()
         for end in gather(workers, context.tell):
-            book.trials += len(files)
-            _note(book, end)
+            findings.trials += len(files)
+            _note(findings, end)
 
 
-def _note(book: Book, end: Ended) -> None:
+def _note(findings: Findings, end: Ended) -> None:
     if end.signal:
-        book.wrong(
+        findings.wrong(
             f"{end.signal} while reading a mapping",
             where=end.where,
             seen=f"the process was killed by {end.signal} in: {end.call}",
             expected="the bytes of the file",
         )
     elif end.error and end.call == "mmap":
-        book.wrong("mmap refused", where=end.where, seen=end.error, expected="a mapping of the file")
+        findings.wrong("mmap refused", where=end.where, seen=end.error, expected="a mapping of the file")
     elif end.error:
-        book.wrong("a call failed", where=end.where, seen=f"{end.error} from: {end.call}", expected="no error")
+        findings.wrong("a call failed", where=end.where, seen=f"{end.error} from: {end.call}", expected="no error")
     for kind, where, seen, expected in end.result or ():
-        book.wrong(kind, where=where, seen=seen, expected=expected)
+        findings.wrong(kind, where=where, seen=seen, expected=expected)

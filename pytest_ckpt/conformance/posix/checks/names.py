@@ -8,7 +8,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.context import Book
+from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.posix.checks.stale import GIVE_UP_TIMES
 from pytest_ckpt.facts.checks import BY_NAME
 
@@ -25,7 +25,7 @@ _KEPT, _ROUNDS = 500, 200
 _BEFORE, _MEANWHILE = 1_000, 2_000
 
 
-def many(context: CheckContext, book: Book) -> None:
+def many(context: CheckContext, findings: Findings) -> None:
     """Create files from several threads, timed, and list the folder."""
     names = [
         f"__{number}_{thread}.distcp" for number in range(context.count(_MANY, minimum=200) // 8) for thread in range(8)
@@ -34,17 +34,17 @@ def many(context: CheckContext, book: Book) -> None:
     with ThreadPoolExecutor(_THREADS) as threads:
         began = time.monotonic()
         list(threads.map(lambda thread: _create(context.folder, names[thread::_THREADS]), range(_THREADS)))
-        book.measured = time.monotonic() - began
-    book.trials = len(names)
+        findings.measured = time.monotonic() - began
+    findings.trials = len(names)
     context.tell("list", str(context.folder))
     for listing in range(_LISTINGS):
-        _compare(book, f"listing {listing + 1} of {context.folder}", _listed(context.folder), names)
-    book.facts |= {"files created": f"{len(names):,}", "threads": str(_THREADS)}
+        _compare(findings, f"listing {listing + 1} of {context.folder}", _listed(context.folder), names)
+    findings.facts |= {"files created": f"{len(names):,}", "threads": str(_THREADS)}
     if len(names) < _MANY:
-        book.facts["the limit is for"] = f"{_MANY:,} files"
+        findings.facts["the limit is for"] = f"{_MANY:,} files"
 
 
-def after_change(context: CheckContext, book: Book) -> None:
+def after_change(context: CheckContext, findings: Findings) -> None:
     """Create, rename and remove one name after the other, and list after each."""
     expected = {f"kept-{number:04d}" for number in range(_KEPT)}
     _create(context.folder, expected)
@@ -52,33 +52,38 @@ def after_change(context: CheckContext, book: Book) -> None:
         new, renamed = f"new-{number}", f"renamed-{number}"
         context.tell("create, rename, unlink", str(context.folder / new))
         (context.folder / new).touch()
-        _compare(book, f"{context.folder}, right after {new} was created", _listed(context.folder), expected | {new})
+        _compare(
+            findings, f"{context.folder}, right after {new} was created", _listed(context.folder), expected | {new}
+        )
         (context.folder / new).rename(context.folder / renamed)
         _compare(
-            book, f"{context.folder}, right after {new} became {renamed}", _listed(context.folder), expected | {renamed}
+            findings,
+            f"{context.folder}, right after {new} became {renamed}",
+            _listed(context.folder),
+            expected | {renamed},
         )
         (context.folder / renamed).unlink()
-        _compare(book, f"{context.folder}, right after {renamed} was removed", _listed(context.folder), expected)
+        _compare(findings, f"{context.folder}, right after {renamed} was removed", _listed(context.folder), expected)
         oldest = min(expected)
         (context.folder / oldest).unlink()
         expected.remove(oldest)
-        _compare(book, f"{context.folder}, right after {oldest} was removed", _listed(context.folder), expected)
-        book.trials += 4
+        _compare(findings, f"{context.folder}, right after {oldest} was removed", _listed(context.folder), expected)
+        findings.trials += 4
 
 
-def second_client(context: CheckContext, book: Book) -> None:
+def second_client(context: CheckContext, findings: Findings) -> None:
     """Create names while the other client lists: it misses none that was there before, and in the end sees all."""
     other, folder = context.second()
     seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
     before = [f"before-{number:05d}" for number in range(context.count(_BEFORE, minimum=200))]
     new = [f"new-{number:05d}" for number in range(context.count(_MEANWHILE, minimum=200))]
     listings = rounds = 0
-    while listings < context.count(100, minimum=5) and not book.anomaly_count:
+    while listings < context.count(100, minimum=5) and not findings.anomaly_count:
         path, theirs = context.folder / f"round-{rounds}", f"{folder}/round-{rounds}"
         path.mkdir()
         _create(path, before)
-        _compare(book, f"{path}, listed by the client that created the files", _listed(path), before)
-        if book.anomaly_count:
+        _compare(findings, f"{path}, listed by the client that created the files", _listed(path), before)
+        if findings.anomaly_count:
             break  # What its creator does not list, the other client is not waited for to list.
         context.tell("create while the other client lists", str(path))
         seen = other.ask("wait_until", theirs, look="names", wanted=before, seconds=seconds, patience=seconds + 60)
@@ -87,32 +92,32 @@ def second_client(context: CheckContext, book: Book) -> None:
             _create(path, new)
             watched = other.stop()
             listings += watched["listings"]
-            book.take(watched["wrong"])
+            findings.take(watched["wrong"])
             other.ask("wait_until", theirs, look="names", wanted=before + new, seconds=seconds, patience=seconds + 60)
         _compare(
-            book,
+            findings,
             f"{theirs}, listed by {other.name} after {len(before + new):,} files were created",
             other.ask("names", theirs),
             before + new if seen["agreed"] else before,
         )
-        book.trials += len(before + new)
+        findings.trials += len(before + new)
         rounds += 1
-    book.facts |= {"files created": f"{book.trials:,}", "listings meanwhile": f"{listings:,}"}
+    findings.facts |= {"files created": f"{findings.trials:,}", "listings meanwhile": f"{listings:,}"}
 
 
 def watch(path: str, *, before: list[str], new: list[str], stopped: Callable[[], bool]) -> dict[str, Any]:
     """List a folder until told to end: every name that was there before once, of the others none twice."""
-    book, listings = Book(), 0
+    findings, listings = Findings(), 0
     while True:
         listings += 1
         where = f"listing {listings:,} of {path}, while the other client creates files"
-        _compare(book, where, _listed(path), before, meanwhile=new)
+        _compare(findings, where, _listed(path), before, meanwhile=new)
         if stopped():
-            return {"listings": listings, "wrong": book.plain()}
+            return {"listings": listings, "wrong": findings.plain()}
 
 
 def _compare(
-    book: Book, where: str, listed: list[str], expected: Collection[str], *, meanwhile: Collection[str] = ()
+    findings: Findings, where: str, listed: list[str], expected: Collection[str], *, meanwhile: Collection[str] = ()
 ) -> None:
     """Note names that are missing, doubled or unknown in a listing; those of ``meanwhile`` may be there or not."""
     counts = Counter(listed)
@@ -121,11 +126,11 @@ def _compare(
     unknown = sorted(counts.keys() - set(expected) - set(meanwhile))
     words = f"{len(expected):,} names, each once"
     if missing:
-        book.wrong("name missing in a listing", where=where, seen=_told("without", missing), expected=words)
+        findings.wrong("name missing in a listing", where=where, seen=_told("without", missing), expected=words)
     if doubled:
-        book.wrong("name listed twice", where=where, seen=_told("twice", doubled), expected=words)
+        findings.wrong("name listed twice", where=where, seen=_told("twice", doubled), expected=words)
     if unknown:
-        book.wrong("removed or unknown name in a listing", where=where, seen=_told("with", unknown), expected=words)
+        findings.wrong("removed or unknown name in a listing", where=where, seen=_told("with", unknown), expected=words)
 
 
 def _told(how: str, names: list[str]) -> str:

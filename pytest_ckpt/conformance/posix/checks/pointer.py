@@ -7,7 +7,7 @@ import re
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.context import Book
+from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.posix.checks import stale
 from pytest_ckpt.conformance.posix.client import Client, encoded
 from pytest_ckpt.conformance.watched import Watched
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.conformance.context import CheckContext
 
-_OVERWRITES, _FEWEST = 10_000, 200
+_OVERWRITES, _MINIMUM = 10_000, 200
 _AT_ONCE = 250
 
 
-def overwrite(context: CheckContext, book: Book) -> None:
+def overwrite(context: CheckContext, findings: Findings) -> None:
     """Overwrite the file while a process of this host reads it."""
     with closing(Client(name="the reader", tell=context.tell)) as reader:
-        _overwrite(context, book, reader, str(context.folder))
+        _overwrite(context, findings, reader, str(context.folder))
 
 
-def overwrite_second(context: CheckContext, book: Book) -> None:
+def overwrite_second(context: CheckContext, findings: Findings) -> None:
     """Overwrite the file while the other client reads it, then measure how long the other reads the old text."""
     other, folder = context.second()
-    _overwrite(context, book, other, folder)
+    _overwrite(context, findings, other, folder)
     measure = stale.Change(
         what="a pointer was overwritten",
         stale="stale pointer",
@@ -40,16 +40,16 @@ def overwrite_second(context: CheckContext, book: Book) -> None:
         prepare=lambda path: path.write_bytes(_text(1)),
         make=lambda path: path.write_bytes(_text(2)),
     )
-    stale.measure(context, book, "POINTER.overwrite-second-client", (measure,))
+    stale.measure(context, findings, "POINTER.overwrite-second-client", (measure,))
 
 
-def _overwrite(context: CheckContext, book: Book, reader: Client, folder: str) -> None:
-    wanted = context.count(_OVERWRITES, minimum=_FEWEST)
-    race = Watched(context=context, change="overwrite", look="read", wanted=wanted, minimum=_FEWEST)
+def _overwrite(context: CheckContext, findings: Findings, reader: Client, folder: str) -> None:
+    wanted = context.count(_OVERWRITES, minimum=_MINIMUM)
+    race = Watched(context=context, change="overwrite", look="read", wanted=wanted, minimum=_MINIMUM)
     path = context.folder / "latest"
     path.write_bytes(_text(0))
     if not reader.sees(f"{folder}/latest"):
-        book.wrong(
+        findings.wrong(
             "new name is not visible",
             where=f"{folder}/latest, looked for by {reader.name}",
             seen="no such name, for 10 s",
@@ -57,23 +57,23 @@ def _overwrite(context: CheckContext, book: Book, reader: Client, folder: str) -
         )
         return
     empty = zeros = 0
-    while race.goes_on(book):
+    while race.goes_on(findings):
         reader.start("pointer:watch", f"{folder}/latest")
         for step in race.some(_AT_ONCE, "open, write", str(path)):
             path.write_bytes(_text(step))
         seen = reader.stop()
         race.looks, empty, zeros = race.looks + seen["reads"], empty + seen["empty"], zeros + seen["zeros"]
-        book.trials = race.changes
-        book.take(seen["wrong"])
+        findings.trials = race.changes
+        findings.take(seen["wrong"])
         last = path.read_bytes()
         if last != _text(race.changes):
-            book.wrong(
+            findings.wrong(
                 "overwritten text is not there",
                 where=f"{path}, after overwrite {race.changes:,}, nothing under way",
                 seen=repr(last),
                 expected=repr(_text(race.changes)),
             )
-    book.facts |= {
+    findings.facts |= {
         "overwrites": f"{race.changes:,}",
         "reads": f"{race.looks:,}",
         "reads that found the file empty": f"{empty:,}",
@@ -87,7 +87,7 @@ def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
     Nothing may also be zeros in the length of the text: a kernel client (FUSE's, for one) that learns of a truncation
     in two steps shows the old size without the old bytes. No reader takes them for a text; they are counted.
     """
-    book, reads, empty, zeros, newest = Book(), 0, 0, 0, -1
+    findings, reads, empty, zeros, newest = Findings(), 0, 0, 0, -1
     while True:
         data = _read(path)
         reads += 1
@@ -95,7 +95,7 @@ def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
         if found and int(found[1]) >= newest:
             newest = int(found[1])
         elif found:
-            book.wrong(
+            findings.wrong(
                 "older text after a newer one",
                 where=f"{path}, read {reads:,}",
                 seen=repr(data),
@@ -106,14 +106,14 @@ def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
         elif data == bytes(len(_text(0))):
             zeros += 1
         else:
-            book.wrong(
+            findings.wrong(
                 "neither the old text nor the new one",
                 where=f"{path}, read {reads:,}",
                 seen=repr(data),
                 expected="the old text, the new one, or nothing",
             )
         if stopped():
-            return {"reads": reads, "empty": empty, "zeros": zeros, "wrong": book.plain()}
+            return {"reads": reads, "empty": empty, "zeros": zeros, "wrong": findings.plain()}
 
 
 def _text(step: int) -> bytes:

@@ -27,7 +27,7 @@ from pytest_ckpt.support.units import counted, format_seconds
 from pytest_ckpt.targets.owner import OWNER
 
 if TYPE_CHECKING:
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
 
 _SAVES_OF_A_CUT = 3
 _TELL_SECONDS = 5.0
@@ -39,7 +39,7 @@ BACK_SECONDS = 600.0
 _SETTLE_SECONDS = 5.0
 
 
-def power_cut(context: CheckContext, book: Book) -> None:
+def power_cut(context: CheckContext, findings: Findings) -> None:
     """Save, note what was acknowledged in a place that keeps its power, cut the power, look for all of it."""
     if not context.power_cut:
         raise NotRun("there is no command that cuts the target's power (--ckpt-power-cut)")
@@ -56,7 +56,7 @@ def power_cut(context: CheckContext, book: Book) -> None:
     # reading past the caches writes back what an fsync has left out.
     probe = Checkpoint(number=1, seed=context.seed)
     probe.save(context.folder, calls)
-    if not saved_right(book, probe, context.folder, calls, "before any power cut"):
+    if not saved_right(findings, probe, context.folder, calls, "before any power cut"):
         return
     cuts = context.power_cuts
     losses = 0
@@ -67,11 +67,11 @@ def power_cut(context: CheckContext, book: Book) -> None:
         _save_and_overwrite(folder, context.seed, cut, witness, calls)
         reported.prepare(folder, calls)
         canary = Canary(folder, context.seed, calls)
-        if not (_cut(context, book, cut) and _is_back(context, book, cut, root)):
+        if not (_cut(context, findings, cut) and _is_back(context, findings, cut, root)):
             return
-        book.trials += 1
+        findings.trials += 1
         if not canary.vanished(calls):
-            book.wrong(
+            findings.wrong(
                 "the power cut did not cut",
                 where=f"{folder}, cut {cut} of {cuts}",
                 seen="what was written and never fsynced before the command is still there, all of it: "
@@ -80,12 +80,12 @@ def power_cut(context: CheckContext, book: Book) -> None:
                 "seconds, lets nobody unmount or sync before, and returns when all is up again",
             )
             return
-        losses += _look_for(witness, book, cut, cuts, calls)
+        losses += _look_for(witness, findings, cut, cuts, calls)
         reported.look(folder, calls)
     if not losses:
         bound = f"with 95 % confidence at most {min(1.0, 3 / cuts):.0%} of power cuts lose anything (3/k)"
-        book.facts["power cuts"] = f"{cuts}, {counted(witness.count, 'acknowledged file')}, none lost: {bound}"
-    book.facts |= reported.facts()
+        findings.facts["power cuts"] = f"{cuts}, {counted(witness.count, 'acknowledged file')}, none lost: {bound}"
+    findings.facts |= reported.facts()
 
 
 def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: Witness, calls: Calls) -> None:
@@ -108,11 +108,11 @@ def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: Witness, cal
     witness.acknowledge({folder / "replaced": (FILE_BYTES, words)})
 
 
-def _look_for(witness: Witness, book: Book, cut: int, cuts: int, calls: Calls) -> int:
+def _look_for(witness: Witness, findings: Findings, cut: int, cuts: int, calls: Calls) -> int:
     wrongs = witness.wrongs(calls)
     for wrong in wrongs:
         what, how = ("name", "fsync of its folder") if wrong.is_name else ("bytes", "fsync of the file")
-        book.wrong(
+        findings.wrong(
             f"acknowledged {what} lost in a power cut",
             where=f"{wrong.where}, after cut {cut} of {cuts}",
             seen=wrong.seen,
@@ -121,7 +121,7 @@ def _look_for(witness: Witness, book: Book, cut: int, cuts: int, calls: Calls) -
     return len(wrongs)
 
 
-def _cut(context: CheckContext, book: Book, cut: int) -> bool:
+def _cut(context: CheckContext, findings: Findings, cut: int) -> bool:
     """Have the power cut; return whether the command says that it was."""
     command = shlex.join(context.power_cut)
     log = context.witness / f"power-cut-{cut}.log"
@@ -151,7 +151,7 @@ def _cut(context: CheckContext, book: Book, cut: int) -> bool:
                 failure = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
     if failure:
         last = log.read_text(errors="replace").strip()[-500:] or "it said nothing"
-        book.wrong(
+        findings.wrong(
             "the power cut command failed",
             where=f"cut {cut}: {command}",
             seen=f"{failure}: {last}",
@@ -160,7 +160,7 @@ def _cut(context: CheckContext, book: Book, cut: int) -> bool:
     return not failure
 
 
-def _is_back(context: CheckContext, book: Book, cut: int, root: Path) -> bool:
+def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) -> bool:
     """Wait until the target answers again; return whether it does, with the check's folder."""
     began = time.monotonic()
     mounted_since: float | None = None
@@ -172,12 +172,12 @@ def _is_back(context: CheckContext, book: Book, cut: int, root: Path) -> bool:
             seen = f"{errno.errorcode.get(error.errno or 0, '')}: {error.strerror}"
             is_missing = error.errno == errno.ENOENT and root.is_mount()
         else:
-            book.facts["back after"] = f"{format_seconds(time.monotonic() - began)} (cut {cut})"
+            findings.facts["back after"] = f"{format_seconds(time.monotonic() - began)} (cut {cut})"
             return True
         now = time.monotonic()
         mounted_since = (mounted_since or now) if is_missing else None
         if mounted_since and now - mounted_since > _SETTLE_SECONDS:
-            book.wrong(
+            findings.wrong(
                 "acknowledged name lost in a power cut",
                 where=f"{context.folder}, after cut {cut}",
                 seen=f"gone with all in it; {root} is mounted",
@@ -185,7 +185,7 @@ def _is_back(context: CheckContext, book: Book, cut: int, root: Path) -> bool:
             )
             return False
         if now - began > BACK_SECONDS:
-            book.wrong(
+            findings.wrong(
                 "the target did not come back after the power cut",
                 where=f"{context.folder}, {format_seconds(now - began)} after cut {cut}",
                 seen=seen,

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance import pages
-from pytest_ckpt.conformance.context import Book
+from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.posix.checkpoints import Calls, sync_folder, write_durably
 from pytest_ckpt.facts.checks import BY_NAME
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.conformance.context import CheckContext
 
-_ROUNDS, _FILES, _MOST_PAGES = 100, 16, 6
+_ROUNDS, _FILES, _MAXIMUM_PAGES = 100, 16, 6
 # Whether a marker that is this much too late is ever seen is not worth the wait.
 _GIVE_UP_TIMES = 1.5
 _POLL_SECONDS = 0.001
 _MARKER, _POINTER = ".metadata", "latest"
 
 
-def marker(context: CheckContext, book: Book) -> None:
+def marker(context: CheckContext, findings: Findings) -> None:
     """Commit by a file that is renamed into the checkpoint's folder, last of all."""
-    _publish(context, book, "marker")
+    _publish(context, findings, "marker")
 
 
-def folder(context: CheckContext, book: Book) -> None:
+def folder(context: CheckContext, findings: Findings) -> None:
     """Commit by renaming the checkpoint's folder."""
-    _publish(context, book, "folder")
+    _publish(context, findings, "folder")
 
 
-def pointer(context: CheckContext, book: Book) -> None:
+def pointer(context: CheckContext, findings: Findings) -> None:
     """Commit by overwriting a small file that names the newest checkpoint."""
-    _publish(context, book, "pointer")
+    _publish(context, findings, "pointer")
 
 
-def _publish(context: CheckContext, book: Book, way: str) -> None:
+def _publish(context: CheckContext, findings: Findings, way: str) -> None:
     other, theirs = context.second()
     limit = BY_NAME[f"PUBLISH.{way}"].limit
     assert limit is not None
@@ -55,7 +55,7 @@ def _publish(context: CheckContext, book: Book, way: str) -> None:
     for number in range(1, context.count(_ROUNDS, minimum=3) + 1):
         final = context.folder / f"step-{number:06d}"
         draft = final.with_name(f"{final.name}.tmp") if way == "folder" else final
-        lengths = {f"shard-{index:02d}": 1 + (number + index) % _MOST_PAGES for index in range(_FILES)}
+        lengths = {f"shard-{index:02d}": 1 + (number + index) % _MAXIMUM_PAGES for index in range(_FILES)}
         how = {"way": way, "step": final.name, "lengths": lengths, "number": number, "seed": context.seed}
         other.start("publish:watch", theirs, **how, give_up_seconds=give_up)
         calls("mkdir", draft)
@@ -65,14 +65,14 @@ def _publish(context: CheckContext, book: Book, way: str) -> None:
         sync_folder(draft, calls)
         _commit(way, draft, final, lengths, calls)
         seen = other.stop(patience=give_up + 60)
-        book.take(seen["wrong"])
-        book.trials += 1
+        findings.take(seen["wrong"])
+        findings.trials += 1
         worst = max(worst, seen["seconds"])
-        book.measured = worst
-        if seen["seconds"] > limit or book.anomaly_count:
+        findings.measured = worst
+        if seen["seconds"] > limit or findings.anomaly_count:
             break
         _remove(final, (*lengths, *([_MARKER] if way == "marker" else [])), calls)
-    book.facts |= {"checkpoints published": f"{book.trials:,}", "files in each": f"{_FILES}"}
+    findings.facts |= {"checkpoints published": f"{findings.trials:,}", "files in each": f"{_FILES}"}
 
 
 def _commit(way: str, draft: Path, final: Path, lengths: Mapping[str, int], calls: Calls) -> None:
@@ -116,12 +116,12 @@ def watch(
 
     Return the seconds from then until all was there, or until this gave up, and what was wrong.
     """
-    book, committed = Book(), None
+    findings, committed = Findings(), None
     while not (found := _shows(path, way, step)):
         if committed is None:
             committed = time.monotonic() if stopped() else None
         elif time.monotonic() - committed > give_up_seconds:
-            return {"seconds": time.monotonic() - committed, "wrong": book.plain()}
+            return {"seconds": time.monotonic() - committed, "wrong": findings.plain()}
         time.sleep(_POLL_SECONDS)
     if committed is None:
         committed = time.monotonic()
@@ -129,19 +129,19 @@ def watch(
     if way == "marker":
         seen, expected = _text(f"{path}/{step}/{_MARKER}"), _marker_text(lengths)
         if seen != expected:
-            book.wrong(
+            findings.wrong(
                 "marker without its content",
                 where=f"{path}/{step}/{_MARKER}, {where}",
                 seen=f"{len(seen):,} bytes, not those that were renamed",
                 expected=f"the {len(expected):,} bytes that were fsynced before the rename",
             )
     for name, length in lengths.items():
-        _look_at(book, f"{path}/{step}/{name}", [number] * length, seed, where)
+        _look_at(findings, f"{path}/{step}/{name}", [number] * length, seed, where)
     seconds = time.monotonic() - committed
-    if not book.anomaly_count:
+    if not findings.anomaly_count:
         for name, length in lengths.items():
-            _compare(book, f"{path}/{step}/{name}", [number] * length, seed, where)
-    return {"seconds": seconds, "wrong": book.plain()}
+            _compare(findings, f"{path}/{step}/{name}", [number] * length, seed, where)
+    return {"seconds": seconds, "wrong": findings.plain()}
 
 
 def _shows(path: str, way: str, step: str) -> str:
@@ -166,13 +166,13 @@ def _text(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _look_at(book: Book, path: str, versions: list[int], seed: int, where: str) -> None:
+def _look_at(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
     """Open a file, and look at its size, its first and its last page."""
     expected = len(versions) * pages.PAGE
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
-        _wrong(book, path, where, f"{error.strerror} (errno {error.errno})", expected)
+        _wrong(findings, path, where, f"{error.strerror} (errno {error.errno})", expected)
         return
     try:
         size = os.fstat(descriptor).st_size
@@ -180,23 +180,23 @@ def _look_at(book: Book, path: str, versions: list[int], seed: int, where: str) 
     finally:
         os.close(descriptor)
     if size != expected:
-        _wrong(book, path, where, f"{size:,} bytes", expected)
+        _wrong(findings, path, where, f"{size:,} bytes", expected)
         return
     for page, data in ends.items():
         if data != pages.page(seed, versions[page], page):
             what = "no bytes" if not data else "zeros" if not any(data) else "other bytes"
-            _wrong(book, f"{path} at offset {page * pages.PAGE:,}", where, what, expected)
+            _wrong(findings, f"{path} at offset {page * pages.PAGE:,}", where, what, expected)
             return
 
 
-def _compare(book: Book, path: str, versions: list[int], seed: int, where: str) -> None:
+def _compare(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
     """Read a file whole and compare every byte."""
     if fault := pages.fault(_text(path), seed, versions):
-        _wrong(book, f"{path} at offset {fault.offset:,}", where, fault.seen, len(versions) * pages.PAGE)
+        _wrong(findings, f"{path} at offset {fault.offset:,}", where, fault.seen, len(versions) * pages.PAGE)
 
 
-def _wrong(book: Book, where: str, when: str, seen: str, expected: int) -> None:
-    book.wrong(
+def _wrong(findings: Findings, where: str, when: str, seen: str, expected: int) -> None:
+    findings.wrong(
         "marker visible before its data",
         where=f"{where}, {when}",
         seen=seen,

@@ -16,7 +16,7 @@ from pytest_ckpt.conformance.workers import gather, working
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.workers import Ended, Talk
 
 _FILES = 60
@@ -26,7 +26,7 @@ _STRIPES = 64
 _ROUNDS = 12
 
 
-def tail_first(context: CheckContext, book: Book) -> None:
+def tail_first(context: CheckContext, findings: Findings) -> None:
     """Write a file's tail, look, then write the rest in pieces of any length and order, and look after some."""
     chance = random.Random(context.seed)
     for number in range(context.count(_FILES, minimum=5)):
@@ -47,14 +47,14 @@ def tail_first(context: CheckContext, book: Book) -> None:
                 if at % 2:
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             expected[start:stop] = content[start:stop]
-            book.trials += 1
+            findings.trials += 1
             when = f"after bytes {start:,} to {stop:,} were written" if at else "after only its tail was written"
-            if not compare(book, path.read_bytes(), bytes(expected), path=path, when=when):
+            if not compare(findings, path.read_bytes(), bytes(expected), path=path, when=when):
                 break
         path.unlink()
 
 
-def disjoint_writers(context: CheckContext, book: Book) -> None:
+def disjoint_writers(context: CheckContext, findings: Findings) -> None:
     """Write interleaved stripes of one file from several processes at once; stripes of any length share pages."""
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=2)):
@@ -67,14 +67,14 @@ def disjoint_writers(context: CheckContext, book: Book) -> None:
         ]
         with working(writers) as workers:
             ends = gather(workers, context.tell)
-        _fine(book, ends)
-        book.trials += _STRIPES
+        _fine(findings, ends)
+        findings.trials += _STRIPES
         when = f"after {_WRITERS} processes wrote stripes of {stripe:,} bytes at once"
-        _read_twice(book, path, content, when)
+        _read_twice(findings, path, content, when)
         path.unlink()
 
 
-def disjoint_writers_second(context: CheckContext, book: Book) -> None:
+def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
     """Write interleaved stripes of one file from two clients at once; both read it when both have closed it.
 
     The stripes are whole pages: two clients that write to the same page need locks on every network file system.
@@ -92,11 +92,11 @@ def disjoint_writers_second(context: CheckContext, book: Book) -> None:
         context.tell("write stripes", str(path))
         _write_stripes(path, content, stripe, range(0, _STRIPES, 2))
         context.other.finish()
-        book.trials += _STRIPES
+        findings.trials += _STRIPES
         when = f"after two clients wrote stripes of {stripe:,} bytes at once"
-        _read_twice(book, path, content, when, unit_bytes=stripe)
+        _read_twice(findings, path, content, when, unit_bytes=stripe)
         seen = context.other.read(there)
-        compare(book, seen, content, path=there, when=f"{when}, on the other client", unit_bytes=stripe)
+        compare(findings, seen, content, path=there, when=f"{when}, on the other client", unit_bytes=stripe)
         path.unlink()
 
 
@@ -123,20 +123,20 @@ def _write_stripes(path: Path, content: bytes, stripe: int, numbers: Iterable[in
     os.close(descriptor)
 
 
-def _read_twice(book: Book, path: Path, content: bytes, when: str, *, unit_bytes: int = 0) -> None:
+def _read_twice(findings: Findings, path: Path, content: bytes, when: str, *, unit_bytes: int = 0) -> None:
     """Read as the page cache has it, and once more as storage has it."""
     with path.open("rb") as file:
-        right = compare(book, file.read(), content, path=path, when=when, unit_bytes=unit_bytes)
+        right = compare(findings, file.read(), content, path=path, when=when, unit_bytes=unit_bytes)
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         file.seek(0)
         if right:
-            compare(book, file.read(), content, path=path, when=f"{when}, past the cache", unit_bytes=unit_bytes)
+            compare(findings, file.read(), content, path=path, when=f"{when}, past the cache", unit_bytes=unit_bytes)
 
 
-def _fine(book: Book, ends: Iterable[Ended]) -> None:
+def _fine(findings: Findings, ends: Iterable[Ended]) -> None:
     for end in ends:
         if end.error or end.signal:
-            book.wrong(
+            findings.wrong(
                 "a call failed",
                 where=end.where,
                 seen=f"{end.error or end.signal} from: {end.call}",

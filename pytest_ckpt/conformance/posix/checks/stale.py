@@ -19,7 +19,7 @@ from pytest_ckpt.facts.checks import BY_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.posix.client import Client
 
 _TRIALS = 20
@@ -44,22 +44,22 @@ class Change:
     make: Callable[[Path], object]
 
 
-def attributes(context: CheckContext, book: Book) -> None:
+def attributes(context: CheckContext, findings: Findings) -> None:
     """Change what the other client has seen of a file's attributes."""
-    measure(context, book, "STALE.attributes", _ATTRIBUTES)
+    measure(context, findings, "STALE.attributes", _ATTRIBUTES)
 
 
-def names(context: CheckContext, book: Book) -> None:
+def names(context: CheckContext, findings: Findings) -> None:
     """Change what stands behind names that the other client has looked up and listed."""
-    measure(context, book, "STALE.names", _NAMES)
+    measure(context, findings, "STALE.names", _NAMES)
 
 
-def negative_names(context: CheckContext, book: Book) -> None:
+def negative_names(context: CheckContext, findings: Findings) -> None:
     """Make names that the other client has looked for in vain."""
-    measure(context, book, "STALE.negative-names", _NEGATIVE_NAMES)
+    measure(context, findings, "STALE.negative-names", _NEGATIVE_NAMES)
 
 
-def measure(context: CheckContext, book: Book, check: str, changes: tuple[Change, ...]) -> None:
+def measure(context: CheckContext, findings: Findings, check: str, changes: tuple[Change, ...]) -> None:
     """Make every change, again and again; the check's figure is the longest time until the other client agreed."""
     other, folder = context.second()
     limit = BY_NAME[check].limit
@@ -71,23 +71,23 @@ def measure(context: CheckContext, book: Book, check: str, changes: tuple[Change
             theirs = f"{folder}/{path.name}"
             context.tell(change.what, str(path))
             change.prepare(path)
-            agreed, seconds = _look(book, other, theirs, change, limit, before=True)
+            agreed, seconds = _look(findings, other, theirs, change, limit, before=True)
             if agreed:
                 spent += seconds
                 change.make(path)
-                _, seconds = _look(book, other, theirs, change, limit)
+                _, seconds = _look(findings, other, theirs, change, limit)
                 longest[change.what] = max(seconds, longest[change.what])
-                book.measured = max(longest.values())
-            book.trials += 1
+                findings.measured = max(longest.values())
+            findings.trials += 1
             spent += seconds
         # More trials of what was given up would only take more time.
         if spent > GIVE_UP_TIMES * limit:
             break
-    book.facts |= {f"longest after {what}": f"{seconds:.4f} s" for what, seconds in longest.items()}
+    findings.facts |= {f"longest after {what}": f"{seconds:.4f} s" for what, seconds in longest.items()}
 
 
 def _look(
-    book: Book, other: Client, path: str, change: Change, limit: float, *, before: bool = False
+    findings: Findings, other: Client, path: str, change: Change, limit: float, *, before: bool = False
 ) -> tuple[bool, float]:
     """Have the other client look until it sees what it should; return whether it does, and when it had said so."""
     wanted, seconds = change.old if before else change.new, GIVE_UP_TIMES * limit
@@ -95,7 +95,7 @@ def _look(
     answer = other.ask("wait_until", path, look=change.look, wanted=wanted, seconds=seconds, patience=seconds + 60)
     took = time.monotonic() - began
     if not answer["agreed"]:
-        book.wrong(
+        findings.wrong(
             "state before a change is not seen" if before else change.stale,
             where=f"{path}, {'before' if before else 'after'} {change.what}, {answer['looks']:,} looks by {other.name}",
             seen=f"{change.look} still {_short(answer['last'])} after {took:.1f} s, when the check gave up",

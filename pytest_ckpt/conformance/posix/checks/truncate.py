@@ -14,7 +14,7 @@ from pytest_ckpt.conformance.workers import gather, working
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.workers import Talk
 
 _PROCESSES = 8
@@ -24,7 +24,7 @@ _SYNC_EVERY = 10
 _Answer = TypeVar("_Answer")
 
 
-def concurrent(context: CheckContext, book: Book) -> None:
+def concurrent(context: CheckContext, findings: Findings) -> None:
     """Open one file with O_TRUNC and write it from several processes again and again; measure the longest call.
 
     A process in one call for longer than ``patience_seconds`` is reported, with its kernel stack, and killed.
@@ -34,21 +34,21 @@ def concurrent(context: CheckContext, book: Book) -> None:
     context.tell("open with O_TRUNC", str(path))
     with working([partial(_rewrite, path, times, context.seed, n) for n in range(_PROCESSES)]) as workers:
         ends = gather(workers, context.tell, patience_seconds=context.patience_seconds)
-    book.trials = sum(end.result["times"] for end in ends if end.result)
+    findings.trials = sum(end.result["times"] for end in ends if end.result)
     longest = max((end.result for end in ends if end.result), key=lambda result: result["seconds"], default=None)
-    book.measured = max(end.hung for end in ends) or (longest["seconds"] if longest else None)
+    findings.measured = max(end.hung for end in ends) or (longest["seconds"] if longest else None)
     if longest:
-        book.facts["longest call"] = longest["call"]
+        findings.facts["longest call"] = longest["call"]
     for end in ends:
         if end.hung:
-            book.wrong(
+            findings.wrong(
                 "a call hangs",
                 where=f"{end.call}: {end.where}, in one of {_PROCESSES} processes that open it with O_TRUNC at once",
                 seen=f"it has not returned for {end.hung:.1f} s; {end.blocked}",
                 expected=f"it returns within {context.patience_seconds:g} s",
             )
         elif end.error or end.signal:
-            book.wrong(
+            findings.wrong(
                 "a call failed",
                 where=end.where,
                 seen=f"{end.error or end.signal} from: {end.call}",
@@ -58,7 +58,7 @@ def concurrent(context: CheckContext, book: Book) -> None:
         context.tell("open with O_TRUNC", str(path))
         content = random_bytes(_BYTES, context.seed, "last")
         path.write_bytes(content)
-        compare(book, path.read_bytes(), content, path=path, when="written once more after all had closed it")
+        compare(findings, path.read_bytes(), content, path=path, when="written once more after all had closed it")
 
 
 def _rewrite(path: Path, times: int, seed: int, number: int, talk: Talk) -> dict[str, object]:

@@ -16,7 +16,7 @@ from pytest_ckpt.conformance.workers import all_said, gather, working
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_ckpt.conformance.context import Book, CheckContext
+    from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.workers import Talk
 
 _ROUNDS = 25
@@ -26,7 +26,7 @@ _FILE_BYTES = 512 << 10
 _HEAD_BYTES = 64 << 10
 
 
-def open_reader(context: CheckContext, book: Book) -> None:
+def open_reader(context: CheckContext, findings: Findings) -> None:
     """Remove, replace and make anew what other processes have open; they read on, through descriptors and mappings."""
     for number in range(context.count(_ROUNDS, minimum=3)):
         files = _files(context, number)
@@ -39,7 +39,9 @@ def open_reader(context: CheckContext, book: Book) -> None:
             all_said(workers, "open", context.tell)
             if not workers[0].said("open"):
                 # Whether files can be mapped at all is another check's subject.
-                book.facts["readers through mappings"] = "not tried: reading through a mapping fails before, see MMAP"
+                findings.facts["readers through mappings"] = (
+                    "not tried: reading through a mapping fails before, see MMAP"
+                )
             _remove(context, paths)
             for worker in workers:
                 worker.go_on()
@@ -48,19 +50,19 @@ def open_reader(context: CheckContext, book: Book) -> None:
                 ends.pop(0)
         for end in ends:
             if end.error or end.signal:
-                book.wrong(
+                findings.wrong(
                     "removed file fails its reader",
                     where=end.where,
                     seen=f"{end.error or end.signal} from: {end.call}",
                     expected="every byte of the file, until the reader closes it",
                 )
             for kind, where, seen, expected in end.result or ():
-                book.wrong(kind, where=where, seen=seen, expected=expected)
-        book.trials += len(files)
+                findings.wrong(kind, where=where, seen=seen, expected=expected)
+        findings.trials += len(files)
         _clear(context)
 
 
-def second_client(context: CheckContext, book: Book) -> None:
+def second_client(context: CheckContext, findings: Findings) -> None:
     """Remove, replace and make anew what the other client has open: its reader gets right bytes or ESTALE."""
     assert context.other
     stale = 0
@@ -83,11 +85,11 @@ def second_client(context: CheckContext, book: Book) -> None:
                     raise
                 stale += 1
             else:
-                compare(book, seen, content, path=there, when=f"read after the other client {_fate(path)}")
+                compare(findings, seen, content, path=there, when=f"read after the other client {_fate(path)}")
             context.other.ask("close_file", there, descriptor=handles[path])
-        book.trials += len(files)
+        findings.trials += len(files)
         _clear(context)
-    book.facts["reads answered with ESTALE"] = f"{stale} of {book.trials}"
+    findings.facts["reads answered with ESTALE"] = f"{stale} of {findings.trials}"
 
 
 def _files(context: CheckContext, number: int) -> dict[Path, bytes]:

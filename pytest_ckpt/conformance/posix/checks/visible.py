@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance import pages
-from pytest_ckpt.conformance.context import Book
+from pytest_ckpt.conformance.context import Findings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ _FILES = 300
 _PAGES = 24
 
 
-def read_after_close(context: CheckContext, book: Book) -> None:
+def read_after_close(context: CheckContext, findings: Findings) -> None:
     """Make files and change them in every way a checkpoint is changed; after each close, the other client opens once.
 
     The other client has read the old bytes before, so that it holds them in its caches; new names it has never looked
@@ -32,11 +32,11 @@ def read_after_close(context: CheckContext, book: Book) -> None:
         for change, after in _changes(number):
             _change(path, context.seed, versions, after)
             seen = other.ask("visible:first_open", theirs, seed=context.seed, versions=after, change=change)
-            book.take(seen)
+            findings.take(seen)
             versions, opens = after, opens + 1
         path.unlink()
-    book.trials = opens
-    book.facts["first opens after a close"] = f"{opens:,}"
+    findings.trials = opens
+    findings.facts["first opens after a close"] = f"{opens:,}"
 
 
 def _changes(number: int) -> list[tuple[str, list[int]]]:
@@ -68,24 +68,24 @@ def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
 
 def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dict[str, Any]:
     """Open a file once: its size and every byte are those of the state that was closed elsewhere."""
-    book, expected = Book(), len(versions) * pages.PAGE
+    findings, expected = Findings(), len(versions) * pages.PAGE
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        book.wrong(
+        findings.wrong(
             "name missing at the first open",
             where=f"{path}, {change} and closed by the other client",
             seen="no such file",
             expected=f"{expected:,} bytes",
         )
-        return book.plain()
+        return findings.plain()
     try:
         size = os.fstat(descriptor).st_size
         data = b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
     finally:
         os.close(descriptor)
     if size != expected:
-        book.wrong(
+        findings.wrong(
             "stale size at the first open",
             where=f"{path}, {change} and closed by the other client",
             seen=f"fstat says {size:,} bytes",
@@ -93,10 +93,10 @@ def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dic
         )
     fault = pages.fault(data, seed, versions)
     if fault:
-        book.wrong(
+        findings.wrong(
             f"{fault.kind} at the first open",
             where=f"{path} at offset {fault.offset:,}, {change} and closed by the other client",
             seen=fault.seen,
             expected="the bytes that were closed",
         )
-    return book.plain()
+    return findings.plain()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.targets.protocol import Committed, Draft
 
-_MOST_FAULTS = 20
+_MAXIMUM_FAULTS = 20
 
 
 class CompressedEngine:
@@ -71,7 +71,7 @@ class CompressedEngine:
         """Compare what the last step brought; what could not be decompressed is named first."""
         found, damage = self._engine.verify(checkpoint), self._damage
         self._damage = []
-        faults = (*damage, *found.faults)[:_MOST_FAULTS]
+        faults = (*damage, *found.faults)[:_MAXIMUM_FAULTS]
         return replace(found, fault_count=found.fault_count + len(damage), faults=faults)
 
     def release(self) -> None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 METADATA = ".metadata"
 _SUMMED = (METADATA, f"{METADATA}.tmp")
-_MOST_FAULTS = 20
+_MAXIMUM_FAULTS = 20
 _MICROSECONDS = 1_000_000
 
 
@@ -196,7 +196,7 @@ class DcpEngine:
             pages, findings = compare(self._content, state.bytes_of(tensor.name), place)
             checked, count = checked + tensor.bytes, count + pages
             faults.extend(LocalFault.of(found, self._file_of[tensor.name], tensor.name) for found in findings)
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def release(self) -> None:
         """Let go of the state and of the process group; both are made again when they are needed."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Clock
     from pytest_ckpt.targets.protocol import Buffer
 
-    Place = str | os.PathLike[str]
+    FilePath = str | os.PathLike[str]
 
 _PIECE_BYTES = 64 << 20
 
@@ -46,7 +46,7 @@ class WatchedFiles(FileSystem):
         self.checksum: int | None = None
 
     @contextmanager
-    def create_stream(self, path: Place, mode: str) -> Generator[io.IOBase, None, None]:
+    def create_stream(self, path: FilePath, mode: str) -> Generator[io.IOBase, None, None]:
         """Open a file as the library does, buffered in the file system's blocks."""
         name = Path(path).name
         with self._call("open", name):
@@ -60,17 +60,17 @@ class WatchedFiles(FileSystem):
             with stream:
                 yield stream
 
-    def mkdir(self, path: Place) -> None:
+    def mkdir(self, path: FilePath) -> None:
         """Make a folder."""
         with self._call("open", Path(path).name):
             super().mkdir(path)
 
-    def exists(self, path: Place) -> bool:
+    def exists(self, path: FilePath) -> bool:
         """Return whether something is there."""
         with self._call("open", Path(path).name):
             return super().exists(path)
 
-    def rename(self, path: Place, new_path: Place) -> None:
+    def rename(self, path: FilePath, new_path: FilePath) -> None:
         """Rename a file that is written."""
         with self._call("write", Path(path).name):
             super().rename(path, new_path)
@@ -121,7 +121,7 @@ class WatchedFiles(FileSystem):
 class _WatchedFile(io.FileIO):
     """A file without a buffer, whose calls are those that reach the storage."""
 
-    def __init__(self, path: Place, mode: str, watch: WatchedFiles, *, summed: bool) -> None:
+    def __init__(self, path: FilePath, mode: str, watch: WatchedFiles, *, summed: bool) -> None:
         super().__init__(path, mode)
         self._watch, self._is_summed = watch, summed
         if summed:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Committed, Draft, ReplayDraft, ReplayedCalls
 
 _READ_BYTES = 4 << 20
-_MOST_FAULTS = 20
+_MAXIMUM_FAULTS = 20
 _MICROSECONDS = 1_000_000
 
 
@@ -151,7 +151,7 @@ class ReplayEngine:
             count += pages
             faults.extend(LocalFault.of(one, file.name, CONTENT) for one in findings)
         self._loaded = {}
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def release(self) -> None:
         """Let go of the content and of what was loaded."""

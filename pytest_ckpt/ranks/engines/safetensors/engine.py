@@ -25,8 +25,8 @@ from pytest_ckpt.facts.engines import SAFETENSORS_FILES
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
 from pytest_ckpt.ranks.engines.safetensors.header import (
     LENGTH_BYTES,
+    MAXIMUM_HEADER_BYTES,
     METADATA,
-    MOST_HEADER_BYTES,
     header_end,
     places_in,
 )
@@ -38,7 +38,7 @@ from pytest_ckpt.ranks.engines.safetensors.index_file import (
     weight_map,
 )
 from pytest_ckpt.ranks.engines.whole_state import (
-    MOST_FAULTS,
+    MAXIMUM_FAULTS,
     Loaded,
     WholeState,
     compare_loaded,
@@ -147,7 +147,7 @@ class SafetensorsEngine:
         return Comparison(
             bytes_checked=found.bytes_checked,
             fault_count=found.fault_count + 1,
-            faults=(fault, *found.faults)[:MOST_FAULTS],
+            faults=(fault, *found.faults)[:MAXIMUM_FAULTS],
         )
 
     def release(self) -> None:
@@ -185,7 +185,7 @@ class SafetensorsEngine:
     def _read_whole(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
         """Let the library make tensors of the bytes of a file."""
         size, written = source.size, self._written(file)
-        if size > file.bytes + LENGTH_BYTES + MOST_HEADER_BYTES:
+        if size > file.bytes + LENGTH_BYTES + MAXIMUM_HEADER_BYTES:
             # A file may have grown to any size.
             return _fault(
                 "foreign", file.name, size, f"the file has {size} bytes, {file.bytes} of tensors were written"

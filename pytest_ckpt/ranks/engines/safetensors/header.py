@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Tensor
 
 LENGTH_BYTES = 8
-MOST_HEADER_BYTES = 100_000_000
+MAXIMUM_HEADER_BYTES = 100_000_000
 """The library reads no longer one."""
 
 METADATA = {"format": "pt"}
@@ -28,7 +28,7 @@ _METADATA_KEY = "__metadata__"
 def header_end(first: bytes) -> int | None:
     """Return where the tensors begin, from the first bytes of a file; None where these say no length of a header."""
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
-    return LENGTH_BYTES + length if len(first) >= LENGTH_BYTES and length <= MOST_HEADER_BYTES else None
+    return LENGTH_BYTES + length if len(first) >= LENGTH_BYTES and length <= MAXIMUM_HEADER_BYTES else None
 
 
 def places_in(header: bytes, written: Mapping[str, Tensor]) -> dict[str, int]:

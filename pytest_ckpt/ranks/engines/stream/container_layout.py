@@ -33,7 +33,7 @@ _FORMAT = (".format_version", b"1")
 _BYTE_ORDER = ("byteorder", b"little")
 _BEHIND_TENSORS = (("version", b"3\n"),)
 
-_MOST_16, _MOST_32 = 0xFFFF, 0xFFFFFFFF
+_MAXIMUM_16, _MAXIMUM_32 = 0xFFFF, 0xFFFFFFFF
 # Bit 3: sizes and CRC-32 follow the data. Bit 11: names are UTF-8.
 _FLAGS = 0x0808
 _LOCAL = struct.Struct("<IHHHHHIIIHH")
@@ -174,8 +174,8 @@ class _File:
         count, size, end = len(self._entries), self.bytes - start, self.bytes
         self._write(_END_64.pack(_END_64_MARK, _END_64.size - 12, _MADE_BY, _NEEDED, 0, 0, count, count, size, start))
         self._write(_LOCATOR_64.pack(_LOCATOR_64_MARK, 0, end, 1))
-        short = min(count, _MOST_16)
-        self._write(_END.pack(_END_MARK, 0, 0, short, short, min(size, _MOST_32), min(start, _MOST_32), 0))
+        short = min(count, _MAXIMUM_16)
+        self._write(_END.pack(_END_MARK, 0, 0, short, short, min(size, _MAXIMUM_32), min(start, _MAXIMUM_32), 0))
         self._close()
         return tuple(records)
 
@@ -194,7 +194,7 @@ class _File:
 
 def _central(entry: _Entry) -> bytes:
     large = _large_fields(entry.bytes, entry.bytes, entry.header)
-    size, header = min(entry.bytes, _MOST_32), min(entry.header, _MOST_32)
+    size, header = min(entry.bytes, _MAXIMUM_32), min(entry.header, _MAXIMUM_32)
     lengths = (len(entry.name), len(large), 0)
     fixed = _CENTRAL.pack(_CENTRAL_MARK, 0, 0, _FLAGS, 0, 0, 0, entry.checksum, size, size, *lengths, 0, 0, 0, header)
     return fixed + entry.name + large
@@ -202,5 +202,5 @@ def _central(entry: _Entry) -> bytes:
 
 def _large_fields(size: int, stored: int, header: int) -> bytes:
     """Return the zip64 field of what does not fit in 32 bits: sizes of the data, place of the local header."""
-    values = ([size, stored] if size >= _MOST_32 else []) + ([header] if header >= _MOST_32 else [])
+    values = ([size, stored] if size >= _MAXIMUM_32 else []) + ([header] if header >= _MAXIMUM_32 else [])
     return struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values) if values else b""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _WINDOW_BYTES = 32 << 20
 _BLOCK_BYTES = 4096
-_MOST_FAULTS = 20
+_MAXIMUM_FAULTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class StreamEngine:
                 count += pages
                 name = file.tensors[number].name
                 faults.extend(LocalFault.of(found, file.name, name) for found in findings)
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MOST_FAULTS]))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def release(self) -> None:
         """Close what is open and let the threads end; the buffers stay, they are touched."""
@@ -221,7 +221,7 @@ class StreamEngine:
         later = {r.file for window in self._windows[step + 1 : step + 2] for r in window}
         return [number for number in self._open if number not in later]
 
-    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int, int], None], most: int) -> None:
+    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int, int], None], maximum: int) -> None:
         """Let at most ``most`` threads, each of which can have a buffer, work through the requests.
 
         ``act`` gets a request, its number, and the thread's. The first error stops all and is raised here.
@@ -243,7 +243,7 @@ class StreamEngine:
                     waiting = iter(())
                     raise
 
-        self._pool.work(work, min(most, len(self._buffers.slots), len(requests)))
+        self._pool.work(work, min(maximum, len(self._buffers.slots), len(requests)))
 
     def write(self, image: FileImage, sink: Sink, copy: Bytes | None, request: _Request, slot: int) -> None:
         """Make the bytes of one request in a buffer, or take them from a copy of the state, and write them."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 4 << 20
 # More than a sink asks to align to; what stands behind the end of a file is zero.
-_MOST_ALIGNMENT_BYTES = 1 << 20
+_MAXIMUM_ALIGNMENT_BYTES = 1 << 20
 
 
 class StagedFiles:
@@ -50,4 +50,4 @@ class StagedFiles:
         return self._copies if is_staged else [None] * len(self._copies)
 
     def _made(self) -> list[Bytes]:
-        return [Buffers(1, image.bytes + _MOST_ALIGNMENT_BYTES).slots[0] for image in self._images]
+        return [Buffers(1, image.bytes + _MAXIMUM_ALIGNMENT_BYTES).slots[0] for image in self._images]

@@ -24,7 +24,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer
         self.status, self.code = status, code
 
 
-class Piece:
+class HeldPart:
     """Bytes that were received, with their CRC-32 once all are there, and what else was sent to guard them."""
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
@@ -45,7 +45,7 @@ class Object:
     seconds since 1970; ``checksums`` are others that were sent with it, by their headers.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[HeldPart, ...]
     etag: str
     crc32: str
     modified: float
@@ -60,7 +60,7 @@ class Object:
 @dataclass(kw_only=True, slots=True)
 class _Upload:
     key: str
-    pieces: dict[int, Piece] = field(default_factory=dict)
+    pieces: dict[int, HeldPart] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,9 +86,9 @@ class Held:
         self._buckets: dict[str, dict[str, Object]] = {}
         self._uploads: dict[tuple[str, str], _Upload] = {}
 
-    def new_piece(self, size: int) -> Piece:
+    def new_piece(self, size: int) -> HeldPart:
         """Return the room for so many bytes, which nobody sees."""
-        return Piece(self._space, size, self._new_etag())
+        return HeldPart(self._space, size, self._new_etag())
 
     def _new_etag(self) -> str:
         return f"{next(self._numbers):032x}"
@@ -123,7 +123,7 @@ class Held:
             raise Refused(404, "NoSuchKey", "The specified key does not exist.")
         return found
 
-    def put(self, bucket: str, key: str, piece: Piece, condition: Condition) -> Object:
+    def put(self, bucket: str, key: str, piece: HeldPart, condition: Condition) -> Object:
         """Make an object of one piece, in place of one that is there."""
         return self._publish(bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, condition)
 
@@ -142,7 +142,7 @@ class Held:
             self._uploads[bucket, name] = _Upload(key=key)
         return name
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: Piece) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
         """Add a piece to an upload, in place of one of that number."""
         with self._lock:
             self._upload(bucket, upload).pieces[number] = piece
@@ -178,7 +178,7 @@ class Held:
         return self._uploads[bucket, upload]
 
     def _publish(
-        self, bucket: str, key: str, pieces: tuple[Piece, ...], crc32: str, etag: str, condition: Condition
+        self, bucket: str, key: str, pieces: tuple[HeldPart, ...], crc32: str, etag: str, condition: Condition
     ) -> Object:
         sent = pieces[0].checksums if len(pieces) == 1 and "-" not in crc32 else {}
         made = Object(pieces=pieces, etag=etag, crc32=crc32, modified=time.time(), checksums=sent)
@@ -189,7 +189,7 @@ class Held:
         return made
 
 
-def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[Piece, int, int]]:
+def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[HeldPart, int, int]]:
     """Yield each piece that has some of an object's bytes from ``first`` up to ``stop``, and which of its bytes."""
     begin = 0
     for piece in held.pieces:
@@ -199,7 +199,7 @@ def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[Piece, int, in
         begin += piece.bytes
 
 
-def _chosen(pieces: dict[int, Piece], wanted: Sequence[tuple[int, str, str]]) -> Iterator[Piece]:
+def _chosen(pieces: dict[int, HeldPart], wanted: Sequence[tuple[int, str, str]]) -> Iterator[HeldPart]:
     if not wanted:
         raise Refused(400, "MalformedXML", "You must specify at least one part")
     if [number for number, _, _ in wanted] != sorted({number for number, _, _ in wanted}):
@@ -208,6 +208,6 @@ def _chosen(pieces: dict[int, Piece], wanted: Sequence[tuple[int, str, str]]) ->
         piece = pieces.get(number)
         if piece is None or piece.etag != etag or crc32 not in ("", parts.encoded(piece.crc32)):
             raise Refused(400, "InvalidPart", "One or more of the specified parts could not be found.")
-        if piece.bytes < parts.LEAST_PART_BYTES and place < len(wanted):
+        if piece.bytes < parts.MINIMUM_PART_BYTES and place < len(wanted):
             raise Refused(400, "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size")
         yield piece

@@ -16,11 +16,11 @@ from typing import Any
 
 from pytest_ckpt.targets.objects import checksums, parts
 from pytest_ckpt.targets.objects.errors import local_name
-from pytest_ckpt.targets.objects.server.held import Condition, Held, Object, Piece, Refused, ranges
+from pytest_ckpt.targets.objects.server.held import Condition, Held, HeldPart, Object, Refused, ranges
 
 _READ_BYTES = 1 << 20
-_MOST_TEXT_BYTES = 4 << 20
-_MOST_KEYS = 1000
+_MAXIMUM_TEXT_BYTES = 4 << 20
+_MAXIMUM_KEYS = 1000
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _CRC32 = "x-amz-checksum-crc32"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -79,7 +79,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._held.make_bucket(self._bucket)
                 self._say(200)
             case "PUT" if "x-amz-copy-source" in self.headers:
-                raise Refused(501, "NotImplemented", "This server copies no objects")
+                self._copy_part(query.get("uploadId", ""), query.get("partNumber", ""))
             case "PUT":
                 self._put(query.get("uploadId", ""), query.get("partNumber", ""))
             case "POST" if "uploads" in query:
@@ -104,15 +104,22 @@ class Handler(BaseHTTPRequestHandler):
 
     def _put(self, upload: str, number: str) -> None:
         piece = self._received()
-        if not upload:
-            self._held.put(self._bucket, self._key, piece, self._condition())
-        elif number.isdecimal() and 1 <= int(number) <= parts.MOST_PARTS:
-            self._held.put_part(self._bucket, upload, int(number), piece)
+        if upload:
+            self._held.put_part(self._bucket, upload, _part_number(number), piece)
         else:
-            raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000")
+            self._held.put(self._bucket, self._key, piece, self._condition())
         self._say(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
 
-    def _received(self) -> Piece:
+    def _copy_part(self, upload: str, number: str) -> None:
+        """Add another object's bytes to an upload: both hold the same piece."""
+        bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
+        pieces = self._held.get(bucket, key).pieces
+        if not upload or len(pieces) > 1 or "x-amz-copy-source-range" in self.headers:
+            raise Refused(501, "NotImplemented", "This server copies whole objects of one part, as parts")
+        self._held.put_part(self._bucket, upload, _part_number(number), pieces[0])
+        self._say(200, _xml("CopyPartResult", ETag=f'"{pieces[0].etag}"'))
+
+    def _received(self) -> HeldPart:
         """Take in the body. Raises Refused where it is not what its checksum says."""
         for name in self.headers:
             if name.lower() == "content-encoding" and "aws-chunked" in self.headers[name]:
@@ -197,17 +204,17 @@ class Handler(BaseHTTPRequestHandler):
     def _listing(self, prefix: str, delimiter: str) -> ET.Element:
         """Return a page of keys: those after the token, and what they have in common up to the delimiter once."""
         after = self._query.get("continuation-token", "") or self._query.get("start-after", "")
-        most = min(_MOST_KEYS, int(self._query.get("max-keys") or _MOST_KEYS))
+        maximum = min(_MAXIMUM_KEYS, int(self._query.get("max-keys") or _MAXIMUM_KEYS))
         entries: dict[str, Object | None] = {}
         for key, held in self._held.keys(self._bucket, prefix):
             head, found, _ = key.removeprefix(prefix).partition(delimiter) if delimiter else (key, "", "")
             name = prefix + head + found if found else key
             if name.encode() > after.encode():
                 entries[name] = None if found else held
-        page = list(entries.items())[:most]
+        page = list(entries.items())[:maximum]
         is_cut = len(page) < len(entries)
         top = _xml("ListBucketResult", Name=self._bucket, Prefix=prefix, IsTruncated=str(is_cut).lower())
-        _fields(top, KeyCount=str(len(page)), MaxKeys=str(most))
+        _fields(top, KeyCount=str(len(page)), MaxKeys=str(maximum))
         if is_cut and page:
             _fields(top, NextContinuationToken=page[-1][0])
         for name, entry in page:
@@ -219,8 +226,8 @@ class Handler(BaseHTTPRequestHandler):
 
     # --- what goes over the connection --------------------------------------------------------------------------------
 
-    def _read(self, most: int) -> bytes:
-        data = self.rfile.read1(min(most, self._unread))
+    def _read(self, maximum: int) -> bytes:
+        data = self.rfile.read1(min(maximum, self._unread))
         if not data:
             self.close_connection = True
             raise Refused(400, "IncompleteBody", "You did not provide the number of bytes specified")
@@ -228,7 +235,7 @@ class Handler(BaseHTTPRequestHandler):
         return bytes(data)
 
     def _read_text(self) -> bytes:
-        if self._unread > _MOST_TEXT_BYTES:
+        if self._unread > _MAXIMUM_TEXT_BYTES:
             raise Refused(400, "MaxMessageLengthExceeded", "Your request was too large.")
         return b"".join(iter(lambda: self._read(_READ_BYTES) if self._unread else b"", b""))
 
@@ -257,6 +264,12 @@ class Handler(BaseHTTPRequestHandler):
         if crc32:
             self.send_header(_CRC32, crc32)
             self.send_header("x-amz-checksum-type", "COMPOSITE" if "-" in crc32 else "FULL_OBJECT")
+
+
+def _part_number(said: str) -> int:
+    if not said.isdecimal() or not 1 <= int(said) <= parts.MAXIMUM_PARTS:
+        raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000")
+    return int(said)
 
 
 def _xml(name: str, **words: str) -> ET.Element:

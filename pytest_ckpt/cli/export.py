@@ -1,0 +1,149 @@
+"""``pytest-ckpt export``: a run in the format of others."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.support.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+    from typing import Any
+
+    from pytest_ckpt.evidence.upgrade import Schema
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.published.export import Exported
+
+HELP = "write the times of a run in the format of DLIO's results, marked as no submission"
+DESCRIPTION = (
+    "Write a run as a tree of results in the format of DLIO and mlpstorage, which pytest-ckpt judge and others read: "
+    "times of full checkpoints, saved with the job standing still. It is no submission, and says so in each folder; "
+    "verdicts and proofs lie in pytest-ckpt.json beside."
+)
+_DIVISION, _SUBMITTER = "not-a-submission", "pytest-ckpt"
+_MAXIMUM_LETTERS = 60
+# What a date of the format can say; a year of five digits is none.
+_MAXIMUM_SECONDS = 1e9
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report")
+    parser.add_argument("--mlperf", metavar="OUT", required=True, help="folder to write: a new one, or an empty one")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Write the tree and say what is in it."""
+    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_sealed_folder  # noqa: PLC0415
+    from pytest_ckpt.evidence.run_files import read_run  # noqa: PLC0415
+    from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
+    from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415
+    from pytest_ckpt.published.export import NOT_A_SUBMISSION, side_file, why_not  # noqa: PLC0415
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415
+
+    folder, out = Path(asked.folder), Path(asked.mlperf)
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
+    report, schema = read_run(folder)
+    document = judge_sealed_folder(folder, {})
+    measurements = [from_plain(Measurement, m) for m in document["measurements"]]
+    left_out = [f"{m.subject}: {why}" for m in measurements if (why := why_not(m))]
+    fitting = [m for m in measurements if not why_not(m)]
+    if not fitting:
+        told = "".join(f"\n  {line}" for line in left_out) or " It measured nothing."
+        raise UsageError(
+            f"{folder} holds no measurement that the format has a place for.{told}",
+            "Run one of the four models at full size, with --ckpt-strategy=sync.",
+        )
+    _refuse_what_is_there(out)
+    system = _system_name(document)
+    taken: set[str] = set()
+    for measurement in fitting:
+        exported = _exported(folder, report, schema, measurement)
+        name = system if exported.model.name not in taken else f"{system}-{measurement.subject.slug}"
+        taken.add(exported.model.name)
+        place = out / _DIVISION / _SUBMITTER / "results" / name / "checkpointing" / exported.model.name
+        _write(place / exported.started.strftime("%Y%m%d_%H%M%S"), exported)
+        print(
+            printable(
+                f"{measurement.subject}: {len(measurement.operations)} operations of {measurement.processes} ranks"
+            )
+        )
+    (out / "pytest-ckpt.json").write_text(json.dumps(side_file(document, left_out), indent=1) + "\n")
+    (out / "NOT-A-SUBMISSION.txt").write_text(NOT_A_SUBMISSION + "\n")
+    if changed := changes_of_facts(folder):
+        print(printable(f"The folder is not as its run left it: {', '.join(changed)}. So are the times written here."))
+    for line in left_out:
+        print(printable(f"left out: {line}"))
+    print(printable(f"{NOT_A_SUBMISSION}\njudge it: pytest-ckpt judge {shlex.quote(str(out))} --cluster=N"))
+    return 0
+
+
+def _refuse_what_is_there(out: Path) -> None:
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UsageError(f"--mlperf {out} is there already.", "Name a folder that does not exist, or that is empty.")
+
+
+def _exported(folder: Path, report: Mapping[str, Any], schema: Schema, measurement: Measurement) -> Exported:
+    from pytest_ckpt.evidence.moments import ends_of  # noqa: PLC0415
+    from pytest_ckpt.published.export import Exported, Host  # noqa: PLC0415
+
+    try:
+        started = datetime.fromisoformat(report["run"]["started"])
+    except ValueError:
+        raise UsageError(
+            f"{folder}: its report does not say when the run started.",
+            "pytest-ckpt verify says what in the folder is not as its run left it.",
+        ) from None
+    if sum(o.seconds for o in measurement.operations) > _MAXIMUM_SECONDS or started.year > 9900:
+        raise UsageError(f"{folder}: its operations end later than a date can say.", "Export another run.")
+    ends = ends_of(folder, schema, measurement)
+    hosts = {host["host"]: host for host in report["environment"]["hosts"]}
+    return Exported(
+        measurement=measurement,
+        run_id=str(report["run"]["id"]),
+        version=str(report["run"]["version"]),
+        started=started,
+        location=str(report["environment"]["target"]["location"]),
+        hosts=tuple(
+            Host(
+                name=name,
+                memory_bytes=int(hosts.get(name, {}).get("memory_bytes") or 0),
+                cpu=str(hosts.get(name, {}).get("cpu") or ""),
+                cores=int(hosts.get(name, {}).get("cores") or 0),
+            )
+            for name in measurement.hosts
+        ),
+        ends=ends if all(0 <= end < _MAXIMUM_SECONDS for end in ends) else (),
+    )
+
+
+def _system_name(document: Mapping[str, Any]) -> str:
+    """Return the storage's name as a folder's: vendor and product as told, else that it has none."""
+    told = (document.get("system") or {}).get("system") or {}
+    words = [str(told[name]) for name in ("vendor", "product") if told.get(name)]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", " ".join(words))[:_MAXIMUM_LETTERS].strip("-.") or "system-not-described"
+
+
+def _write(place: Path, exported: Exported) -> None:
+    from ruamel.yaml import YAML  # noqa: PLC0415 - only here
+
+    from pytest_ckpt.published.export import metadata, statistics_files, summary, workload  # noqa: PLC0415
+
+    (place / "dlio_config").mkdir(parents=True)
+    for name, content in statistics_files(exported).items():
+        (place / name).write_text(json.dumps(content, indent=1) + "\n")
+    (place / "summary.json").write_text(json.dumps(summary(exported), indent=1) + "\n")
+    (place / f"checkpointing_{place.name}_metadata.json").write_text(json.dumps(metadata(exported), indent=1) + "\n")
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    # The order of the format's own files; the library's types know None alone.
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    with (place / "dlio_config" / "config.yaml").open("w") as file:
+        writer.dump({"workload": workload(exported)}, file)

@@ -1,0 +1,230 @@
+"""A run folder's facts, read and judged by today's judges: typed, for whatever is made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from pytest_ckpt.config.engines import known_engines
+from pytest_ckpt.config.gate_files import load_gates
+from pytest_ckpt.config.models import kept_models
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.evidence import upgrade
+from pytest_ckpt.evidence.run_files import (
+    Document,
+    ReadDocument,
+    fitting,
+    not_ours,
+    read_measurements,
+    read_observations,
+)
+from pytest_ckpt.evidence.unfinished import decidable
+from pytest_ckpt.facts.engines import recorded_engine
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.options import with_role
+from pytest_ckpt.facts.settings import Origin, Settings
+from pytest_ckpt.facts.targets import TargetFacts
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.judging.catalogue import extended, known_to, offered, recorded
+from pytest_ckpt.judging.completeness import chosen_suites
+from pytest_ckpt.judging.document import make_document
+from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.grading import Judgement, judge_run, without_plugins
+from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, severity_of
+from pytest_ckpt.judging.waivers import Waiver
+from pytest_ckpt.sizing.plan import Plan, plan_run
+
+NO_FACTS = "In this folder there is no measurement of it."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Facts:
+    """What the folder of a run holds beside its report."""
+
+    kind: str
+    plan: Plan
+    gates: Gates
+    measurements: Mapping[str, Measurement]
+    observations: Mapping[tuple[str, str], Observation]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedRun:
+    """A run that was judged again: what its folder holds, and what follows. ``extras`` are requirements of plugins."""
+
+    report: ReadDocument
+    settings: Settings
+    target: TargetFacts
+    plan: Plan
+    gates: Gates
+    catalogue: Mapping[str, Requirement]
+    extras: tuple[Requirement, ...]
+    measurements: tuple[Measurement, ...]
+    observations: tuple[Observation, ...]
+    waivers: tuple[Waiver, ...]
+    judgement: Judgement
+
+    def document(self) -> Document:
+        """Return its report."""
+        return make_document(
+            # The certificate in that folder is another judgement's.
+            run={**self.report["run"], "folder": ""},
+            plan=self.plan,
+            settings=self.settings,
+            gates=self.gates,
+            waivers=self.waivers,
+            judgement=self.judgement,
+            exit_code=self.judgement.exit_code,
+            measurements=self.measurements,
+            observations=self.observations,
+            environment=self.report["environment"],
+            stages=self.report["stages"],
+            left_behind=self.report["left_behind"],
+            system=self.report.get("system"),
+            catalogue=self.catalogue,
+        )
+
+
+def judged_run(
+    folder: Path,
+    report: ReadDocument,
+    schema: upgrade.Schema,
+    command_line: Mapping[str, str | None],
+    *,
+    as_recorded: bool,
+) -> JudgedRun:
+    """Judge the facts of a folder again, whose report was read. Raises UsageError, or what odd facts lead to."""
+    extras = recorded(report.get("catalogue") or ())
+    settings = _settings(report, command_line)
+    if as_recorded:
+        settings = dataclasses.replace(settings, origins=tuple(_origin(s) for s in report["settings"]))
+    target = fitting(TargetFacts, report["environment"]["target"])
+    catalogue = known_to(offered(extended(extras), target.capabilities), schema.number)
+    said = command_line.get("ckpt_gates")
+    gates = load_gates(said, target.gate_kind, catalogue) if said else fitting(Gates, report["gates"])
+    settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
+    plan = plan_run(settings, target, gates.table)
+    measurements = read_measurements(folder, plan, schema)
+    if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
+        raise not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
+    observations = read_observations(folder, schema)
+    facts = _Facts(
+        kind=target.kind,
+        plan=plan,
+        gates=gates,
+        measurements={str(m.subject): m for m in measurements},
+        observations={(o.requirement, o.subject): o for o in observations},
+    )
+    verdicts = _verdicts(report, settings, facts, catalogue, as_recorded=as_recorded)
+    waivers = tuple(fitting(Waiver, w) for w in report.get("waivers", []))
+    judgement = judge_run(plan, settings, gates, verdicts, measurements, waivers, report["run"]["started"], catalogue)
+    if not as_recorded:
+        judgement = without_plugins(judgement, {r.id: r.plugin for r in extras})
+    return JudgedRun(
+        report=report,
+        settings=settings,
+        target=target,
+        plan=plan,
+        gates=gates,
+        catalogue=catalogue,
+        extras=extras,
+        measurements=tuple(measurements),
+        observations=tuple(observations),
+        waivers=waivers,
+        judgement=judgement,
+    )
+
+
+def _verdicts(
+    report: ReadDocument,
+    settings: Settings,
+    facts: _Facts,
+    catalogue: Mapping[str, Requirement],
+    *,
+    as_recorded: bool,
+) -> list[Verdict]:
+    """Decide again whatever the run decided; of a run without a report, whatever its facts allow."""
+    plan, gates = facts.plan, facts.gates
+    chosen = chosen_suites(settings, gates, catalogue)
+    if "requirements" in report:
+        has_same_limits = _has_same_limits(report, plan)
+        places = [fitting(Verdict, v) for v in report["requirements"]]
+    else:
+        has_same_limits = True
+        places = [
+            *decidable(
+                plan, settings, gates, catalogue, measured=facts.measurements.keys(), observed=facts.observations.keys()
+            )
+        ]
+    verdicts = []
+    for found in places:
+        # A test that did not run then does not run now.
+        if found.reason == "no test" or found.id not in catalogue:
+            continue
+        requirement = catalogue[found.id]
+        if found.outcome == "not run" and requirement.suite not in chosen:
+            continue
+        if requirement.plugin and found.subject in facts.measurements:
+            kept = found if as_recorded else _kept(found, requirement.plugin, has_same_limits=has_same_limits)
+            verdicts.append(dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates)))
+        else:
+            verdicts.append(_decide(requirement, found, facts))
+    return verdicts
+
+
+def _origin(setting: ReadDocument) -> Origin:
+    """Return where a value came from; an older report may not say what the default was."""
+    return fitting(Origin, {"default": "", **setting})
+
+
+def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
+    """Return the recorded verdict of a plugin, with a word on it; by other limits it would be another one."""
+    needed = f"Not re-judged: plugin {plugin} is needed."
+    if has_same_limits:
+        return dataclasses.replace(verdict, because=f"{needed} In the run: {verdict.because}")
+    was = f"By the limits of the run it was {verdict.outcome}: {verdict.because}"
+    return dataclasses.replace(
+        verdict, outcome="not run", because=f"{needed} {was}", measured=None, limit=None, margin=None, detail=""
+    )
+
+
+def _has_same_limits(report: ReadDocument, plan: Plan) -> bool:
+    now = {name: value for name, value in plan.limits.to_plain().items() if isinstance(value, int | float)}
+    then = report["cluster"]
+    return all(math.isclose(value, then.get(name, math.nan), rel_tol=1e-9) for name, value in now.items())
+
+
+def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
+    """Judge one requirement again, on what it was judged on."""
+    subject, gates = found.subject, facts.gates
+    if measurement := facts.measurements.get(subject):
+        return decide(requirement, measurement, facts.plan.limits, gates)
+    if observation := facts.observations.get((found.id, subject)):
+        return decide_observed(requirement, observation, gates, facts.kind)
+    if found.outcome == "not run":
+        return dataclasses.replace(found, severity=severity_of(requirement, subject, gates))
+    # What a report says alone is no fact.
+    return not_run(requirement, subject, "no facts", NO_FACTS, gates)
+
+
+def _settings(report: ReadDocument, command_line: Mapping[str, str | None]) -> Settings:
+    flags = {option.flag: option.ini_name for option in with_role("plan")}
+    said = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
+    hosts = report["environment"]["hosts"]
+    if len(hosts) > 1:
+        said["ckpt_hosts"] = ",".join(f"{host['host']}:{max(1, len(host['ranks']))}" for host in hosts)
+    ranks = sum(len(host["ranks"]) for host in hosts)
+    if ranks and "ckpt_processes" not in said:
+        said["ckpt_processes"] = str(ranks)
+    recorded = [recorded_engine(c["engine"]) for c in report["checkpoints"] if c.get("engine")]
+    return resolve(
+        command_line,
+        said,
+        ini_source="the run",
+        engines=known_engines(recorded),
+        kept=kept_models(report["checkpoints"]),
+    )

@@ -1,0 +1,101 @@
+"""Requests that clients sent to endpoints of an object store: what each process counts, and what all have together."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+_STEP = 1.01
+"""Times are kept in classes of this width: a percentile is at most 1 % above what was measured."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requests:
+    """Requests of one kind that all ranks sent to one endpoint for a subject.
+
+    ``sent`` counts all of them, ``again`` those that were sent once more after 503, silence or a broken connection;
+    ``busy`` of the answers were 503 or 429, and before they asked again the ranks waited ``waited_seconds`` in all.
+    Seconds of a request go from its first byte to the last of its answer; None: nothing was answered. Median and 99th
+    percentile are within 1 %.
+    """
+
+    endpoint: str
+    kind: str
+    sent: int
+    again: int
+    busy: int
+    waited_seconds: float
+    bytes: int
+    median_seconds: float | None
+    p99_seconds: float | None
+    slowest_seconds: float | None
+
+
+@dataclass(kw_only=True, slots=True)
+class Tally:
+    """What one process has counted of requests of one kind to one endpoint; ``times`` by classes of their seconds."""
+
+    sent: int = 0
+    again: int = 0
+    busy: int = 0
+    waited_seconds: float = 0.0
+    bytes: int = 0
+    slowest_seconds: float = 0.0
+    times: Counter[int] = field(default_factory=Counter)
+
+    def answered(self, seconds: float, moved: int) -> None:
+        """Count an answer."""
+        self.times[math.ceil(math.log(max(seconds, 1e-6), _STEP))] += 1
+        self.slowest_seconds = max(self.slowest_seconds, seconds)
+        self.bytes += moved
+
+    def add(self, other: Tally) -> None:
+        """Take in what another process has counted."""
+        self.sent += other.sent
+        self.again += other.again
+        self.busy += other.busy
+        self.waited_seconds += other.waited_seconds
+        self.bytes += other.bytes
+        self.slowest_seconds = max(self.slowest_seconds, other.slowest_seconds)
+        self.times.update(other.times)
+
+    def percentile(self, share: float) -> float | None:
+        """Return the seconds within which this share of the answers came, None where none came."""
+        wanted = math.ceil(share * self.times.total())
+        if not wanted:
+            return None
+        seen = 0
+        for step in sorted(self.times):
+            seen += self.times[step]
+            if seen >= wanted:
+                return min(_STEP**step, self.slowest_seconds)
+        raise AssertionError("a share is at most 1")
+
+
+Tallies = dict[tuple[str, str], Tally]
+"""By endpoint and kind of request."""
+
+
+def together(of_processes: Iterable[Tallies]) -> tuple[Requests, ...]:
+    """Return what all processes have counted, in the order of endpoints and kinds."""
+    joined: Tallies = {}
+    for tallies in of_processes:
+        for key, tally in tallies.items():
+            joined.setdefault(key, Tally()).add(tally)
+    return tuple(
+        Requests(
+            endpoint=endpoint,
+            kind=kind,
+            sent=tally.sent,
+            again=tally.again,
+            busy=tally.busy,
+            waited_seconds=tally.waited_seconds,
+            bytes=tally.bytes,
+            median_seconds=tally.percentile(0.5),
+            p99_seconds=tally.percentile(0.99),
+            slowest_seconds=tally.slowest_seconds if tally.times else None,
+        )
+        for (endpoint, kind), tally in sorted(joined.items())
+    )

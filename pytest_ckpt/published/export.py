@@ -1,0 +1,236 @@
+"""A run of ours in the format of DLIO's results: the files of one measurement, from what it measured. Pure.
+
+Nothing is written that was not measured. A rank's duration is its own; rank 0's is the whole operation, since rank 0
+commits a save for all. Where an operation stands on the clock is when rank 0 told of its end, from the start of the
+launch, laid at the start of the run: distances between operations of one launch are measured, the day is the run's.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pytest_ckpt.facts.measurement import Measurement, Operation
+from pytest_ckpt.facts.models import Model
+from pytest_ckpt.facts.subject import DEFAULT_STRATEGY
+from pytest_ckpt.published.disclosed import EXPORT
+from pytest_ckpt.sizing.architectures import MODELS
+
+NOT_A_SUBMISSION = (
+    "Exported by pytest-ckpt from a run of its own. This is no submission to MLPerf Storage, and no result of it: "
+    "mlpstorage did not run it."
+)
+
+_GIB = 2**30
+_MICROSECOND = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """A host of ranks, as the run found it; 0 and empty where it did not."""
+
+    name: str
+    memory_bytes: int
+    cpu: str
+    cores: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """One measurement and what its files need beside it.
+
+    ``ends`` are the seconds from the start of the launch to the end of each operation, as rank 0 told them; empty where
+    no such record is left: then each begins as the one before ends.
+    """
+
+    measurement: Measurement
+    run_id: str
+    version: str
+    started: datetime
+    location: str
+    hosts: tuple[Host, ...]
+    ends: tuple[float, ...]
+
+    @property
+    def model(self) -> Model:
+        """The model of the workload that was saved."""
+        return MODELS[self.measurement.model]
+
+    @property
+    def begins(self) -> tuple[float, ...]:
+        """When each operation began, in seconds from the start of the run; none begins before another ended."""
+        found, free = [], 0.0
+        ends = self.ends or (0.0,) * len(self.measurement.operations)
+        for operation, end in zip(self.measurement.operations, ends, strict=True):
+            begin = max(free, end - operation.seconds)
+            found.append(begin)
+            free = begin + operation.seconds
+        return tuple(found)
+
+
+def why_not(measurement: Measurement) -> str:
+    """Say why a measurement has no place in the format; empty where it has one."""
+    if measurement.model not in MODELS:
+        return f"{measurement.model} is no model of the format."
+    if measurement.scale != 1.0:
+        return f"its checkpoints are {measurement.scale:g} of the full size, and the format knows full ones alone."
+    if measurement.subject.strategy != DEFAULT_STRATEGY:
+        return f"strategy {measurement.subject.strategy} saves in the background, which the format has no word for."
+    if any(measurement.bytes_of(o) != measurement.bytes for o in measurement.operations):
+        return "its saves are deltas, which the format has no word for."
+    if not measurement.operations:
+        return "no operation came to its end."
+    if any(len(o.rank_seconds) != measurement.processes for o in measurement.operations):
+        return "not every rank's time is known."
+    return ""
+
+
+def statistics_files(exported: Exported) -> dict[str, dict[str, Any]]:
+    """Return the content of each rank's file, by its name."""
+    measurement = exported.measurement
+    begins = exported.begins
+    finished = begins[-1] + measurement.operations[-1].seconds
+    files: dict[str, dict[str, Any]] = {}
+    for rank in range(measurement.processes):
+        epoch: dict[str, Any] = {"start": _moment(exported.started, 0.0)}
+        for operation, begin in zip(measurement.operations, begins, strict=True):
+            seconds = _rank_seconds(operation, rank)
+            epoch[f"{operation.kind}_ckpt{operation.index}"] = {
+                "start": _moment(exported.started, begin),
+                "end": _moment(exported.started, begin + seconds),
+                "duration": seconds,
+                "throughput": measurement.bytes / _GIB / seconds,
+            }
+        epoch["end"] = _moment(exported.started, finished)
+        files[f"{rank}_per_epoch_stats.json"] = {"1": epoch}
+    return files
+
+
+def summary(exported: Exported) -> dict[str, Any]:
+    """Return what summary.json holds: means over rank 0's times, which are here those of whole operations."""
+    measurement = exported.measurement
+    metric: dict[str, Any] = {"checkpoint_size_GB": measurement.bytes / _GIB}
+    for kind in ("save", "load"):
+        seconds = [o.seconds for o in measurement.operations if o.kind == kind]
+        if seconds:
+            metric[f"{kind}_checkpoint_duration_mean_seconds"] = statistics.fmean(seconds)
+            rates = [measurement.bytes / _GIB / s for s in seconds]
+            metric[f"{kind}_checkpoint_io_mean_GB_per_second"] = statistics.fmean(rates)
+    hosts = exported.hosts
+    end = exported.begins[-1] + measurement.operations[-1].seconds
+    found: dict[str, Any] = {
+        "not_a_submission": NOT_A_SUBMISSION,
+        "start": _moment(exported.started, 0.0),
+        "end": _moment(exported.started, end),
+        "num_accelerators": measurement.processes,
+        "metric": metric,
+    }
+    if hosts:
+        found |= {"num_hosts": len(hosts), "hostname": hosts[0].name}
+    if hosts and all(host.memory_bytes for host in hosts):
+        found["host_memory_GB"] = [host.memory_bytes / _GIB for host in hosts]
+    return found
+
+
+def metadata(exported: Exported) -> dict[str, Any]:
+    """Return what stands in place of mlpstorage's metadata, marked as an export."""
+    machines = []
+    for host in exported.hosts:
+        machine: dict[str, Any] = {"hostname": host.name}
+        if host.memory_bytes:
+            machine["memory"] = {"total": host.memory_bytes}
+        if host.cpu or host.cores:
+            machine["cpu"] = {"model": host.cpu, "num_logical_cores": host.cores}
+        machines.append(machine)
+    return {
+        EXPORT: {
+            "not_a_submission": NOT_A_SUBMISSION,
+            "version": exported.version,
+            "run": exported.run_id,
+            "subject": str(exported.measurement.subject),
+            "engine": exported.measurement.engine,
+        },
+        "benchmark_type": "checkpointing",
+        "verification": "not a submission",
+        "model": exported.model.name,
+        "command": "run",
+        "num_processes": exported.measurement.processes,
+        "parameters": workload(exported),
+        "system_info": {"num_hosts": len(machines), "hosts": machines},
+    }
+
+
+def workload(exported: Exported) -> dict[str, Any]:
+    """Return the configuration: model, folder, operations, and whether every file was synced.
+
+    A pause between checkpoints is none of ours, and is not stated.
+    """
+    model, measurement = exported.model, exported.measurement
+    durability = measurement.durability
+    checkpoint: dict[str, Any] = {
+        "checkpoint_folder": exported.location,
+        "num_checkpoints_write": len(measurement.of_kind("save")),
+        "num_checkpoints_read": len(measurement.of_kind("load")),
+    }
+    if measurement.mode == "subset":
+        checkpoint["mode"] = "subset"
+    if durability is not None and durability.files:
+        checkpoint["fsync"] = durability.files_synced == durability.files
+    return {
+        "model": {
+            "name": model.name.replace("llama3-", "llama_"),
+            "type": "transformer",
+            "num_layers": model.layers,
+            "model_datatype": "fp16",
+            "optimizer_datatype": "fp32",
+            "parallelism": {
+                "tensor": model.tensor_parallel,
+                "pipeline": model.pipeline_parallel,
+                "zero_stage": model.zero_stage,
+            },
+            "transformer": {
+                "vocab_size": model.vocabulary,
+                "hidden_size": model.hidden,
+                "ffn_hidden_size": model.feed_forward,
+                "num_attention_heads": model.heads,
+                "num_kv_heads": model.key_value_heads,
+            },
+        },
+        "framework": "pytorch",
+        "workflow": {"generate_data": False, "train": False, "checkpoint": True},
+        "checkpoint": checkpoint,
+    }
+
+
+def side_file(document: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, Any]:
+    """Return what the format has no place for: verdicts of the run and what they are of, and what was left out."""
+    return {
+        "schema": "pytest-ckpt/mlperf-export/1",
+        "not_a_submission": NOT_A_SUBMISSION,
+        "placed": "Durations are measured. Operations stand on the clock as rank 0 told of their ends from the start "
+        "of the launch, which is laid at the start of the run.",
+        "rank_0": "Rank 0 commits a save for all: its duration is that of the whole operation.",
+        "left_out": list(left_out),
+        "run": document["run"],
+        "grade": document["grade"],
+        "grade_reasons": document["grade_reasons"],
+        "cluster": document["cluster"],
+        "requirements": document["requirements"],
+        "measurements": [
+            {name: m[name] for name in ("subject", "engine", "cache", "integrity", "durability")}
+            for m in document["measurements"]
+        ],
+    }
+
+
+def _rank_seconds(operation: Operation, rank: int) -> float:
+    seconds = operation.seconds if rank == 0 else operation.rank_seconds[rank]
+    # The files have microseconds, and no operation takes none.
+    return max(round(seconds, 6), _MICROSECOND)
+
+
+def _moment(started: datetime, seconds: float) -> str:
+    return (started.replace(tzinfo=None) + timedelta(seconds=round(seconds, 6))).isoformat(timespec="microseconds")

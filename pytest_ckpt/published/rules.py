@@ -1,0 +1,385 @@
+"""Which rules of a submission a published result meets, breaks, or does not tell of: those on checkpointing. Pure.
+
+Source: Rules.md of MLPerf Storage, edition 3.0, commit 0366ccf (sections 1, 2.1 and 4, with table 3), and its
+checkpointing/README.md for the metrics. Numbers and names are theirs. A rule is met only where the files show it.
+Longer than other modules, for it is one table with what decides each row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Literal
+
+from pytest_ckpt.published.disclosed import Disclosed
+from pytest_ckpt.published.results import Result
+from pytest_ckpt.published.runs import KINDS
+from pytest_ckpt.published.slowest import USUAL_SECONDS_BETWEEN
+from pytest_ckpt.published.verdicts import readings_of
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.models import SUBSET_PROCESSES
+from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_seconds
+
+Outcome = Literal["met", "broken", "not told"]
+
+EDITION = "mlperf-v3"
+SOURCE = "MLPerf Storage, Rules.md (edition 3.0, commit 0366ccf): the rules on checkpointing that files can show"
+
+_TIMESTAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
+_MAXIMUM_GAP_SECONDS = 30.0
+_OPERATIONS = 10
+_MINIMUM_A_HOST = 5
+_MAXIMUM_DIRECTORIES = 2
+# Memory of the accelerators that a submission may name, in GB (table 3).
+_ACCELERATOR_BYTES = {"b200": 180 << 30, "mi355": 288 << 30}
+_CHANGEABLE = {"checkpoint.checkpoint_folder"}
+# What mlpstorage itself overrides, for a phase or a mode: other rules say which values these may have.
+_OTHER_RULES = {"checkpoint.num_checkpoints_write", "checkpoint.num_checkpoints_read", "checkpoint.mode"}
+# A mean over rank 0's own times that is so much shorter is not the maximum over all processes.
+_SAME_MEAN = 0.01
+
+_Found = tuple[Outcome, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """One rule: its number and name as the rules have them, what it asks for, and what decides."""
+
+    number: str
+    name: str
+    text: str
+    judge: Callable[[Result], _Found]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleFound:
+    """What a result shows of a rule."""
+
+    number: str
+    name: str
+    text: str
+    outcome: Outcome
+    because: str
+
+
+def rules_found(result: Result) -> tuple[RuleFound, ...]:
+    """Hold a result against every rule that its division has."""
+    found = []
+    for rule in RULES:
+        outcome, because = rule.judge(result)
+        found.append(RuleFound(number=rule.number, name=rule.name, text=rule.text, outcome=outcome, because=because))
+    return tuple(found)
+
+
+def is_open(result: Result) -> bool:
+    """Whether the result lies in the OPEN division; what lies in none is held against the rules of CLOSED."""
+    return result.runs[0].files.place.division == "open"
+
+
+def _by_mlpstorage(result: Result) -> _Found:
+    if by := next((d.exported_by for d in _disclosed(result) if d.exported_by), ""):
+        return "broken", f"{by} measured it, and exported the times."
+    if all(d.has_metadata for d in _disclosed(result)):
+        return "met", "Each invocation has mlpstorage's metadata."
+    return "not told", "There is no metadata of mlpstorage for some invocation."
+
+
+def _workload(result: Result) -> _Found:
+    folders = sorted({run.files.place.model_folder for run in result.runs})
+    model = result.layout.model.name
+    if folders == [model]:
+        return "met", f"The folder is {model}."
+    if not result.runs[0].files.place.is_published_tree:
+        return "not told", "The folder is in no tree of a submission."
+    return "broken", f"The folder is {_some(folders)}, and the checkpoint is that of {model}."
+
+
+def _directories(result: Result) -> _Found:
+    names = [run.folder.name for run in result.runs]
+    if odd := [name for name in names if not _TIMESTAMP.fullmatch(name)]:
+        return "broken", f"{_some(odd)} is no YYYYMMDD_HHmmss."
+    if len(names) > _MAXIMUM_DIRECTORIES:
+        return "broken", f"There are {len(names)} of them."
+    return "met", f"There {'is' if len(names) == 1 else 'are'} {_some(names)}."
+
+
+def _cache(result: Result) -> _Found:
+    readings = readings_of(result)
+    if not readings:
+        return "not told", "The clients' number and memory are not recorded."
+    asking = sorted({r.rule for r in readings if r.requires_drop})
+    if not asking:
+        return "met", "By both readings of the rule a client writes enough: caches need no clearing."
+    worst = min((r for r in readings if r.requires_drop), key=lambda r: r.bytes_compared / r.memory_bytes)
+    compared = f"{worst.rule} ({format_bytes(worst.bytes_compared)}; memory {format_bytes(worst.memory_bytes)})"
+    if any(run.of_kind("save") and run.of_kind("load") for run in result.runs):
+        if len(asking) == len({r.rule for r in readings}):
+            return "broken", f"Caches need clearing, and one invocation saves and loads: {compared}."
+        return (
+            "not told",
+            f"One of two readings asks for clearing, which one invocation cannot: {compared}.",
+        )
+    return "not told", f"Caches need clearing between the invocations, and no file says that it was done: {compared}."
+
+
+def _fsync(result: Result) -> _Found:
+    said = [run.files.facts.fsync for run in result.runs if run.of_kind("save")]
+    if False in said:
+        return "broken", "The configuration has checkpoint.fsync off."
+    if not said or None in said:
+        return "not told", "No configuration of an invocation that saves is there."
+    return "met", "The configuration has it on. DLIO stores it under a name that its save never reads."
+
+
+def _model(result: Result) -> _Found:
+    is_recorded = any(run.files.facts.architecture or run.files.facts.model for run in result.runs)
+    how = "as configured" if is_recorded else "by the size of a checkpoint"
+    return "met", f"It is {result.layout.model.name}, {how}."
+
+
+def _accelerator(result: Result) -> _Found:
+    names = sorted({d.accelerator for d in _disclosed(result) if d.accelerator})
+    if not names:
+        if all(d.has_metadata for d in _disclosed(result)):
+            return "broken", "The metadata names no accelerator."
+        return "not told", "There is no metadata that could name an accelerator."
+    if len(names) > 1:
+        return "broken", f"The invocations name different ones: {_some(names)}."
+    memory = _ACCELERATOR_BYTES.get(names[0].lower())
+    if memory is None:
+        return "broken", f"{names[0]:.40} is none of {', '.join(_ACCELERATOR_BYTES)}."
+    together, needed = memory * result.layout.processes, result.layout.bytes
+    outcome: Outcome = "met" if together >= needed else "broken"
+    return outcome, f"{names[0]} x {result.layout.processes}: {format_bytes(together)} for {format_bytes(needed)}."
+
+
+def _subset(result: Result) -> _Found:
+    model = result.layout.model
+    if result.layout.mode != "subset":
+        return "met", "It is no subset."
+    return "broken", f"It is a subset of {model.name}, by {counted(SUBSET_PROCESSES, 'process', 'processes')}."
+
+
+def _paths(result: Result) -> _Found:
+    pairs = [(run.files.facts.checkpoint_folder, run.files.facts.disclosed.result_folder) for run in result.runs]
+    if any(one and one.rstrip("/") == other.rstrip("/") for one, other in pairs):
+        return "broken", f"Both are {pairs[0][0]:.200}."
+    if not all(one and other for one, other in pairs):
+        return "not told", "Not both are recorded for each invocation."
+    return "met", f"Checkpoints lie in {pairs[0][0]:.200}, results in {pairs[0][1]:.200}."
+
+
+def _file_systems(result: Result) -> _Found:
+    for run in result.runs:
+        one, other = run.files.facts.checkpoint_folder, run.files.facts.disclosed.result_folder
+        if one and one == other:
+            return "broken", f"Both lie in {one:.200}."
+        if one and other and PurePosixPath(one) in PurePosixPath(other).parents:
+            return (
+                "not told",
+                "The results lie below the checkpoints: on one file system, unless another is mounted there.",
+            )
+    return "not told", "No file that is read records the file systems of both."
+
+
+def _processes(result: Result) -> _Found:
+    has, needed = result.layout.processes, result.layout.model.processes
+    if is_open(result):
+        parallel = result.layout.model.model_parallel
+        outcome: Outcome = "met" if has % parallel == 0 and has >= needed else "broken"
+        return (
+            outcome,
+            f"OPEN: {format_count(has)}; a multiple of {parallel} is asked for, {format_count(needed)} at least.",
+        )
+    return "met" if has == needed else "broken", f"{format_count(has)} of {format_count(needed)}."
+
+
+def _a_host(result: Result) -> _Found:
+    processes = result.layout.processes
+    slots = max((d.slots for d in _disclosed(result)), key=len, default=())
+    if slots and sum(slots) == processes:
+        return "met" if min(slots) >= _MINIMUM_A_HOST else "broken", f"The host with the fewest has {min(slots)}."
+    hosts = max((run.files.facts.host_count or 0 for run in result.runs), default=0)
+    if not hosts:
+        return "not told", "The number of hosts is not recorded."
+    if processes / hosts < _MINIMUM_A_HOST:
+        return "broken", f"{format_count(processes)} on {counted(hosts, 'host')}: {processes / hosts:.3g} each."
+    if hosts == 1:
+        return "met", f"{format_count(processes)} on one host."
+    return (
+        "not told",
+        f"{processes / hosts:.3g} on average; the files do not say how many each of {format_count(hosts)} had.",
+    )
+
+
+def _parameters(result: Result) -> _Found:
+    pauses = {run.files.facts.seconds_between for run in result.runs} - {None, USUAL_SECONDS_BETWEEN}
+    if pauses or any(run.files.facts.pause_varies for run in result.runs):
+        shown = ", ".join(f"{p:g} s" for p in sorted(p for p in pauses if p is not None)) or "drawn at random"
+        return _unless_open(result, f"checkpoint.time_between_checkpoints is {shown}.")
+    said = [d.changed_parameters for d in _disclosed(result)]
+    if others := sorted({name for names in said for name in names or ()} - _CHANGEABLE - _OTHER_RULES):
+        return _unless_open(result, f"Changed: {_some(others)}.")
+    if None in said:
+        return "not told", "Not every invocation records what was overridden."
+    return "met", "Nothing else was changed."
+
+
+def _unless_open(result: Result, because: str) -> _Found:
+    # OPEN lets more be changed, and asks for its disclosure, which lies in no file that is read.
+    return ("not told", f"{because} OPEN asks for its disclosure.") if is_open(result) else ("broken", because)
+
+
+def _operations(result: Result) -> _Found:
+    counts = {kind: result.figures[kind].operations for kind in KINDS}
+    shown = " and ".join(f"{counts[kind]} {kind}s" for kind in KINDS)
+    if all(count == _OPERATIONS for count in counts.values()):
+        return "met", f"{shown}."
+    if 0 in counts.values():
+        return "broken", f"{shown}: the other invocation is not there."
+    return "broken", f"{shown}."
+
+
+def _order(result: Result) -> _Found:
+    """Judge the two invocations: saves first, and the loads' begun within 30 s of the end of the saves'."""
+    saving = [run for run in result.runs if run.of_kind("save")]
+    loading = [run for run in result.runs if run.of_kind("load")]
+    if not saving or not loading:
+        return "broken", f"There is no invocation that {'loads' if saving else 'saves'}."
+    if saving == loading and len(saving) == 1:
+        return "met", "One invocation saves, then loads: no gap is asked for."
+    if len(saving) > 1 or len(loading) > 1 or saving == loading:
+        return "broken", f"{len(saving)} invocations save and {len(loading)} load: one of each is asked for."
+    (save,), (load,) = saving, loading
+    ended = _moment(save.files.facts.disclosed.ended) or _moment(save.ended)
+    if ended and (started := _moment(load.files.facts.disclosed.started)) and _same_zone(started, ended):
+        return _gap((started - ended).total_seconds(), is_exact=bool(save.files.facts.disclosed.ended))
+    began = _moment(load.started)
+    if ended is None or began is None or not _same_zone(began, ended):
+        return "not told", "When the one ended and the other began is not recorded."
+    return _gap((began - ended).total_seconds(), is_exact=False)
+
+
+def _gap(seconds: float, *, is_exact: bool) -> _Found:
+    if seconds < 0:
+        return "not told", f"The loads' began {format_seconds(-seconds)} before the saves' ended: clocks that differ."
+    at_most = "" if is_exact else "at most "
+    if seconds <= _MAXIMUM_GAP_SECONDS:
+        return "met", f"The loads' began {at_most}{format_seconds(seconds)} after the saves' had ended."
+    # Of an invocation's own start and end only bounds are recorded: it may have begun earlier.
+    outcome: Outcome = "broken" if is_exact else "not told"
+    return outcome, f"The loads' began {at_most}{format_seconds(seconds)} after the saves' had ended."
+
+
+def _metric(result: Result) -> _Found:
+    told, unknown = [], False
+    for kind in KINDS:
+        figure = result.figures[kind]
+        if figure.published_in != "summary.json" or figure.overstatement is None:
+            unknown = unknown or bool(figure.operations)
+        elif figure.overstatement > _SAME_MEAN:
+            told.append(f"{kind}s took {format_percent(figure.overstatement, digits=2)} longer by the slowest process")
+    if told:
+        return "broken", f"summary.json has means of rank 0: {', '.join(told)}."
+    if unknown:
+        return "not told", "There is no summary.json of each invocation, or the slowest process is not known."
+    return "met", "The means of summary.json are those of the slowest process."
+
+
+def _disclosed(result: Result) -> list[Disclosed]:
+    return [run.files.facts.disclosed for run in result.runs]
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _same_zone(one: datetime, other: datetime) -> bool:
+    """Whether two moments can be subtracted: both with a zone, or both of hosts that say none."""
+    return (one.tzinfo is None) == (other.tzinfo is None)
+
+
+def _some(names: list[str]) -> str:
+    shown = [f"{name:.60}" for name in names[:3]]
+    return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(number="1", name="introduction", judge=_by_mlpstorage, text="mlpstorage ran the benchmark"),
+    Rule(number="2.1.21", name="checkpointingWorkloads", judge=_workload, text="the workload's folder is its model's"),
+    Rule(
+        number="2.1.23",
+        name="checkpointingTimestamps",
+        judge=_directories,
+        text="one or two folders, named YYYYMMDD_HHmmss",
+    ),
+    Rule(
+        number="4.3.1",
+        name="checkpointDataSizeRatio",
+        judge=_cache,
+        text="each client writes more than 3 x its memory, else caches are cleared before the loads",
+    ),
+    Rule(number="4.3.2", name="checkpointFsyncVerification", judge=_fsync, text="fsync is on for every save"),
+    Rule(number="4.3.3", name="checkpointModelConfigurationReq", judge=_model, text=f"one of {', '.join(MODELS)}"),
+    Rule(
+        number="4.3.4",
+        name="checkpointAggregateAcceleratorMemory",
+        judge=_accelerator,
+        text="the accelerators named have memory for the checkpoint",
+    ),
+    Rule(
+        number="4.3.5",
+        name="checkpointSubsetRunValidation",
+        judge=_subset,
+        text="no subset but llama3-8b by 8 processes",
+    ),
+    Rule(
+        number="4.4.1",
+        name="checkpointPathArgs",
+        judge=_paths,
+        text="folders of checkpoints and of results are recorded, and differ",
+    ),
+    Rule(
+        number="4.4.2",
+        name="checkpointFilesystemCheck",
+        judge=_file_systems,
+        text="checkpoints and results lie on different file systems",
+    ),
+    Rule(
+        number="4.6.1",
+        name="checkpointClosedMpiProcesses",
+        judge=_processes,
+        text="8, 64, 512 and 1,024 processes for the four models; OPEN: multiples (4.6.4)",
+    ),
+    Rule(
+        number="4.6.2",
+        name="checkpointClosedAcceleratorsPerHost",
+        judge=_a_host,
+        text="more than 4 processes on each host",
+    ),
+    Rule(
+        number="4.6.3",
+        name="checkpointClosedCheckpointParameters",
+        judge=_parameters,
+        text="no parameter is changed but the folder of the checkpoints",
+    ),
+    Rule(number="4.6, table 3", name="num-checkpoints", judge=_operations, text="10 saves and 10 loads in all"),
+    Rule(
+        number="4.7.1",
+        name="checkpointCacheFlushValidation",
+        judge=_order,
+        text="saves, then loads; as two invocations at most 30 s apart",
+    ),
+    Rule(
+        number="README",
+        name="Metrics and Results Reporting",
+        judge=_metric,
+        text="a duration is the maximum over all processes",
+    ),
+)

@@ -1,0 +1,112 @@
+"""What another host has just made is waited for before a clock starts, and told.
+
+A client may remember for a second that a name is not there, or how large a file was: STALE judges that, and no save,
+load or pattern is to be judged by it a second time. Hosts ask the storage only for what they are about to use.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.events import HostsLooked
+from pytest_ckpt.facts.host_waits import SEEN_WITHIN_SECONDS, LateHost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from pytest_ckpt.facts.host_waits import Awaited
+    from pytest_ckpt.facts.proofs import Entry
+    from pytest_ckpt.facts.subject import Subject
+    from pytest_ckpt.facts.targets import CheckpointRef
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import Files
+    from pytest_ckpt.targets.protocol import Store
+
+    Stage = Callable[[str, None], AbstractContextManager[None]]
+
+_SPENT_ON = "other hosts"
+_SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.001, 0.02
+
+
+class AcrossHosts:
+    """Has the ranks of several hosts wait for each other's names; on one host, or in its local tier, it does nothing.
+
+    Its methods are called by all ranks together; ``stage`` adds the seconds up.
+    """
+
+    def __init__(
+        self, group: Group, activity: Activity, subject: Subject, store: Store, stage: Stage, *, is_local: bool = False
+    ) -> None:
+        self._group, self._activity, self._subject, self._store = group, activity, subject, store
+        self._stage = stage
+        # What every host has for itself, none of them awaits from another.
+        self._waits = group.spans_hosts and not is_local
+
+    def begin(self, ref: CheckpointRef) -> None:
+        """Make what a checkpoint is saved into, on rank 0, and wait until every host sees it."""
+        if self._waits:
+            with self._stage(_SPENT_ON, None):
+                if self._group.rank == 0:
+                    with self._activity.in_phase("open"):
+                        self._store.announce(ref)
+                self._group.wait()
+                self._look("folder", lambda: self._store.sees_draft(ref), is_asked=self._group.leads_host)
+
+    def end(self, ref: CheckpointRef) -> None:
+        """Wait until every host sees that a checkpoint is committed."""
+        if self._waits:
+            with self._stage(_SPENT_ON, None):
+                self._group.wait()
+                self._look("name", lambda: self._store.sees(ref, ()), is_asked=self._group.leads_host)
+
+    def files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
+        """Wait until every rank sees what it is about to read, and others wrote; ``own`` is what each rank wrote."""
+        if self._waits:
+            with self._stage(_SPENT_ON, None):
+                self._look_for_files(files, own)
+
+    def _look_for_files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
+        foreign = {of.ref: _of_others(of.names, own.get(of.ref.number, ())) for of in files}
+        if not self._group.any_of(any(foreign.values())):
+            return
+        written: dict[tuple[int, str], Entry] = {}
+        for of_rank in self._group.share(self._group.gather({n: tuple(of) for n, of in own.items()})):
+            written |= {(number, entry.name): entry for number, entries in of_rank.items() for entry in entries}
+        # What nobody here has written is the work of another process, and nobody knows how large it is.
+        awaited = {
+            ref: [written[ref.number, name] for name in names if (ref.number, name) in written]
+            for ref, names in foreign.items()
+        }
+        self._look("data", lambda: all(self._store.sees(ref, of) for ref, of in awaited.items()), is_asked=True)
+
+    def _look(self, awaited: Awaited, sees: Callable[[], bool], *, is_asked: bool) -> None:
+        """Wait on each rank that is asked, for so long at most, and tell who had to."""
+        late = self._waited(sees) if is_asked else None
+        gathered = self._group.gather(late)
+        by_host: dict[str, LateHost] = {}
+        for of in filter(None, gathered):
+            known = by_host.get(of.host)
+            if known is None or of.waited_seconds > known.waited_seconds:
+                by_host[of.host] = of
+        if self._group.rank == 0:
+            self._activity.tell(HostsLooked(subject=self._subject, awaited=awaited, late=tuple(by_host.values())))
+
+    def _waited(self, sees: Callable[[], bool]) -> LateHost | None:
+        start, poll = time.monotonic(), _SHORTEST_POLL_SECONDS
+        with self._activity.in_phase("name of another host"):
+            if sees():
+                return None
+            while True:
+                time.sleep(poll)
+                poll = min(2 * poll, _LONGEST_POLL_SECONDS)
+                is_seen, waited = sees(), time.monotonic() - start
+                if is_seen or waited > SEEN_WITHIN_SECONDS:
+                    return LateHost(host=self._group.host, waited_seconds=waited, is_seen=is_seen)
+
+
+def _of_others(names: Collection[str], own: Collection[Entry]) -> list[str]:
+    mine = {entry.name for entry in own}
+    return [name for name in names if name not in mine]

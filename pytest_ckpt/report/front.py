@@ -1,0 +1,152 @@
+"""What the first page leads with: what to do about each exception, and a matrix of requirements and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_ckpt.report import view
+from pytest_ckpt.report.view import Document
+
+MAXIMUM_COLUMNS = 8
+"""Checkpoints that a matrix has room for on a phone; of one, and of more, each has a line of its own."""
+
+FAQ: Mapping[str, str] = {
+    "SAVE": "SAVE or LOAD: a limit was missed",
+    "LOAD": "SAVE or LOAD: a limit was missed",
+    "INTEGRITY": "INTEGRITY: bytes are wrong",
+    "COLD": "COLD: the page cache was warm",
+    "REPEAT": "REPEAT: times scatter",
+    "STRAGGLER": "STRAGGLER: one rank is late",
+    "STALE": "STALE, VISIBLE, NAMES on NFS",
+    "VISIBLE": "STALE, VISIBLE, NAMES on NFS",
+    "NAMES": "STALE, VISIBLE, NAMES on NFS",
+    "DIRECT": "O_DIRECT is refused",
+}
+"""Parts of docs/faq.md on requirements that failed."""
+
+FAQ_OF_REASONS: Mapping[str, str] = {
+    "no test": "A test was deselected",
+    "not selected": "A suite was not selected",
+    "not given": "What a check needs was not given",
+    "not planned": "The model needs more ranks than there are",
+    "unproven": "Uncached reads cannot be proven",
+    "command failed": "The command that drops caches fails",
+    "run ended": "The run ended before something was measured",
+    "hung": "A rank hung",
+    "killed": "A rank was killed",
+}
+"""Parts of docs/faq.md by why there is no verdict, or why a rank ended."""
+
+_NEXT_OF_REASONS: Mapping[str, str] = {
+    "no test": "Run again without deselecting (-k, -m, a name on the command line), and let the session end.",
+    "not selected": "Run again with the suite: --ckpt-suite.",
+    "not given": "Give what the sentence names, and run again.",
+    "not planned": "Start as many ranks as the model needs (--ckpt-processes, --ckpt-hosts), or choose --ckpt-model.",
+    "unproven": "Prove that loads are not cached: run as root, or give --ckpt-drop-caches.",
+    "run ended": "Look why the run ended, and run again.",
+    "not measured": "Look why the measurement ended, and run again.",
+}
+_AGAIN = "Read the reason, put it right, and run again."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenPoint:
+    """Required verdicts that are not met and ask for the same step.
+
+    ``names`` are requirements with what they are of, ``ids`` the requirements, ``faq`` a heading of docs/faq.md.
+    """
+
+    outcome: str
+    ids: tuple[str, ...]
+    names: str
+    next_step: str
+    faq: str
+
+
+def open_points(document: Document) -> list[OpenPoint]:
+    """Return what stands between the run and a certificate, required failures first, each with its next step."""
+    steps = view.next_steps(document)
+    groups: dict[tuple[str, str, str], list[Document]] = {}
+    for outcome in ("failed", "not run", "waived"):
+        for verdict in document.get("requirements") or []:
+            if verdict["severity"] != "required" or verdict["outcome"] != outcome:
+                continue
+            reason = verdict.get("reason") or ""
+            if outcome == "failed":
+                step = view.cure(verdict) or steps.get(verdict["id"], _AGAIN)
+                faq = FAQ_OF_REASONS.get(reason, FAQ.get(verdict["id"], ""))
+            elif outcome == "not run":
+                step, faq = _NEXT_OF_REASONS.get(reason, _AGAIN), FAQ_OF_REASONS.get(reason, "")
+            else:
+                step, faq = "Have it met before the waiver expires.", "Waived"
+            groups.setdefault((outcome, step, faq), []).append(verdict)
+    return [
+        OpenPoint(
+            outcome=outcome,
+            ids=tuple(dict.fromkeys(v["id"] for v in verdicts)),
+            names=view.names_in_short([*dict.fromkeys(v["subject"] for v in verdicts)], 3),
+            next_step=step,
+            faq=faq,
+        )
+        for (outcome, step, faq), verdicts in groups.items()
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """The outcome of one requirement for one checkpoint; of none, the requirement was not asked there."""
+
+    outcome: str = ""
+    severity: str = "required"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One requirement, with a cell for each column."""
+
+    id: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrix:
+    """Requirements by checkpoints. ``behaviour`` has one cell a requirement, and how many of its checks were met."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    behaviour: tuple[tuple[str, Cell, int, int], ...]
+    advisory_not_run: tuple[str, ...]
+
+
+def matrix(document: Document) -> Matrix:
+    """Return what came of each requirement for each checkpoint; advisory ones that ran nowhere are only named."""
+    behaviour = view.behaviour_ids(document)
+    verdicts = document.get("requirements") or []
+    of_checkpoints = [v for v in verdicts if v["id"] not in behaviour]
+    columns = tuple(dict.fromkeys(v["subject"] for v in of_checkpoints))
+    found = {(v["id"], v["subject"]): v for v in of_checkpoints}
+    rows, unasked = [], []
+    for name in dict.fromkeys(v["id"] for v in of_checkpoints):
+        own = [v for v in of_checkpoints if v["id"] == name]
+        if all(v["outcome"] == "not run" and v["severity"] == "advisory" for v in own):
+            unasked.append(name)
+            continue
+        cells = (found.get((name, subject)) for subject in columns)
+        rows.append(Row(id=name, cells=tuple(_cell([v]) if v else Cell() for v in cells)))
+    checks = []
+    for name in dict.fromkeys(v["id"] for v in verdicts if v["id"] in behaviour):
+        own = [v for v in verdicts if v["id"] == name]
+        if all(v["outcome"] == "not run" and v["severity"] == "advisory" for v in own):
+            unasked.append(name)
+            continue
+        checks.append((name, _cell(own), sum(v["outcome"] == "met" for v in own), len(own)))
+    return Matrix(columns=columns, rows=tuple(rows), behaviour=tuple(checks), advisory_not_run=tuple(unasked))
+
+
+def _cell(verdicts: Sequence[Document]) -> Cell:
+    """Return the worst of some outcomes; what is required comes before what is advisory."""
+    order = ("failed", "not run", "waived", "met")
+    asked = [v for v in verdicts if v["severity"] == "required"] or verdicts
+    worst = min(asked, key=lambda v: order.index(v["outcome"]))
+    return Cell(outcome=worst["outcome"], severity=worst["severity"])

@@ -1,0 +1,177 @@
+"""Bad input and bad luck on an object store, by the front door: a clear end, the right code, nothing left behind."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.front_door.test_run_on_objects import IN_PARTS, started, subject, texts_of
+from tests.support.certificates import write_certificate
+from tests.support.front_door import opened_door
+from tests.support.targets.object_server import (
+    ACCOUNT,
+    CREDENTIALS,
+    TARGET,
+    Fault,
+    Misbehaving,
+    Request,
+    Way,
+    misbehaving_server,
+    what_lies_in,
+)
+
+THOROUGH = pytest.mark.thorough
+SPEED = "--ckpt-gates=speed-only"
+
+
+@pytest.fixture
+def server() -> Iterator[Misbehaving]:
+    with misbehaving_server() as found:
+        yield found
+
+
+def no_secret_in(texts: dict[str, str]) -> bool:
+    return not [name for name, text in texts.items() for value in (*CREDENTIALS.values(), ACCOUNT) if value in text]
+
+
+# --- before anything is written: exit 4 -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("target", "says"), [
+    pytest.param("s4://test/ckpt", "s4", id="scheme"),
+    pytest.param("S3:test/ckpt", "S3:test", id="no slashes", marks=THOROUGH),
+    pytest.param("s3://test/a//b", "has an empty part", id="prefix", marks=THOROUGH),
+    pytest.param("s3://test/../b", "of dots", id="prefix of dots", marks=THOROUGH),
+    pytest.param("s3://test/" + "x/" * 350, "699 bytes", id="long prefix", marks=THOROUGH),
+])  # fmt: skip
+def test_a_target_that_cannot_be_is_refused(make_home: Callable[[str], Path], target: str, says: str) -> None:
+    with opened_door(make_home("objects-target")) as door:
+        run = door.start(*IN_PARTS, "--ckpt-suite=performance", target=target, environment=CREDENTIALS).finish()
+    assert run.code == 4, run.text
+    assert says in run.text
+    assert "Traceback" not in run.text
+
+
+@pytest.mark.parametrize(("fault", "says"), [
+    pytest.param(Fault(request="get", way="deny", key="TRIAL"), "s3:GetObject", id="get denied"),
+    pytest.param(Fault(request="begin", way="deny"), "s3:PutObject", id="begin denied"),
+    pytest.param(Fault(request="uploads", way="deny"), "s3:ListBucketMultipartUploads", id="uploads denied"),
+    pytest.param(Fault(request="list", way="deny", skip=1), "Give access to it", id="list denied later"),
+    pytest.param(Fault(request="list", way="expired"), "the session token has expired", id="expired"),
+    pytest.param(Fault(request="list", way="clock"), "20 minutes behind the store's", id="clock"),
+    pytest.param(Fault(request="list", way="slow down"), "SlowDown", id="busy"),
+    pytest.param(Fault(request="list", way="cut"), "the connection was cut", id="cut"),
+    pytest.param(Fault(request="list", way="html"), "no XML", id="no store"),
+    pytest.param(Fault(request="put", way="full"), "disk of this server is full", id="full"),
+    pytest.param(Fault(request="get", way="flip", key="TRIAL"), "what comes back is not what was put", id="flipped"),
+])  # fmt: skip
+@THOROUGH
+def test_a_store_that_cannot_be_used_is_refused(
+    server: Misbehaving, make_home: Callable[[str], Path], fault: Fault, says: str
+) -> None:
+    server.faults.append(fault)
+    with opened_door(make_home("objects-no")) as door:
+        run = started(door, f"--ckpt-endpoint={server.endpoint}").finish()
+    assert run.code == 4, run.text
+    assert says in " ".join(run.text.split())
+    assert "Traceback" not in run.text
+    assert no_secret_in({"the terminal": run.text})
+    assert not run.report.exists()
+    assert what_lies_in(server.behind) == ([], [])
+
+
+@THOROUGH
+def test_an_endpoint_that_accepts_and_never_answers_is_refused(make_home: Callable[[str], Path]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, opened_door(make_home("objects-silent")) as door:
+        run = started(door, f"--ckpt-endpoint=http://127.0.0.1:{silent.getsockname()[1]}").finish()
+    assert run.code == 4, run.text
+    assert "did not answer in time" in " ".join(run.text.split())
+
+
+@pytest.mark.parametrize("word", ["another name", "no bundle", pytest.param("no TLS", marks=THOROUGH)])
+def test_tls_that_does_not_hold_is_refused(make_home: Callable[[str], Path], tmp_path: Path, word: str) -> None:
+    certificate = write_certificate(tmp_path / "both.pem")
+    with misbehaving_server(certificate=certificate if word != "no TLS" else None) as server:
+        endpoint = server.endpoint.replace("localhost", "127.0.0.1") if word == "another name" else server.endpoint
+        bundle = () if word == "no bundle" else (f"--ckpt-ca-bundle={certificate}",)
+        with opened_door(make_home("objects-tls")) as door:
+            run = started(door, f"--ckpt-endpoint={endpoint.replace('http:', 'https:')}", *bundle).finish()
+    assert run.code == 4, run.text
+    assert "TLS failed" in " ".join(run.text.split())
+    assert "--ckpt-ca-bundle" in run.text
+
+
+# --- in the middle of saves and loads ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_", ["begin", "part", "end", "put", "head", "get"])
+@THOROUGH
+def test_a_connection_that_is_cut_once_in_any_phase_fails_nothing(
+    server: Misbehaving, make_home: Callable[[str], Path], request_: Request
+) -> None:
+    server.faults.append(Fault(request=request_, way="cut", key=".pt", skip=1, times=1))
+    with opened_door(make_home("objects-cut")) as door:
+        run = started(door, f"--ckpt-endpoint={server.endpoint}", SPEED, of=IN_PARTS).finish()
+    assert run.code == 0, run.text
+    assert set(run.outcomes(subject(run)).values()) == {"met"}
+    assert sum(row["again"] for row in run.measurement(subject(run))["requests"]) == 1
+    assert what_lies_in(server.behind) == ([], [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Luck:
+    """What happens in the middle, what is said of it, and what stays in the bucket and is named."""
+
+    request: Request
+    way: Way
+    says: str
+    key: str = ".pt"
+    when_broken: Way = "cut"
+    stays: bool = False
+    skip: int = 3
+    # Where all saves and loads were as they must be, the rest of the run is not complete.
+    code: int = 1
+    options: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize("luck", [
+    pytest.param(Luck(request="put", way="slow down", says="SlowDown"), id="busy for good"),
+    pytest.param(Luck(request="part", way="slow down", says="SlowDown"), id="parts busy for good"),
+    pytest.param(Luck(request="part", way="cut", says="the connection was cut"), id="parts cut"),
+    pytest.param(Luck(request="end", way="cut", says="end upload"), id="ends cut"),
+    pytest.param(Luck(request="part", way="deny", says="AccessDenied"), id="part denied"),
+    pytest.param(Luck(request="end", way="deny", says="AccessDenied"), id="end denied"),
+    pytest.param(Luck(request="head", way="deny", says="the store forbids it"), id="head denied"),
+    pytest.param(Luck(request="get", way="deny", says="AccessDenied"), id="get denied"),
+    pytest.param(Luck(request="put", way="deny", key="_COMMITTED", says="AccessDenied", skip=0), id="marker denied"),
+    pytest.param(Luck(request="part", way="full", says="disk of this server is full"), id="disk full"),
+    pytest.param(Luck(request="put", way="no bucket", says="NoSuchBucket"), id="bucket gone"),
+    pytest.param(
+        Luck(request="put", way="break", when_broken="expired", says="ExpiredToken", stays=True), id="token expired"
+    ),
+    pytest.param(Luck(request="delete", way="deny", says="AccessDenied", stays=True, code=8), id="locked objects"),
+    pytest.param(Luck(request="part", way="silent", says="no progress", options=("--ckpt-deadline=10s",)), id="silent"),
+])  # fmt: skip
+@THOROUGH
+def test_what_goes_wrong_in_the_middle_has_a_clear_end(
+    server: Misbehaving, make_home: Callable[[str], Path], luck: Luck
+) -> None:
+    server.faults.append(Fault(request=luck.request, way=luck.way, key=luck.key, skip=luck.skip))
+    server.way_when_broken = luck.when_broken
+    with opened_door(make_home("objects-luck")) as door:
+        run = started(door, f"--ckpt-endpoint={server.endpoint}", SPEED, *luck.options, of=IN_PARTS).finish()
+    assert run.code == luck.code, run.text
+    said = " ".join((str(run.measurement(subject(run))["failure"]) + str(run.document["left_behind"])).split())
+    assert luck.says in said, said
+    assert "Traceback" not in run.text
+    assert no_secret_in({**texts_of(run.report), "the terminal": run.text})
+    left = run.document["left_behind"]
+    assert bool(left) == luck.stays, left
+    assert (what_lies_in(server.behind) != ([], [])) == luck.stays
+    if luck.stays:
+        assert "aws s3" in " ".join(left)
+        assert TARGET in " ".join(left)

@@ -1,0 +1,134 @@
+"""Who is named when ranks are lost: the host that is gone, and not the neighbour that noticed first."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.facts.events import Beat, Failed, Hello
+from pytest_ckpt.facts.subject import OperationRef, Subject
+from pytest_ckpt.launching import rank_watchdog
+from pytest_ckpt.launching.rank_watchdog import RankWatchdog
+
+SAVE = OperationRef(subject=Subject(model="made", mode="test"), action="save", index=2)
+OPEN_MPI = """PRTE has lost communication with a remote daemon.
+
+  HNP daemon   : [prterun-h1-38@0,0] on node h1
+  Remote daemon: [prterun-h1-38@0,1] on node h2
+
+This is usually due to either a failure of the TCP network"""
+OPEN_MPI_BY_SSH = """Connection to h2 closed by remote host.
+A daemon failed to report back after being spawned. This could
+be due to several factors, including inability to find the daemon executable.
+
+  Local host:    h1
+  Remote host:   h2
+  Daemon exit status: 255"""
+SLURM = "srun: error: Node failure on h2\nsrun: Job step aborted: Waiting up to 2 seconds for job step to finish."
+DISCONNECTED = Failed(
+    rank=0, host="h1", operation=SAVE, phase="", file="", errno="", message="Exception: MPI_ERR_PROC_FAILED"
+)
+
+
+class Clock:
+    """A time that goes on when a test says so."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(rank_watchdog, "time", made)
+    return made
+
+
+@pytest.fixture
+def watch(clock: Clock) -> RankWatchdog:
+    """Two ranks that save, one a host."""
+    made = RankWatchdog(2, 10.0, "h1")
+    for rank in (0, 1):
+        made.take(Hello(rank=rank, host=f"h{rank + 1}", pid=1))
+        made.take(Beat(rank=rank, operation=SAVE, phase="write", file="x.pt", waiting=False, progress=(0, 0)))
+    return made
+
+
+@pytest.mark.parametrize("says", [OPEN_MPI, OPEN_MPI_BY_SSH, SLURM])
+@pytest.mark.parametrize("exit_code", [0, 255])
+def test_a_host_that_the_launcher_lost_is_named_with_what_its_rank_did(
+    watch: RankWatchdog, says: str, exit_code: int
+) -> None:
+    failure = watch.ended(exit_code, says)
+    assert failure
+    assert (failure.kind, failure.host, failure.rank, failure.phase) == ("killed", "h2", 1, "write")
+    assert failure.message.startswith("the launcher has lost h2: ")
+
+
+def test_a_neighbour_that_lost_its_connection_is_not_the_one_to_blame(watch: RankWatchdog) -> None:
+    watch.take(DISCONNECTED)
+    failure = watch.ended(1, OPEN_MPI)
+    assert failure
+    assert (failure.host, failure.rank) == ("h2", 1)
+
+
+def test_an_error_of_the_storage_stays_the_cause(watch: RankWatchdog) -> None:
+    watch.take(Failed(rank=0, host="h1", operation=SAVE, phase="write", file="a", errno="EIO", message="I/O error"))
+    failure = watch.ended(1, OPEN_MPI)
+    assert failure
+    assert (failure.host, failure.errno) == ("h1", "EIO")
+
+
+def test_without_such_words_who_told_of_an_error_first_is_named(watch: RankWatchdog) -> None:
+    watch.take(DISCONNECTED)
+    failure = watch.ended(1, "it said something else")
+    assert failure
+    assert failure.host == "h1"
+
+
+def test_a_launch_that_never_began_lost_no_host() -> None:
+    """What its daemons say then is why it did not begin, and it is tried again."""
+    watch = RankWatchdog(2, 10.0, "h1")
+    failure = watch.ended(255, OPEN_MPI_BY_SSH)
+    assert failure
+    assert failure.kind == "launch"
+    assert watch.may_be_tried_again(failure)
+
+
+def working(rank: int, progress: int) -> Beat:
+    return Beat(rank=rank, operation=SAVE, phase="write", file="x.pt", waiting=False, progress=(progress, 0))
+
+
+def test_a_rank_that_never_got_its_job_is_no_hung_storage(clock: Clock) -> None:
+    watch = RankWatchdog(2, 10.0, "h1")
+    for rank in (0, 1):
+        watch.take(Hello(rank=rank, host=f"h{rank + 1}", pid=1))
+    clock.now += 5
+    watch.take(working(0, 1))
+    clock.now += 6
+    watch.take(working(0, 2))
+    failure = watch.hung()
+    assert failure
+    assert (failure.kind, failure.rank, failure.host, failure.operation) == ("launch", 1, "h2", None)
+    assert failure.message.startswith("no job has reached it for 11 s")
+
+
+def test_a_rank_that_says_nothing_is_told_from_one_that_does_not_move(clock: Clock, watch: RankWatchdog) -> None:
+    clock.now += 11
+    watch.take(working(0, 5))
+    silent = watch.hung()
+    assert silent
+    assert (silent.kind, silent.host) == ("hung", "h2")
+    assert silent.message.startswith("no word for 11 s (--ckpt-deadline 10 s): the process, its host or its network")
+
+
+def test_a_rank_that_speaks_and_does_not_move_hangs_in_its_call(clock: Clock, watch: RankWatchdog) -> None:
+    for _ in range(11):
+        clock.now += 1
+        watch.take(working(0, int(clock.now)))
+        watch.take(working(1, 0))
+    hung = watch.hung()
+    assert hung
+    assert (hung.kind, hung.host, hung.phase, hung.file) == ("hung", "h2", "write", "x.pt")
+    assert hung.message.startswith("no progress for 11 s")

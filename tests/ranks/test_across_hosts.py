@@ -1,0 +1,154 @@
+"""What another host has made is waited for outside of every clock, for so long at most, and told."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from pytest_ckpt.facts.events import HostsLooked
+from pytest_ckpt.facts.host_waits import HostWait, HostWaits, LateHost, added_up
+from pytest_ckpt.facts.proofs import Entry
+from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.targets import CheckpointRef
+from pytest_ckpt.ranks import across_hosts
+from pytest_ckpt.ranks.across_hosts import AcrossHosts
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.process.host_cache import Files
+
+SUBJECT = Subject(model="made", mode="test")
+REF = CheckpointRef(subject=SUBJECT.slug, number=1)
+BY_ANOTHER = {1: (Entry(name="theirs", bytes=10),)}
+
+
+class TwoHosts:
+    """The rank of one host, and what the one on the other says."""
+
+    size, spans_hosts, leads_host = 2, True, True
+
+    def __init__(self, rank: int, other: Any = None) -> None:
+        self.rank, self.host, self.other = rank, f"h{rank + 1}", other
+
+    def wait(self) -> None: ...
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, self.other if type(value) is type(self.other) or isinstance(self.other, LateHost) else None]
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def any_of(self, value: bool) -> bool:
+        return value
+
+
+class SeesLate:
+    """A store whose client sees nothing before it has looked so often."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks, self.announced, self.asked = looks, [], []
+
+    def announce(self, ref: CheckpointRef) -> None:
+        self.announced.append(ref)
+
+    def sees_draft(self, ref: CheckpointRef) -> bool:
+        return self.sees(ref, ())
+
+    def sees(self, ref: CheckpointRef, entries: Any) -> bool:
+        self.asked.append((ref, tuple(entries)))
+        return len(self.asked) > self.looks
+
+
+class Clock:
+    """Time goes on when somebody sleeps."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is told, in a time of its own."""
+    monkeypatch.setattr(across_hosts, "time", Clock())
+    return []
+
+
+def waiting(
+    store: SeesLate, told: list[Any], rank: int = 0, other: Any = None, *, is_local: bool = False, spans: bool = True
+) -> AcrossHosts:
+    group = TwoHosts(rank, other)
+    group.spans_hosts = spans
+    activity = Activity()
+    activity.tell_by(told.append)
+    return AcrossHosts(group, activity, SUBJECT, store, lambda *_: nullcontext(), is_local=is_local)  # type: ignore[arg-type]
+
+
+def test_rank_0_makes_the_folder_that_all_wait_for(told: list[Any]) -> None:
+    store = SeesLate(0)
+    waiting(store, told).begin(REF)
+    assert store.announced == [REF]
+    assert told == [HostsLooked(subject=SUBJECT, awaited="folder")]
+    other = SeesLate(0)
+    waiting(other, [], rank=1).begin(REF)
+    assert other.announced == []
+
+
+def test_a_host_that_had_to_wait_is_told_with_its_time(told: list[Any]) -> None:
+    late = LateHost(host="h2", waited_seconds=0.25)
+    waiting(SeesLate(3), told, other=late).end(REF)
+    (event,) = told
+    assert event.awaited == "name"
+    assert [(of.host, of.is_seen) for of in event.late] == [("h1", True), ("h2", True)]
+    assert event.late[0].waited_seconds == pytest.approx(0.001 + 0.002 + 0.004)
+
+
+def test_nobody_waits_for_longer_than_twice_what_stale_allows(told: list[Any]) -> None:
+    waiting(SeesLate(10**9), told).end(REF)
+    ((late,),) = (event.late for event in told)
+    assert not late.is_seen
+    assert 2.0 < late.waited_seconds < 2.1
+
+
+def test_of_the_files_to_be_read_those_of_others_are_looked_for(told: list[Any]) -> None:
+    store = SeesLate(0)
+    waiting(store, told, other=BY_ANOTHER).files(
+        [Files(ref=REF, names=("ours", "theirs"))], {1: (Entry(name="ours", bytes=5),)}
+    )
+    assert store.asked == [(REF, BY_ANOTHER[1])]
+    assert [event.awaited for event in told] == ["data"]
+
+
+def test_who_reads_what_it_wrote_looks_for_nothing(told: list[Any]) -> None:
+    store = SeesLate(0)
+    waiting(store, told, other=BY_ANOTHER).files([Files(ref=REF, names=("ours",))], {1: (Entry(name="ours", bytes=5),)})
+    assert (store.asked, told) == ([], [])
+
+
+@pytest.mark.parametrize("alone", [{"is_local": True}, {"spans": False}])
+def test_on_one_host_and_in_its_local_tier_nothing_is_made_or_looked_for(
+    told: list[Any], alone: dict[str, bool]
+) -> None:
+    store = SeesLate(0)
+    of = waiting(store, told, other=BY_ANOTHER, **alone)
+    of.begin(REF)
+    of.end(REF)
+    of.files([Files(ref=REF, names=("theirs",))], {})
+    assert (store.announced, store.asked, told) == ([], [], [])
+
+
+def test_waits_are_added_up_by_host_and_by_what_was_awaited() -> None:
+    one, two = LateHost(host="h2", waited_seconds=0.5), LateHost(host="h2", waited_seconds=2.0, is_seen=False)
+    found = added_up([("folder", ()), ("folder", (one,)), ("name", (one,)), ("folder", (two,))])
+    assert found == HostWaits(
+        looks=4,
+        late=(
+            HostWait(host="h2", awaited="folder", times=2, waited_seconds=2.5, longest_seconds=2.0, unseen=1),
+            HostWait(host="h2", awaited="name", times=1, waited_seconds=0.5, longest_seconds=0.5),
+        ),
+    )
+    assert added_up([]) is None

@@ -1,0 +1,178 @@
+"""What size, simulate, project and show are given: options of their own, folders of runs, and files that describe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+
+from pytest_ckpt.support.resources import folder as resources
+from tests.support import made_up_run
+from tests.support.fuzz.families import Family, python_words
+from tests.support.fuzz.mutations import bloated, mutate, other_bytes, other_json, replaced
+from tests.support.fuzz.said_options import changed_line, made_places, value_of
+
+_SIZE = {
+    "--cluster": "1000,16000", "--ckpt-model": "llama3-8b,llama3-405b", "--retain": "3", "--keep-daily": "30",
+    "--copies": "2", "--usable-capacity": "500TB", "--write-amplification": "1.5", "--erasure-overhead": "25%",
+    "--save-time": "30s", "--load-time": "60s", "--table": "superpod-h100", "--ckpt-overhead": "5%",
+    "--ckpt-restore-budget": "1h", "--ckpt-checkpoints-per-failure": "20", "--ckpt-failures": "llama3",
+    "--ckpt-drain-every": "10", "--ckpt-target-share": "10%", "--ckpt-parallel": "tp=8,pp=4,dp=2", "--html": "page",
+}  # fmt: skip
+_SIMULATE = {
+    "--cluster": "1000,16000", "--days": "3", "--runs": "5", "--seed": "7", "--restart-time": "30s",
+    "--interval": "10min", "--arrivals": "weibull:0.7", "--ckpt-overhead": "5%", "--ckpt-failures": "llama3",
+    "--html": "page",
+}  # fmt: skip
+_PROJECT = {"--clients": "128", "--client-rate": "12.5GB", "--ceiling": "1TB"}
+_OTHERS = ("rule", "best", "exponential", "bursts:20%", "weibull:", "weibull:1e-300", "weibull:nan", "0s",
+           "bursts:101%", "1e308s", "0x10", "16000,16000", ",", "1" + ",2" * 200, "tp=0", "tp=8,tp=8", "=",
+           "zero=9")  # fmt: skip
+_CODES = (0, 4)
+
+
+class FigureOptions(Family):
+    """Options of size, simulate and project; for the last two, folders of runs that were changed."""
+
+    name = "figures"
+
+    def prepare(self, originals: Path) -> None:
+        """Make runs of 1, 2, 4 and 8 ranks."""
+        self.folders = []
+        for ranks in (1, 2, 4, 8):
+            folder = originals / f"ranks-{ranks}"
+            options = {"ckpt_processes": str(ranks)}
+            made_up_run.make_run(folder, save=0.4 / ranks, load=0.2 / ranks, noise=0.01, seed=ranks, options=options)
+            self.folders.append(folder)
+
+    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+        (home / "out").mkdir()
+        made_places(home)
+        command = rng.choice(["size", "size", "simulate", "project"])
+        words, done = [command], []
+        if command == "size":
+            words += self._some(rng, home, _SIZE)
+        else:
+            folders = rng.sample(self.folders, rng.choice([1, 3, 4]))
+            if rng.random() < 0.6:
+                changed = home / "run"
+                shutil.copytree(folders[0], changed)
+                (home / "outside").mkdir()
+                (home / "outside" / "file").write_text("{}")
+                done = mutate(rng, changed, home / "outside")
+                folders[0] = changed
+            words += map(str, folders)
+            words += ["--clients=128"] if command == "project" else ["--runs=5", "--days=3"]
+            # Of what was changed most is seen by options that are right.
+            words += self._some(rng, home, _PROJECT if command == "project" else _SIMULATE) if not done else []
+        words += rng.choice([[], ["--json"]])
+        found: list[str] = []
+        outcome = self.command(words, home, _CODES, found)
+        found += [f"{words!r:.300}: it says {word!r}" for word in python_words(outcome.err)]
+        return [*done, *words], found
+
+    def _some(self, rng: Random, home: Path, options: Mapping[str, str]) -> list[str]:
+        words = []
+        for flag in rng.sample(sorted(options), min(len(options), rng.choice([1, 1, 2, 3]))):
+            if flag == "--html":
+                words.append(f"{flag}={home / 'out' / 'page.html'}")
+            else:
+                value = rng.choice(_OTHERS) if rng.random() < 0.2 else value_of(rng, home, options[flag])
+                words.append(f"{flag}={value}")
+        return words
+
+
+_MODEL = """layers = 4
+hidden = 256
+feed_forward = 688
+vocabulary = 1000
+heads = 4
+key_value_heads = 2
+tied_embeddings = true
+
+[experts]
+count = 8
+active = 2
+feed_forward = 128
+
+[latent_attention]
+query_rank = 64
+key_value_rank = 32
+rope_size = 16
+value_size = 32
+
+[precision]
+weights = "bfloat16"
+optimizer = "float32"
+
+[parallel]
+data = 2
+zero = 3
+"""
+_CONFIG = {
+    "model_type": "deepseek_v3", "num_hidden_layers": 6, "hidden_size": 512, "intermediate_size": 1024,
+    "vocab_size": 1000, "num_attention_heads": 8, "num_key_value_heads": 8, "q_lora_rank": 64, "kv_lora_rank": 32,
+    "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 32, "n_routed_experts": 8, "n_shared_experts": 1,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 128, "first_k_dense_replace": 1, "topk_method": "noaux_tc",
+    "num_nextn_predict_layers": 1, "torch_dtype": "bfloat16", "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+class DescribedFiles(Family):
+    """Files that describe a model, a published table or a recorded job, given to plan, size and show."""
+
+    name = "described"
+
+    def prepare(self, originals: Path) -> None:
+        """Keep one of each kind."""
+        shipped = resources("templates")
+        self.texts = {
+            "model.toml": _MODEL,
+            "config.json": json.dumps(_CONFIG, indent=1),
+            "table.toml": (shipped / "storage_tables" / "superpod-h100.toml").read_text(),
+            "pattern.json": (shipped / "job_patterns" / "torch-save.json").read_text(),
+        }
+
+    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+        name = rng.choice(sorted(self.texts))
+        folder, outside = home / "files", home / "outside"
+        for place in (folder, outside, home / "out"):
+            place.mkdir()
+        (outside / "file").write_text(self.texts[name])
+        file = folder / name
+        file.write_text(self.texts[name])
+        done = _changed(rng, folder, file, outside)
+        words = {
+            "model.toml": [["plan", "--cluster=64", f"--ckpt-model={file}"], ["size", f"--model={file}"]],
+            "config.json": [
+                ["plan", "--cluster=64", f"--ckpt-model={file}", "--ckpt-parallel=tp=2,dp=2"],
+                ["size", f"--model={file}", "--ckpt-parallel=dp=4"],
+            ],
+            "table.toml": [["size", f"--table={file}"]],
+            "pattern.json": [
+                ["show", str(file)],
+                ["plan", "--cluster=64", "--ckpt-engine=replay", f"--ckpt-pattern={file}", "--ckpt-model=llama3-8b"],
+            ],
+        }[name]
+        asked = rng.choice(words)
+        asked += rng.choice([[], ["--json"]]) if asked[0] != "show" else []
+        found: list[str] = []
+        outcome = self.command(asked, home, _CODES, found)
+        found += [f"{name}: it says {word!r}: {outcome.err[-300:]!r}" for word in python_words(outcome.err)]
+        return [name, done, *asked], found
+
+
+def _changed(rng: Random, folder: Path, file: Path, outside: Path) -> str:
+    if file.suffix == ".toml":
+        return changed_line(rng, folder, file, outside)
+    way = rng.random()
+    if way < 0.06:
+        return replaced(rng, folder, outside)
+    if way < 0.08:
+        return bloated(rng, folder, outside)
+    change = other_bytes if way < 0.25 else lambda rng, data: other_json(rng, data, lines=False)
+    data, what = change(rng, file.read_bytes())
+    file.write_bytes(data)
+    return what

@@ -1,0 +1,112 @@
+"""What may happen to a run on several hosts of the lab, while it saves."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from tests.support.file_systems.serving import run
+from tests.support.front_door import read_events
+
+What = Literal["rank", "daemon", "host", "cut", "cut for 5 s", "slow", "Ctrl-C", "TERM", "controller killed"]
+_CUT_SECONDS = 5.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mishap:
+    """What happens, to which host: its rank or the launcher's daemon is killed, or all of it at once; its cable is cut.
+
+    ``slow`` leaves the cable a little. Ctrl-C and what follows are the controller's.
+    """
+
+    what: What
+    host: int = 2
+
+
+def has_saved(report: Path) -> bool:
+    """Return whether a run has told of a save."""
+    return any(event["event"] == "operation" for event in read_events(report))
+
+
+def first_of(on_host: Sequence[str]) -> int:
+    """Return the first process of a host, from the words that do something on it."""
+    return int(on_host[on_host.index("--target") + 1])
+
+
+def is_there(on_host: Sequence[str]) -> bool:
+    """Return whether a host has not been killed."""
+    return Path(f"/proc/{first_of(on_host)}/ns/pid").exists() and _namespace(first_of(on_host)) != ""
+
+
+def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subprocess.Popen[bytes]) -> None:
+    """Let it happen."""
+    first, cable = first_of(on_hosts[mishap.host - 1]), f"v{mishap.host}"
+    match mishap.what:
+        case "rank" | "daemon":
+            wanted = b"pytest_ckpt.ranks" if mishap.what == "rank" else b"prted"
+            found = [pid for pid in _of_host(first) if wanted in _words(pid)]
+            assert found, f"there is no {mishap.what} on h{mishap.host}"
+            os.kill(found[0], signal.SIGKILL)
+        case "host":
+            os.kill(first, signal.SIGKILL)
+        case "cut" | "cut for 5 s":
+            run("ip", "link", "set", cable, "down")
+            if mishap.what == "cut for 5 s":
+                time.sleep(_CUT_SECONDS)
+                run("ip", "link", "set", cable, "up")
+        case "slow":
+            run(
+                "tc",
+                "qdisc",
+                "add",
+                "dev",
+                cable,
+                "root",
+                "tbf",
+                "rate",
+                "8mbit",
+                "burst",
+                "32kbit",
+                "latency",
+                "400ms",
+            )
+        case "Ctrl-C":
+            os.kill(_behind(controller.pid), signal.SIGINT)
+        case "TERM":
+            os.kill(_behind(controller.pid), signal.SIGTERM)
+        case "controller killed":
+            os.kill(_behind(controller.pid), signal.SIGKILL)
+
+
+def _behind(entering: int) -> int:
+    """Return the process that was started on a host by one that entered it."""
+    (child,) = Path(f"/proc/{entering}/task/{entering}/children").read_text().split()
+    return int(child)
+
+
+def _of_host(first: int) -> list[int]:
+    namespace = _namespace(first)
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _namespace(int(entry.name)) == namespace
+    ]
+
+
+def _namespace(process: int) -> str:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{process}/ns/pid").readlink())
+    return ""
+
+
+def _words(process: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""

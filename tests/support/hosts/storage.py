@@ -1,0 +1,49 @@
+"""What the hosts of the lab share: MooseFS, or a FUSE file system of our own that may remember and misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.file_systems.of_servers import moosefs_server
+from tests.support.file_systems.serving import made
+from tests.support.targets.misbehaving import misbehaving
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Storage:
+    """MooseFS, whose clients are mounted with options ``mounted``; or with ``is_fuse`` our own.
+
+    Of that, the first host is one client and all others are the second. Clients believe names and attributes for
+    ``cache_seconds``; ``faults`` are what is wrong with it, each with its parameters.
+    """
+
+    is_fuse: bool = False
+    mounted: str = ""
+    cache_seconds: float = 0.0
+    faults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+MOOSEFS = Storage()
+HONEST_FUSE = Storage(is_fuse=True)
+
+
+def client_of_fuse(home: Path, number: int) -> Path:
+    """Return where a host finds its client of the FUSE file system."""
+    return home / "fuse" / ("mount" if number == 1 else "second")
+
+
+@contextlib.contextmanager
+def served(storage: Storage, home: Path) -> Iterator[None]:
+    """Serve it."""
+    if not storage.is_fuse:
+        with moosefs_server(made(home / "server")):
+            yield
+        return
+    with misbehaving(made(home / "fuse"), second=True, cache_seconds=storage.cache_seconds) as target:
+        for name, parameters in storage.faults.items():
+            target.fault(name, **parameters)
+        yield

@@ -1,0 +1,78 @@
+"""A host with little memory on a machine that has much: a memory control group, and a /proc/meminfo that says so.
+
+All that runs in the group, and every page that its processes read or write through the kernel, counts against its
+limit. So what a program believes of this host's memory is true of all caches that its processes can fill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.machine import eventually
+
+GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_MEMINFO = Path("/proc/meminfo")
+_TOTALS = ("MemTotal", "MemFree", "MemAvailable")
+
+
+def cannot() -> str:
+    """Say why no such group can be made here; empty where one can."""
+    try:
+        with small_memory(64 << 20):
+            return ""
+    except OSError as error:
+        return f"no control group for memory can be made: {error}"
+
+
+@contextlib.contextmanager
+def small_memory(limit_bytes: int) -> Iterator[Path]:
+    """Make a group with a limit; what is left in it at the end is killed. OSError where none can be made."""
+    home, limits = _memory_groups()
+    group = home / f"pytest-ckpt-{os.getpid()}-{limit_bytes}"
+    group.mkdir()
+    try:
+        for name in limits:
+            if (group / name).exists():
+                (group / name).write_text(str(limit_bytes))
+        if not (group / limits[0]).exists():
+            raise OSError(f"{group} has no {limits[0]}")
+        yield group
+    finally:
+        for pid in _members(group):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        # What was killed leaves the group when it is reaped.
+        eventually(lambda: not _members(group), f"{group} is empty")
+        group.rmdir()
+
+
+def join(group: Path) -> None:
+    """Move this process into a group; what it starts is in it, too."""
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def meminfo(limit_bytes: int) -> str:
+    """Return what /proc/meminfo says on a host with so much memory."""
+    lines = []
+    for line in _MEMINFO.read_text().splitlines():
+        name, rest = line.split(":", 1)
+        kibibytes = min(int(rest.split()[0]), limit_bytes >> 10) if name in _TOTALS else 0
+        lines.append(f"{name}: {kibibytes} kB" if name in _TOTALS else line)
+    return "\n".join(lines) + "\n"
+
+
+def _memory_groups() -> tuple[Path, tuple[str, ...]]:
+    """Return where groups for memory are made, and the files that limit one: without swap, where that can be said."""
+    if (GROUPS / "memory").is_dir():
+        return GROUPS / "memory", ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
+    with contextlib.suppress(OSError):
+        (GROUPS / "cgroup.subtree_control").write_text("+memory")
+    return GROUPS, ("memory.max",)
+
+
+def _members(group: Path) -> list[int]:
+    return [int(pid) for pid in (group / "cgroup.procs").read_text().split()]

@@ -1,0 +1,120 @@
+"""Object stores that misbehave in one way each: with large objects, many parts, many clients, and silence."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Sequence
+
+from pytest_ckpt.targets.objects.server.held import Condition, Object, Refused
+from tests.support.targets.object_faults import Requests, Store
+
+_FEW = 24
+"""Connections: more than all other checks have at a time, and fewer than a crowd."""
+
+
+class FoldedOffsets(Store, fault="offsets of 32 bits"):
+    """A range beyond 4 GiB is that of 4 GiB before."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _get(self, held: Object) -> None:
+            first, _, stop = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
+            if first and stop and int(first) >= 1 << 32:
+                del self.headers["Range"]
+                self.headers["Range"] = f"bytes={int(first) - (1 << 32)}-{int(stop) - (1 << 32)}"
+            super()._get(held)
+
+
+class NoLargeObjects(Store, fault="5 GiB at most"):
+    """An object above 5 GiB is refused, also in parts."""
+
+    def end_upload(
+        self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
+    ) -> Object:
+        if sum(piece.bytes for piece in self._upload(bucket, upload).pieces.values()) > 5 << 30:
+            raise Refused(400, "EntityTooLarge", "Your proposed upload exceeds the maximum allowed size")
+        return super().end_upload(bucket, upload, wanted, condition)
+
+
+class FewPartsNamed(Store, fault="1,000 parts named at most"):
+    """The end of an upload that names more than 1,000 parts is refused."""
+
+    def end_upload(
+        self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
+    ) -> Object:
+        if len(wanted) > 1000:
+            raise Refused(400, "MalformedXML", "The XML you provided was not well-formed")
+        return super().end_upload(bucket, upload, wanted, condition)
+
+
+class _Crowded(Store):
+    """Counts its connections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connections, self.line = 0, threading.Lock()
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        _held: _Crowded
+
+        def setup(self) -> None:
+            with self._held.line:
+                self._held.connections += 1
+                self.is_late = self._held.connections > _FEW
+            super().setup()
+
+        def finish(self) -> None:
+            with self._held.line:
+                self._held.connections -= 1
+            super().finish()
+
+
+class BusyForCrowds(_Crowded, fault="busy for a crowd"):
+    """Who comes when there are 24 connections already is told to come again, whenever he does."""
+
+    class handler(_Crowded.handler):  # noqa: N801 - an attribute
+        def _done(self) -> None:
+            if self.is_late:
+                raise Refused(503, "SlowDown", "Please reduce your request rate.")
+            super()._done()
+
+
+class LessForCrowds(_Crowded, fault="less for a crowd"):
+    """Who comes when there are 24 connections already finds no object."""
+
+    class handler(_Crowded.handler):  # noqa: N801 - an attribute
+        def _done(self) -> None:
+            if self.is_late and self.command == "GET" and self._key:
+                raise Refused(404, "NoSuchKey", "The specified key does not exist.")
+            super()._done()
+
+
+# --- silence ----------------------------------------------------------------------------------------------------------
+
+
+class Stalled(Store, fault="stalled put"):
+    """An object of 5 MiB that is sent in one request is never answered."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _put(self, upload: str, number: str) -> None:
+            if not upload and self._unread >= 5 << 20:
+                self._held.let_go.wait()
+                self.close_connection = True
+            else:
+                super()._put(upload, number)
+
+
+class Reset(Store, fault="reset connections"):
+    """A connection is reset in the middle of every large object that is read whole."""
+
+    class handler(Requests):  # noqa: N801 - an attribute
+        def _get(self, held: Object) -> None:
+            if self.command == "GET" and held.bytes >= 5 << 20 and "Range" not in self.headers:
+                self.send_response(200)
+                self.send_header("Content-Length", str(held.bytes))
+                self.end_headers()
+                self.wfile.write(bytes(1000))
+                self.connection.shutdown(socket.SHUT_RDWR)
+                self.close_connection = True
+            else:
+                super()._get(held)
