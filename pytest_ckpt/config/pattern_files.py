@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPTION = "--ckpt-pattern"
-SHIPPED = ("torch-save", "dcp", "dcp-async", "dcp-threads", "safetensors", "hugging-face", "lightning")
+SHIPPED = ("torch-save", "dcp", "dcp-async", "dcp-threads", "safetensors", "hugging-face", "lightning", "trainer")
 """Names of the patterns that ship, recorded from the libraries themselves."""
 
 # By these a save has all bytes of a checkpoint, as they are: in another place, or while the job goes on.
