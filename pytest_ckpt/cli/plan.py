@@ -31,7 +31,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
-    from pytest_ckpt.judging.obstacles import asks_cold, not_given, obstacles, refusals  # noqa: PLC0415
+    from pytest_ckpt.judging.obstacles import asks_cold, not_given, obstacles, refusals, unmeasured  # noqa: PLC0415
     from pytest_ckpt.report.plan import COLD_UNTRIED, describe, describe_obstacles, describe_ranks  # noqa: PLC0415
     from pytest_ckpt.run.foreseen import foreseen  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
@@ -52,7 +52,8 @@ def run(asked: argparse.Namespace) -> int:
     found = None
     if gates:
         found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue)
-    notes = [f"note: {sentence}" for sentence in not_given(settings, gates, catalogue)] if gates else []
+    said = [*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue)] if gates else []
+    notes = [f"note: {sentence}" for sentence in said]
     # What only a write to the target could show.
     not_tried = (
         [COLD_UNTRIED]

@@ -106,6 +106,8 @@ def _check_files(said: EngineSpec) -> None:
         raise ValueError(f"files of engine {said.name} is {rule!r}, and a FileRule is expected")
     if rule.of_rank and "{rank}" not in rule.of_rank and "{shard}" not in rule.of_rank:
         raise ValueError(f"files of engine {said.name} names {rule.of_rank!r} for all ranks, without {{rank}}")
+    if not isinstance(rule.writers, int) or rule.writers < 1 or (rule.writers > 1 and "{writer}" not in rule.of_rank):
+        raise ValueError(f"files of engine {said.name} has {rule.writers!r} writers, and {{writer}} names none of them")
     if not isinstance(rule.maximum_bytes, int) or rule.maximum_bytes < 0:
         raise ValueError(f"files of engine {said.name} has {rule.maximum_bytes!r} as maximum_bytes: bytes are expected")
     if rule.maximum_bytes and "{number}" not in rule.of_rank:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.engines import EngineSpec, JobPattern
 from pytest_ckpt.facts.pattern import Pattern, read_pattern
+from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.user_files import read_user_bytes, user_path
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPTION = "--ckpt-pattern"
-SHIPPED = ("torch-save", "dcp", "dcp-async", "dcp-threads", "safetensors", "hugging-face", "lightning")
+SHIPPED = ("torch-save", "dcp", "dcp-async", "dcp-threads", "safetensors", "hugging-face", "lightning", "trainer")
 """Names of the patterns that ship, recorded from the libraries themselves."""
 
+# By these a save has all bytes of a checkpoint, as they are: in another place, or while the job goes on.
+_REPLAYED = {s.name for s in STRATEGIES if not (s.saves_deltas or s.compresses)}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -75,11 +78,11 @@ def with_pattern(engines: Sequence[EngineSpec], word: str, strategies: Iterable[
             f"--ckpt-engine {replaying[0].name} needs the pattern of a job.",
             f"Say {OPTION}=job.pattern.json, which pytest-ckpt record writes{_known()}.",
         )
-    if others := set(strategies) - {"sync"}:
+    if others := set(strategies) - _REPLAYED:
         raise UsageError(
             f"--ckpt-strategy {min(others)} with --ckpt-engine {replaying[0].name}: the job's calls are the save, and "
-            "when it went on meanwhile is not recorded.",
-            "Take --ckpt-strategy=sync.",
+            "what it would have left out or compressed is not recorded.",
+            f"Take --ckpt-strategy={' or '.join(s.name for s in STRATEGIES if s.name in _REPLAYED)}.",
         )
     return tuple(_given(engine, word) if engine.replays else engine for engine in engines)
 

@@ -47,7 +47,8 @@ class FileRule(NamedTuple):
     begins at 1. Rank 0 writes the ``shared`` ones too, which every rank reads. ``passing`` ones are there only while a
     save goes on. Where ``maximum_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their
     order, up to so many bytes, and the optimizer begins a new one (`pytest_ckpt.sizing.files`). ``{number}`` and
-    ``{count}``, of five digits too, tell them apart. With a ``pattern`` files are those of a recorded job.
+    ``{count}``, of five digits too, tell them apart. Where a rank has several ``writers``, each has a file of about as
+    many bytes, and ``{writer}`` is its number, from 0. With a ``pattern`` files are those of a recorded job.
     """
 
     of_rank: str = ""
@@ -55,13 +56,15 @@ class FileRule(NamedTuple):
     passing: tuple[str, ...] = ()
     maximum_bytes: int = 0
     pattern: JobPattern | None = None
+    writers: int = 1
 
     def to_plain(self) -> dict[str, Any]:
         """Return it in plain types; a size only where there is one, as plans of older versions have it."""
         plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
         if self.pattern:
             plain["pattern"] = self.pattern._asdict()
-        return plain | ({"maximum_bytes": self.maximum_bytes} if self.maximum_bytes else {})
+        plain |= {"maximum_bytes": self.maximum_bytes} if self.maximum_bytes else {}
+        return plain | ({"writers": self.writers} if self.writers > 1 else {})
 
 
 OF_LAYOUT = FileRule()
@@ -77,6 +80,20 @@ SAFETENSORS_FILES = FileRule(
     maximum_bytes=_MAXIMUM_SHARD_BYTES,
 )
 """The names are those of torch's HuggingFaceStorageWriter, whose index is that of all files."""
+
+
+DCP_FILES = FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",))
+"""Those of torch.distributed.checkpoint as it is."""
+
+TRACKER = "latest_checkpointed_iteration.txt"
+
+MEGATRON_FILES = FileRule(
+    of_rank="__{rank}_{writer}.distcp",
+    shared=("common.pt", ".metadata", "metadata.json", TRACKER),
+    passing=(".metadata.tmp",),
+    writers=2,
+)
+"""Those that megatron-core 0.16.1 was traced to write, and the tracker of its training loop."""
 
 
 class EngineSpec(NamedTuple):
@@ -146,6 +163,7 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
             passing=tuple(named.get("passing", ())),
             maximum_bytes=int(named.get("maximum_bytes", 0)),
             pattern=_kept_pattern(named["pattern"]) if "pattern" in named else None,
+            writers=int(named.get("writers", 1)),
         ),
         owner=plain["owner"],
         replays="pattern" in named,
@@ -191,7 +209,7 @@ BUILT_IN = (
         package="torch",
         extra="torch",
         stages=True,
-        files=FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",)),
+        files=DCP_FILES,
     ),
     EngineSpec(
         name="safetensors",
@@ -205,12 +223,26 @@ BUILT_IN = (
         files=SAFETENSORS_FILES,
     ),
     EngineSpec(
+        name="megatron",
+        help="the files and calls of Megatron's distributed checkpoints, all ranks together, the state in memory",
+        make="pytest_ckpt.ranks.engines.megatron.engine:make",
+        # As dcp, whose library writes the large files.
+        memory=MemoryRule(process_bytes=450_000_000, state_share=1.3),
+        needs=frozenset({"paths"}),
+        is_collective=True,
+        package="torch",
+        extra="torch",
+        stages=True,
+        files=MEGATRON_FILES,
+    ),
+    EngineSpec(
         name="replay",
         help="the calls of a recorded job, --ckpt-pattern, the state in memory",
         make="pytest_ckpt.ranks.engines.replay.engine:make",
         memory=MemoryRule(process_bytes=120_000_000, state_share=1.0),
         needs=frozenset({"paths"}),
         is_collective=True,
+        stages=True,
         files=FileRule(of_rank="replay-{rank}-{number}.bin"),
         replays=True,
     ),

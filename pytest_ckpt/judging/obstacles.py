@@ -11,6 +11,7 @@ from pytest_ckpt.facts.verdict import Grade
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import (
+    asked_checkpoints,
     asked_checks,
     asked_requirements,
     chosen_suites,
@@ -180,6 +181,21 @@ def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirem
         f"{r.id} will not run: {r.not_given}"
         for r in asked_requirements(settings, gates, catalogue)
         if not r.is_asked(settings)
+    ]
+
+
+def unmeasured(
+    plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
+) -> list[str]:
+    """Return which subjects are planned and yet stand in no requirement of the chosen suites, one sentence each."""
+    chosen = chosen_suites(settings, gates, catalogue)
+    asked = [r for r in asked_requirements(settings, gates, catalogue) if r.suite in chosen and r.is_asked(settings)]
+    judged = {c.subject for r in asked if r.suite != "conformance" for c in asked_checkpoints(r, plan)}
+    return [
+        f"{c.subject} will not be measured: the suites that were chosen ask nothing of strategy {c.strategy.name}. "
+        f"Say --ckpt-suite={','.join(dict.fromkeys(('performance', *chosen)))}."
+        for c in plan.runnable
+        if settings.measures and c.subject not in judged
     ]
 
 

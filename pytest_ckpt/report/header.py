@@ -8,7 +8,7 @@ from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.document import plugin_sentences
-from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade
+from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade, unmeasured
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.scope import named
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate, format_seconds
@@ -73,7 +73,8 @@ def header_lines(
     found = obstacles(plan, settings, gates, catalogue, cache_sight=cache_sight)
     lines.append(f"ckpt grade possible: {possible_grade(found)}")
     lines += [f"ckpt obstacle: {obstacle.line}" for obstacle in found]
-    return lines + [f"ckpt note: {notice}" for notice in (*not_given(settings, gates, catalogue), *notices)]
+    said = (*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue), *notices)
+    return lines + [f"ckpt note: {notice}" for notice in said]
 
 
 def _described(target: TargetFacts) -> Iterator[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ckpt.facts.engines import FileRule
-    from pytest_ckpt.sizing.models import Layout, RankLayout
+    from pytest_ckpt.sizing.models import Layout, RankLayout, Tensor
 
 
 class PlannedFile(NamedTuple):
@@ -30,6 +30,8 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
     if rule.pattern:
         return shard_files_of(rule.pattern.text, shard.rank, shard.bytes)
     tensors = [tensor for file in shard.files for tensor in file.tensors]
+    if rule.writers > 1:
+        return _of_writers(shard.rank, tensors, rule)
     spans = _spans(shard, rule.maximum_bytes) if rule.maximum_bytes else [(0, len(tensors))]
     return tuple(
         ShardFile(name=_name(rule.of_rank, shard.rank, number, len(spans)), tensors=tuple(tensors[start:stop]))
@@ -61,7 +63,7 @@ def file_count(layout: Layout, rule: FileRule) -> int:
     """Return how many files a checkpoint has."""
     if not rule.of_rank:
         return layout.files
-    several = rule.maximum_bytes or rule.pattern
+    several = rule.maximum_bytes or rule.pattern or rule.writers > 1
     files = sum(len(shard_files(shard, rule)) for shard in layout.ranks()) if several else layout.processes
     return files + len(rule.shared)
 
@@ -82,6 +84,17 @@ def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
     if not rule.pattern:
         return 0
     return sum(bytes_beside(rule.pattern.text, shard.rank, shard.bytes) for shard in layout.ranks())
+
+
+def _of_writers(rank: int, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
+    """Give tensors, the largest first, to the writer that has fewest bytes: as torch.distributed.checkpoint does."""
+    parts: list[list[Tensor]] = [[] for _ in range(rule.writers)]
+    for tensor in sorted(tensors, key=lambda tensor: -tensor.bytes):
+        min(parts, key=lambda part: sum(each.bytes for each in part)).append(tensor)
+    return tuple(
+        ShardFile(name=_name(rule.of_rank, rank, 0, 0).replace("{writer}", str(writer)), tensors=tuple(part))
+        for writer, part in enumerate(parts)
+    )
 
 
 def _spans(shard: RankLayout, maximum_bytes: int) -> list[tuple[int, int]]:

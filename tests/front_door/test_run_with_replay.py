@@ -140,6 +140,25 @@ def test_an_error_of_the_storage_is_named(door: FrontDoor, make_home: Callable[[
     assert "Traceback" not in run.text
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("strategy", ["async", "tiered"])
+def test_a_job_is_replayed_while_training_goes_on(
+    door: FrontDoor, make_home: Callable[[str], Path], strategy: str
+) -> None:
+    tier = make_home("tier")
+    more = (f"--ckpt-strategy={strategy}", *((f"--ckpt-local={tier}",) if strategy == "tiered" else ()))
+    run = door.run(*TINY, *words_in(make_home("job")), *more)
+    subject = f"{OWN}/{strategy}"
+    # Ranks that save together cannot be forked and killed, and one host cannot be lost.
+    assert run.code == 8, run.text
+    outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"] if v["subject"] == subject}
+    asked = {"async": ("BLOCKING", "BACKGROUND", "LOST-WORK"), "tiered": ("BLOCKING", "DRAIN", "TIER-ORDER")}[strategy]
+    for requirement in (*asked, "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"):
+        assert outcomes[requirement] == "met", (requirement, run.text)
+    assert run.left_on_target == []
+    assert list(tier.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -148,7 +167,7 @@ def test_an_error_of_the_storage_is_named(door: FrontDoor, make_home: Callable[[
         (["--ckpt-engine=replay", "--ckpt-pattern=x"], "no pattern is called so"),
         (["--ckpt-engine=replay", "--ckpt-pattern=./none.json"], "it cannot be read"),
         (["--ckpt-engine=replay", "--ckpt-pattern={}", "--ckpt-strategy=incremental", "--ckpt-changed=10%"],
-         "when it went on meanwhile is not recorded"),
+         "what it would have left out or compressed is not recorded"),
         (["--ckpt-engine=replay", "--ckpt-pattern={}/bad.json"], "it is no pattern"),
     ],
 )  # fmt: skip

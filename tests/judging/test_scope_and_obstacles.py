@@ -14,7 +14,7 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import Judgement, judge_run
-from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade, shortfalls
+from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade, shortfalls, unmeasured
 from pytest_ckpt.judging.scope import scope_of, unheld_model
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from tests.support.made_target import mounted
@@ -276,3 +276,17 @@ def test_a_user_s_model_of_few_ranks_has_no_subset(tmp_path) -> None:
     assert "has no subset" in plan.checkpoints[1].not_run
     plan, _, _ = run_of(f"{tmp_path}/mine.toml")
     assert plan.checkpoints[0].layout.mode == "full"
+
+
+def test_a_strategy_of_which_the_suites_ask_nothing_is_said_to_be_unmeasured() -> None:
+    """A certificate has no column of it, and a reader would look for one."""
+    asked = {"ckpt_strategy": "sync,async", "ckpt_engine": "stream"}
+    plan, settings, gates = run_of("llama3-8b", ckpt_suite="strategies", **asked)
+    (sentence,) = unmeasured(plan, settings, gates)
+    assert "/stream will not be measured" in sentence
+    assert sentence.endswith("Say --ckpt-suite=performance,strategies.")
+    # With a notice something is asked of it, and with both suites, and where no suite is named.
+    assert not unmeasured(*run_of("llama3-8b", ckpt_suite="strategies", ckpt_notice="120s", **asked))
+    assert not unmeasured(*run_of("llama3-8b", ckpt_suite="performance,strategies", **asked))
+    assert not unmeasured(*run_of("llama3-8b", **asked))
+    assert not unmeasured(*run_of("llama3-8b", ckpt_suite="conformance", **asked))

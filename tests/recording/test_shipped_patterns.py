@@ -46,7 +46,7 @@ def marked(names: tuple[str, ...]) -> list[object]:
 def test_every_shipped_pattern_has_a_job_and_its_version() -> None:
     assert set(SHIPPED) == set(JOBS)
     for name in SHIPPED:
-        assert load_pattern(name).pattern.label.split()[0] in {"torch", "safetensors", "lightning"}
+        assert load_pattern(name).pattern.label.split()[0] in {"torch", "safetensors", "lightning", "transformers"}
 
 
 @pytest.mark.parametrize("name", marked(SHIPPED))

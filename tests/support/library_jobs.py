@@ -66,6 +66,24 @@ quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False
 trainer = lightning.Trainer(accelerator="cpu", devices=1, max_steps=1, callbacks=[saver], **quiet)
 trainer.fit(Model(), torch.utils.data.DataLoader([torch.zeros(1)] * 2))
 """
+_TRAINER = """
+import sys
+import torch
+from transformers import Trainer, TrainingArguments
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ParameterList(torch.zeros((1 << 20) + n) for n in range(3))
+
+    def forward(self, step, labels=None):
+        return {"loss": sum(layer.mean() for layer in self.layers) + step.sum()}
+
+quiet = dict(report_to=[], use_cpu=True, disable_tqdm=True)
+arguments = TrainingArguments(sys.argv[1] + "/checkpoint", max_steps=1, save_steps=1, save_strategy="steps", **quiet)
+Trainer(model=Model(), args=arguments, train_dataset=[{"step": torch.zeros(1)}] * 8).train()
+"""
+_OF_ONE_PROCESS = {"lightning": _LIGHTNING, "trainer": _TRAINER}
 _OTHER_FILE_SYSTEM = "/dev/shm"
 JOBS = {
     "torch-save": ("torch", "torch.save by each rank", _TORCH, "pass", 'torch.save(state, f"{folder}/rank{rank}.pt")'),
@@ -88,13 +106,14 @@ JOBS = {
         _HUGGING_FACE,
     ),
     "lightning": ("lightning", "Trainer with ModelCheckpoint, one process", "", "", ""),
+    "trainer": ("transformers", "Trainer of Hugging Face, one process", "", "", ""),
 }  # fmt: skip
 
 
 def script_of(name: str) -> str:
     """Return the program of a job; its argument is the folder to save below."""
-    if name == "lightning":
-        return _LIGHTNING
+    if name in _OF_ONE_PROCESS:
+        return _OF_ONE_PROCESS[name]
     _, _, imports, joins, saves = JOBS[name]
     return FRAME.format(imports=imports, joins=joins, saves=saves)
 

@@ -58,9 +58,9 @@ class Task:
 
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. Where the strategy does not block,
     steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. The ranks of an
-    engine that ``is_collective`` save and load together only; ``rank_file``, ``shared_files`` and ``rank_file_bytes``
-    say what files a checkpoint has where a library names them (`facts.engines.FileRule`), ``pattern`` where a recorded
-    job does. With ``contention`` and
+    engine that ``is_collective`` save and load together only; ``rank_file``, ``shared_files``, ``rank_file_bytes`` and
+    ``rank_writers`` say what files a checkpoint has where a library names them (`facts.engines.FileRule`), ``pattern``
+    where a recorded job does. With ``contention`` and
     ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
     a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
@@ -119,6 +119,7 @@ class Task:
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
     rank_file_bytes: int = 0
+    rank_writers: int = 1
     pattern: tuple[str, ...] = ()
     definition: Model | None = None
 
@@ -133,7 +134,11 @@ class Task:
         """Which files a checkpoint has."""
         pattern = JobPattern(*self.pattern) if self.pattern else None
         return FileRule(
-            of_rank=self.rank_file, shared=self.shared_files, maximum_bytes=self.rank_file_bytes, pattern=pattern
+            of_rank=self.rank_file,
+            shared=self.shared_files,
+            maximum_bytes=self.rank_file_bytes,
+            pattern=pattern,
+            writers=self.rank_writers,
         )
 
     @property
@@ -157,6 +162,7 @@ class Task:
             "rank_file": planned.engine.files.of_rank,
             "shared_files": planned.engine.files.shared,
             "rank_file_bytes": planned.engine.files.maximum_bytes,
+            "rank_writers": planned.engine.files.writers,
             "pattern": tuple(planned.engine.files.pattern or ()),
             "strategy": planned.strategy.make,
             "blocks": planned.strategy.blocks,

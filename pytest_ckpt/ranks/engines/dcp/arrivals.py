@@ -52,6 +52,10 @@ class Arrivals(DefaultLoadPlanner):
         waiting = {item.dest_index.fqn for item in self._waiting}
         return frozenset(item.dest_index.fqn for item in self._planned) - waiting
 
+    def files(self, places: dict[Any, Any]) -> dict[str, str]:
+        """Return in which file this rank's part of each tensor stands."""
+        return {item.dest_index.fqn: places[item.storage_index].relative_path for item in self._planned}
+
     def fault(self, why: str, places: dict[Any, Any], state: ShardedState, files: WatchedFiles) -> LocalFault | None:
         """Return what stopped the load as a fault of the file that was read; None where no tensor was.
 

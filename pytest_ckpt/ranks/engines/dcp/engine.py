@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from pytest_ckpt.facts.engines import DCP_FILES
 from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.content.generator import TensorKey
 from pytest_ckpt.ranks.engines.dcp.arrivals import Arrivals, OneMetadataReader
@@ -30,10 +31,12 @@ from pytest_ckpt.ranks.engines.dcp.gloo_ranks import GlooRanks
 from pytest_ckpt.ranks.engines.dcp.sharded_state import Holders, ShardedState, find_holders
 from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
+from pytest_ckpt.sizing.files import shard_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_ckpt.facts.engines import FileRule
     from pytest_ckpt.facts.proofs import FaultKind
     from pytest_ckpt.ranks.content.generator import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
@@ -49,10 +52,19 @@ _MICROSECONDS = 1_000_000
 
 
 class DcpEngine:
-    """Keeps the rank's whole state in memory, as a training process does; all ranks call each method together."""
+    """Keeps the rank's whole state in memory, as a training process does; all ranks call each method together.
+
+    ``rule`` says which files there are: each rank's, and beside `.metadata` small ones that rank 0 writes.
+    """
 
     def __init__(
-        self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+        self,
+        shard: RankLayout,
+        content: Content,
+        group: Group,
+        activity: Activity,
+        options: EngineOptions,
+        rule: FileRule = DCP_FILES,
     ) -> None:
         torch.set_num_threads(1)
         self._shard, self._content, self._group, self._activity = shard, content, group, activity
@@ -61,13 +73,16 @@ class DcpEngine:
         self._stages, self._is_staged = options.stages, False
         self._copy: ShardedState | None = None
         self._tensors = [tensor for file in shard.files for tensor in file.tensors]
-        self._own_file = f"__{shard.rank}_0.distcp"
+        self._own_files = [file.name for file in shard_files(shard, rule)]
+        self._shared = rule.shared
+        # By the name of a tensor, of the last load.
+        self._file_of: dict[str, str] = {}
         self._ranks = GlooRanks(group)
         self._holders: Holders | None = None
         self._state: ShardedState | None = None
         self._filled = 0
         self._added_seconds = 0.0
-        self._size: int | None = None
+        self._sizes: dict[str, int] = {}
         # By the number of a checkpoint, on rank 0, which writes it.
         self._checksums: dict[int, int | None] = {}
         self._arrived: frozenset[str] = frozenset()
@@ -109,8 +124,10 @@ class DcpEngine:
     def save(self, draft: Draft, clock: Clock) -> None:
         """Let the library save, then make durable what it wrote, as the store does."""
         files = WatchedFiles(clock, _SUMMED)
-        writer = FileSystemWriter(draft.location())
+        folder = draft.location()
+        writer = FileSystemWriter(folder, thread_count=len(self._own_files))
         writer.fs = files
+        self._write_before(folder, files)
         state = self._copy if self._is_staged and self._copy else self._ready()
         failures = self._together(clock.activity, lambda: save(state.whole, storage_writer=writer))
         self._is_staged = False
@@ -118,14 +135,18 @@ class DcpEngine:
             raise files.error or failures[self._shard.rank]
         if failures:
             self._wait_for_the_end(failures)
+        if files.error:
+            # The library does not hear what its second thread met.
+            raise files.error
+        self._write_behind(folder, files)
         is_first = self._group.rank == 0
         if is_first:
             self._checksums[self._filled] = files.checksum
         began = time.perf_counter()
-        draft.adopt([self._own_file, METADATA] if is_first else [self._own_file])
+        draft.adopt([*self._own_files, *(self._shared if is_first else ())])
         entries, _ = draft.seal()
         self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
-        self._size = next(entry.bytes for entry in entries if entry.name == self._own_file)
+        self._sizes = {entry.name: entry.bytes for entry in entries if entry.name in self._own_files}
 
     def load_steps(self) -> int:
         """Everything is loaded before anything is compared; a job has its tensors before it loads into them."""
@@ -136,8 +157,10 @@ class DcpEngine:
         """Let the library load; what it cannot read becomes a fault, not an error."""
         self._arrived, self._faults = frozenset(), []
         files, arrivals, state = WatchedFiles(clock, _SUMMED), Arrivals(), self._ready()
-        reader = OneMetadataReader(Path(committed.local_path(METADATA) or "").parent)
+        folder = str(Path(committed.local_path(METADATA) or "").parent)
+        reader = OneMetadataReader(folder)
         reader.fs = files
+        self._read_small(folder, files)
         failures = self._together(clock.activity, lambda: load(state.whole, storage_reader=reader, planner=arrivals))
         if files.error:
             raise files.error
@@ -147,9 +170,14 @@ class DcpEngine:
             why = _first_line(failures[self._shard.rank])
             found = arrivals.fault(why, reader.storage_data, state, files)
             self._faults.append(found or _of_metadata("unreadable", files.sizes.get(METADATA, 0), why))
-        elif self._size not in {None, files.sizes.get(self._own_file, self._size)}:
-            self._faults.append(_of_other_size(self._own_file, files.sizes[self._own_file], self._size or 0))
+        else:
+            self._faults += [
+                _of_other_size(name, files.sizes[name], size)
+                for name, size in self._sizes.items()
+                if files.sizes.get(name, size) != size
+            ]
         self._arrived, self._seen_checksum = arrivals.whole, files.checksum
+        self._file_of = arrivals.files(reader.storage_data) if self._arrived else {}
         return sum(tensor.bytes for tensor in self._tensors if tensor.name in self._arrived)
 
     def verify(self, checkpoint: int) -> Comparison:
@@ -159,6 +187,7 @@ class DcpEngine:
         if not faults and None not in {written, self._seen_checksum} and written != self._seen_checksum:
             why = "the library took it, and its bytes are not those that rank 0 wrote"
             faults.append(_of_metadata("foreign", 0, why))
+        faults += self._faults_of_small(checkpoint)
         checked, count = 0, len(faults)
         for number, tensor in enumerate(self._tensors):
             if tensor.name not in self._arrived:
@@ -166,13 +195,27 @@ class DcpEngine:
             place = TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=number)
             pages, findings = compare(self._content, state.bytes_of(tensor.name), place)
             checked, count = checked + tensor.bytes, count + pages
-            faults.extend(LocalFault.of(found, self._own_file, tensor.name) for found in findings)
+            faults.extend(LocalFault.of(found, self._file_of[tensor.name], tensor.name) for found in findings)
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def release(self) -> None:
         """Let go of the state and of the process group; both are made again when they are needed."""
         self._state = self._copy = None
         self._ranks.leave()
+
+    def _write_before(self, folder: str, files: WatchedFiles) -> None:
+        """Write what there is before the library saves: nothing."""
+
+    def _write_behind(self, folder: str, files: WatchedFiles) -> None:
+        """Write what there is when the library has saved: nothing."""
+
+    def _read_small(self, folder: str, files: WatchedFiles) -> None:
+        """Read the small files beside the library's: there are none."""
+
+    def _faults_of_small(self, checkpoint: int) -> list[LocalFault]:
+        """Compare what was read of them."""
+        del checkpoint
+        return []
 
     def _ready(self) -> ShardedState:
         """Return the state, which is made with the process group at the first call, outside of any clock."""

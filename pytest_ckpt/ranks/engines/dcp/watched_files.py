@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 import zlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ class WatchedFiles(FileSystem):
     def __init__(self, clock: Clock, summed: Collection[str]) -> None:
         super().__init__()
         self._clock, self._summed = clock, summed
+        # Of several threads that write side by side, the clock times them as one piece of work.
+        self._lock, self._inside, self._piece = threading.Lock(), 0, ExitStack()
         self.error: OSError | None = None
         self.sizes: dict[str, int] = {}
         self.checksum: int | None = None
@@ -52,7 +55,7 @@ class WatchedFiles(FileSystem):
         self.sizes[name] = about.st_size
         buffer_bytes = about.st_blksize if about.st_blksize > 1 else io.DEFAULT_BUFFER_SIZE
         phase: Phase = "write" if raw.writable() else "read"
-        with self._clock.activity.work(), self._clock.phase(phase, name):
+        with self._work(phase, name):
             stream = io.BufferedWriter(raw, buffer_bytes) if raw.writable() else io.BufferedReader(raw, buffer_bytes)
             with stream:
                 yield stream
@@ -87,8 +90,32 @@ class WatchedFiles(FileSystem):
 
     @contextmanager
     def _call(self, phase: Phase, name: str) -> Iterator[None]:
-        with self._clock.activity.work(), self._clock.phase(phase, name), self.keeping_errors():
+        """Time a short call by itself, or as part of what another thread does meanwhile."""
+        with self._lock, ExitStack() as piece, self.keeping_errors():
+            if not self._inside:
+                piece.enter_context(self._clock.activity.work())
+                piece.enter_context(self._clock.phase(phase, name))
             yield
+
+    @contextmanager
+    def _work(self, phase: Phase, name: str) -> Iterator[None]:
+        """Time the work of a thread from when the first begins until none goes on."""
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._piece.enter_context(self._clock.activity.work())
+                self._piece.enter_context(self._clock.phase(phase, name))
+        try:
+            yield
+        except BaseException:
+            # Its own file is named, and not that of the thread that began first.
+            with self._clock.activity.in_phase(phase, name):
+                raise
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._piece.close()
 
 
 class _WatchedFile(io.FileIO):

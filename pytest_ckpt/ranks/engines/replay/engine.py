@@ -3,6 +3,8 @@
 Each rank makes the calls of a recorded rank: its files, its writes with their places and lengths, its fsyncs and
 renames, in as many threads, and waits for all ranks where the job did. Behind them come ours, on the clock and before
 the commit: the store makes each file and the folder durable, whatever the job did.
+
+Where a copy of the state is saved, a thread makes the calls with the copy, whatever the job did by itself.
 """
 
 from __future__ import annotations
@@ -50,7 +52,11 @@ class ReplayEngine:
         recorded = self._pattern.of_rank(shard.rank)
         self._steps = [step for step in self._pattern.steps if step.rank == recorded]
         self._pool = ThreadPool()
+        # What a thread waits with must not meet what the rank waits with meanwhile.
+        self._savers = group.duplicate(activity) if options.stages else group
+        self._stages, self._is_staged = options.stages, False
         self._data: dict[int, Bytes] = {}
+        self._copy: dict[int, Bytes] = {}
         self._loaded: dict[int, Bytes | LocalFault] = {}
         self._added_seconds = 0.0
 
@@ -77,15 +83,26 @@ class ReplayEngine:
         for number, file in self._files.items():
             if number not in self._data:
                 self._data[number] = np.empty(file.bytes, dtype=np.uint8)
+                if self._stages:
+                    # Touched before the clock runs: a job makes its staging buffer once.
+                    self._copy[number] = np.ones(file.bytes, dtype=np.uint8)
             self._content.fill(self._data[number], self._place(checkpoint, number))
 
     def state(self) -> Sequence[Bytes]:
         """Return the memory of the files."""
         return list(self._data.values())
 
+    def stage(self) -> int:
+        """Copy every file's bytes into the staging buffer."""
+        for number, data in self._data.items():
+            np.copyto(self._copy[number], data)
+        self._is_staged = True
+        return sum(map(len, self._copy.values()))
+
     def save(self, draft: Draft, clock: Clock) -> None:
         """Make the calls, phase by phase, then make durable what was written, as the store does."""
-        calls = cast("ReplayDraft", draft).replay(self._files, self._data)
+        data = self._copy if self._is_staged else self._data
+        calls = cast("ReplayDraft", draft).replay(self._files, data)
         for step in self._steps:
             if step.call == "rename":
                 calls.passes(step.file)
@@ -93,10 +110,11 @@ class ReplayEngine:
             for phase in range(max(step.phase for step in self._pattern.steps) + 1):
                 if phase:
                     with clock.activity.wait():
-                        self._group.wait()
+                        self._savers.wait()
                 self._make([step for step in self._steps if step.phase == phase], calls, clock)
         finally:
             calls.close()
+        self._is_staged = False
         began = time.perf_counter()
         draft.adopt([file.name for file in self._files.values() if file.kept])
         draft.seal()
@@ -138,7 +156,7 @@ class ReplayEngine:
     def release(self) -> None:
         """Let go of the content and of what was loaded."""
         self._pool.dismiss()
-        self._data, self._loaded = {}, {}
+        self._data, self._copy, self._loaded = {}, {}, {}
 
     def _make(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
         """Make the calls of a phase, a thread for each lane. Steps stand sorted by their lanes."""

@@ -1,0 +1,1 @@
+"""Engine ``megatron``: distributed checkpoints as Megatron writes them."""

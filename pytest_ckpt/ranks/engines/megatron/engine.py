@@ -1,0 +1,99 @@
+"""Engine ``megatron``: the files, their order and their commit as megatron-core 0.16.1 was traced to write them.
+
+Megatron itself is not asked: its large files are those of torch.distributed.checkpoint, two for each rank, and that
+library writes them, in two threads in place of Megatron's two processes. Rank 0 writes `common.pt` before, and behind
+`.metadata` first `metadata.json`, then the tracker that the training loop writes; none of these three is synced. The
+tracker stands in the checkpoint's folder here, and is new in each: whether one is overwritten well, POINTER asks.
+What the job leaves out comes behind, on the clock and before the commit, as with every engine.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_ckpt.facts.engines import MEGATRON_FILES, TRACKER
+from pytest_ckpt.ranks.engines.dcp.engine import DcpEngine
+from pytest_ckpt.ranks.engines.protocol import LocalFault
+
+if TYPE_CHECKING:
+    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
+    from pytest_ckpt.sizing.models import RankLayout
+
+COMMON, VERSION = "common.pt", "metadata.json"
+
+
+class MegatronEngine(DcpEngine):
+    """Saves and loads as `DcpEngine`, with two files a rank and Megatron's small ones."""
+
+    def __init__(
+        self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+    ) -> None:
+        super().__init__(shard, content, group, activity, options, rule=MEGATRON_FILES)
+        self._read: dict[str, bytes] = {}
+
+    def facts(self) -> dict[str, str]:
+        """Return what writes the files, and what Megatron leaves out."""
+        return super().facts() | {
+            "save": "files, order and commit as megatron-core 0.16.1 was traced; torch.distributed.checkpoint writes "
+            "two files a rank, in two threads in place of two processes",
+            "the job itself": "common.pt, metadata.json, the tracker and every folder without fsync",
+        }
+
+    def _write_before(self, folder: str, files: WatchedFiles) -> None:
+        self._write_small(folder, files, (COMMON,))
+
+    def _write_behind(self, folder: str, files: WatchedFiles) -> None:
+        self._write_small(folder, files, (VERSION, TRACKER))
+
+    def _write_small(self, folder: str, files: WatchedFiles, names: tuple[str, ...]) -> None:
+        for name in names if self._group.rank == 0 else ():
+            with files.create_stream(files.concat_path(folder, name), "wb") as out:
+                out.write(_small(self._filled)[name])
+
+    def _read_small(self, folder: str, files: WatchedFiles) -> None:
+        # The training loop looks for the newest checkpoint, then the library for how it was written.
+        for name in (TRACKER, VERSION, COMMON):
+            with files.create_stream(files.concat_path(folder, name), "rb") as source:
+                self._read[name] = source.read()
+
+    def _faults_of_small(self, checkpoint: int) -> list[LocalFault]:
+        return [
+            LocalFault(
+                kind="foreign",
+                file=name,
+                tensor="",
+                offset=0,
+                bytes=len(data),
+                detail=f"it has not the {len(written)} bytes that rank 0 wrote",
+            )
+            for name, written in _small(checkpoint).items()
+            if (data := self._read.get(name, b"")) != written
+        ]
+
+
+def _small(checkpoint: int) -> dict[str, bytes]:
+    """Return the small files of a checkpoint by their names: as large as those that were traced."""
+    common = io.BytesIO()
+    torch.save({"iteration": checkpoint, "checkpoint_version": 3.0, "args": "a job's arguments"}, common)
+    version = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
+    version |= {"common_backend": "torch", "common_backend_version": 1}
+    return {
+        COMMON: common.getvalue(),
+        VERSION: json.dumps(version).encode(),
+        TRACKER: str(checkpoint).encode(),
+    }
+
+
+def make(
+    *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+) -> MegatronEngine:
+    """Return the engine of a rank's files, whose ranks call each method together."""
+    return MegatronEngine(shard, content, group, activity, options)

@@ -1,0 +1,45 @@
+"""Runs whose checkpoints are those of Megatron."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from tests.support.front_door import TINY, FrontDoor
+from tests.support.machine import need_fuse
+from tests.support.targets.misbehaving import misbehaving
+
+MEGATRON = ("--ckpt-engine=megatron",)
+OTHERS = {"async": (), "hybrid": ("--ckpt-changed=10%",)}
+
+
+@pytest.mark.parametrize("strategy", ["sync", *(pytest.param(name, marks=pytest.mark.thorough) for name in OTHERS)])
+def test_it_meets_what_is_asked_and_leaves_nothing(door: FrontDoor, strategy: str) -> None:
+    run = door.run(*TINY, *MEGATRON, f"--ckpt-strategy={strategy}", *OTHERS.get(strategy, ()))
+    # Processes that are forked to be killed cannot save together: CRASH-ASYNC is "not run".
+    assert run.code == (8 if strategy in OTHERS else 0), run.text
+    measurement = run.measurement()
+    assert measurement["failure"] is None
+    assert measurement["integrity"]["bytes_checked"] == measurement["integrity"]["bytes_expected"] > 0
+    assert measurement["durability"]["files_synced"] == measurement["durability"]["files"]
+    assert "as megatron-core 0.16.1 was traced" in measurement["engine_facts"]["save"]
+    assert "the tracker and every folder without fsync" in measurement["engine_facts"]["the job itself"]
+    assert run.left_on_target == []
+    assert main(["verify", str(run.report)]) == 0
+
+
+@pytest.mark.thorough
+def test_what_the_second_writer_of_one_rank_meets_ends_the_launch(
+    door: FrontDoor, make_home: Callable[[str], Path]
+) -> None:
+    need_fuse()
+    with misbehaving(make_home("broken")) as target:
+        target.fault("EIO in fsync", path="*__1_1.distcp")
+        run = door.run(*TINY, *MEGATRON, target=target.path)
+        target.clear()
+    assert run.code == 1, run.text
+    failure = run.measurement()["failure"]
+    assert (failure["rank"], failure["file"], failure["errno"]) == (1, "__1_1.distcp", "EIO")

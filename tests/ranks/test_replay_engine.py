@@ -1,0 +1,73 @@
+"""The engine replay with one rank: a copy of the state is what is saved while the job goes on."""
+
+from __future__ import annotations
+
+from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.engines.replay.engine import make
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.ranks.training import change
+from pytest_ckpt.sizing.models import layout
+from tests.support.made_job_patterns import TWO_RANKS
+from tests.support.one_rank import Alone
+from tests.support.posix_files import clock_of, committed_in, draft_in
+
+SHARD = layout("llama3-8b", mode="open", processes=1, scale=1e-5).rank(0)
+
+
+class Group(Alone):
+    """One rank, which waits for itself alone in whatever lane."""
+
+    def duplicate(self, activity):
+        del activity
+        return self
+
+
+def engine(*, stages):
+    options = EngineOptions(stages=stages, pattern=TWO_RANKS)
+    return make(shard=SHARD, content=Content(7), group=Group(), activity=Activity(), options=options)
+
+
+def saved(made, folder, *, staged):
+    """Save checkpoint 1; the job changes its state behind the copy, or where none is made, before the save."""
+    made.fill(1)
+    if staged:
+        assert made.stage() == sum(map(len, made.state()))
+    for data in made.state():
+        change(data)
+    draft = draft_in(folder)
+    made.save(draft, clock_of())
+    draft.seal()
+    made.release()
+
+
+def faults(made, folder):
+    made.load_steps()
+    made.load(committed_in(folder), 0, clock_of())
+    return made.verify(1).fault_count
+
+
+def test_what_the_job_changes_behind_the_copy_is_not_saved(tmp_path):
+    saved(engine(stages=True), tmp_path, staged=True)
+    assert faults(engine(stages=False), tmp_path) == 0
+
+
+def test_without_a_copy_what_the_job_changes_is_found(tmp_path):
+    saved(engine(stages=True), tmp_path, staged=False)
+    assert faults(engine(stages=False), tmp_path) > 0
+
+
+def test_the_copy_is_written_once_and_then_the_state_again(tmp_path):
+    made = engine(stages=True)
+    made.fill(1)
+    made.stage()
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        made.fill(number)
+        draft = draft_in(folder)
+        made.save(draft, clock_of())
+        draft.seal()
+    # The second save had no copy: it is of what was filled last.
+    made.load(committed_in(tmp_path / "2"), 0, clock_of())
+    assert made.verify(2).fault_count == 0
