@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from pytest_ckpt.analysis.statistics import MINIMUM, ratio_of_medians
+from pytest_ckpt.facts.system import PICTURE
 
 SCHEMA = "pytest-ckpt/diff/1"
 # What differs between any two runs and says nothing about them.
@@ -26,7 +28,7 @@ def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any], notices
         "after": _head(after),
         "settings": _changes(_settings(before), _settings(after)),
         "cluster": _changes(_numbers(before.get("cluster")), _numbers(after.get("cluster"))),
-        "system": _changes(dict(_flat(before.get("system") or {})), dict(_flat(after.get("system") or {}))),
+        "system": _changes(_system(before), _system(after)),
         "environment": _changes(_environment(one), _environment(other)),
         "versions": _changes(one.get("versions") or {}, other.get("versions") or {}),
         "verdicts": _verdicts(before, after),
@@ -68,6 +70,14 @@ def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
         told = {"version": plugin["version"]} | plugin["facts"]
         found |= {f"plugin {plugin['name']} {n}": v for n, v in told.items()}
     return found
+
+
+def _system(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was told of the system; of a picture, which is long, by what it can be told from another one."""
+    told = dict(_flat(report.get("system") or {}))
+    if picture := told.get(f"topology.{PICTURE}"):
+        told[f"topology.{PICTURE}"] = f"sha256 {hashlib.sha256(str(picture).encode()).hexdigest()[:16]}"
+    return told
 
 
 def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:

@@ -23,6 +23,7 @@ from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.units import format_count, parse_duration, parse_fraction, parse_size
 from pytest_ckpt.support.user_files import read_user_text
 
+_FIRST_PORT, _LAST_PORT = 1024, 65_535
 _REQUEST_STEP_BYTES, _MAXIMUM_REQUEST_BYTES = 64 << 10, 16 << 20
 # Shorter ones are lost in the ranks' waiting for each other; of longer ones too few go on beside a save.
 _MINIMUM_STEP_SECONDS, _MAXIMUM_STEP_SECONDS = 0.01, 60.0
@@ -201,6 +202,14 @@ def read_days(value: str) -> float:
     if seconds > _MAXIMUM_SECONDS:
         raise ValueError("up to 30 days are expected, such as 24h")
     return seconds
+
+
+def read_ports(value: str) -> tuple[int, int]:
+    """Return the first and the last TCP port of a range."""
+    first, _, last = value.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and _FIRST_PORT <= int(first) <= int(last) <= _LAST_PORT):
+        raise ValueError(f"two ports from {_FIRST_PORT} to {_LAST_PORT} are expected, such as 20000-20100")
+    return int(first), int(last)
 
 
 def read_request(value: str) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.system import FACTS, REPEATED, not_told
+from pytest_ckpt.facts.system import FACTS, PICTURE, REPEATED, not_told
+from pytest_ckpt.support.clean_pictures import cleaned
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.toml import parse_toml
-from pytest_ckpt.support.user_files import read_user_text, user_path
+from pytest_ckpt.support.user_files import read_user_bytes, read_user_text, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +63,22 @@ def read_system(file: Path) -> dict[str, Any]:
             _check(where, table, entry)
     if not any(told.values()):
         raise UsageError(f"{where}: it tells nothing.", "Take away the # of the lines that you fill in.")
+    if name := told.get("topology", {}).get(PICTURE):
+        told["topology"][PICTURE] = _embedded(where, file, name)
     return {table: told[table] for table in _KNOWN if told.get(table)}
+
+
+def _embedded(where: str, file: Path, name: str) -> str:
+    """Return the picture that lies beside a file, cleaned, in base64."""
+    try:
+        picture = cleaned(read_user_bytes(user_path(file, OPTION).parent / name))
+    except OSError as error:
+        raise UsageError(f"{where}: topology.picture {name}: it cannot be read: {error.strerror}.", REMEDY) from None
+    except ValueError as error:
+        raise UsageError(
+            f"{where}: topology.picture {name}: {error}.", "Name an SVG or a PNG of at most 256 KiB beside the file."
+        ) from None
+    return base64.b64encode(picture.content).decode()
 
 
 def check_described(told: Told | None) -> None:

@@ -48,7 +48,10 @@ def main() -> int:
         refused = _refused_to_make(path for path in (folder, small) if path)
         other = None
         if asked.second_folder:
-            other = Client(shlex.split(asked.second_command) if asked.second_command else AGENT, tell=_tell)
+            first, _, last = (asked.second_ports or "").partition("-")
+            ports = (int(first), int(last)) if asked.second_ports else None
+            words = shlex.split(asked.second_command) if asked.second_command else AGENT
+            other = Client(words, tell=_tell, ports=ports)
         context = CheckContext(
             folder=folder,
             witness=Path(witness),
@@ -145,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--folder", required=True, help="a folder on the target; the check works in a new one below it")
     parser.add_argument("--second-folder", help="what the second client calls that folder")
     parser.add_argument("--second-command", help="starts the second client's agent; without it, it runs on this host")
+    parser.add_argument("--second-ports", help="where the agent calls back: a range of ports, such as 20000-20100")
     parser.add_argument("--small-folder", help="a folder on a volume or quota of the same storage that may be filled")
     parser.add_argument("--power-cut", metavar="COMMAND", help="cuts the target's power and brings it back")
     parser.add_argument("--power-cuts", type=int, default=3, help="how often the power is cut")

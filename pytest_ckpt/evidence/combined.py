@@ -32,6 +32,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.settings import ACCEPTANCE
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.judging.combination import Choice, RunResults, choose
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.frameworks import framework_overheads
@@ -169,7 +170,14 @@ def _judgement(
         rehearsals[label] = list(_rehearsals(run, measurements, behaves=behaves))
     ended = {label: expired(run.waivers, run.report["run"]["started"]) for label, run in runs.items()}
     unheld = unheld_model(plan, newest.settings, newest.gates)
-    judgement = conclude(verdicts, newest.gates, lent, _said_by(rehearsals), _said_by(ended), unheld, catalogue)
+    clients = {
+        f"{host} of {label}": facts
+        for label, run in runs.items()
+        for host, facts in clients_of(run.report["environment"]).items()
+    }
+    judgement = conclude(
+        verdicts, newest.gates, lent, _said_by(rehearsals), _said_by(ended), unheld, catalogue, clients
+    )
     return without_plugins(judgement, {r.id: r.plugin for run in runs.values() for r in run.extras})
 
 

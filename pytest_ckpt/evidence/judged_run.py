@@ -29,6 +29,7 @@ from pytest_ckpt.facts.settings import Origin, Settings
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import extended, known_to, offered, recorded
+from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.gates import Gates
@@ -121,7 +122,17 @@ def judged_run(
     )
     verdicts = _verdicts(report, settings, facts, catalogue, as_recorded=as_recorded)
     waivers = tuple(fitting(Waiver, w) for w in report.get("waivers", []))
-    judgement = judge_run(plan, settings, gates, verdicts, measurements, waivers, report["run"]["started"], catalogue)
+    judgement = judge_run(
+        plan,
+        settings,
+        gates,
+        verdicts,
+        measurements,
+        waivers,
+        report["run"]["started"],
+        catalogue,
+        clients_of(report["environment"]),
+    )
     if not as_recorded:
         judgement = without_plugins(judgement, {r.id: r.plugin for r in extras})
     return JudgedRun(

@@ -9,7 +9,11 @@ from pytest_ckpt.facts.targets import TargetFacts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
-    """What a host of ranks is. ``memory_available_bytes`` counts the limit of the memory cgroup."""
+    """What a host of ranks is. ``memory_available_bytes`` counts the limit of the memory cgroup.
+
+    ``client`` are facts of it as a client of the target, by name, as its kernel tells them: options of the mount,
+    links, tuned values. What could not be read is not there.
+    """
 
     host: str
     ranks: tuple[int, ...]
@@ -21,6 +25,7 @@ class HostFacts:
     os: str
     python: str
     target_is_reached: bool
+    client: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -92,6 +92,9 @@ OPTIONS: tuple[Option, ...] = (
            example="srun --mpi=pmix --distribution=arbitrary --nodelist={ranks}", roles=("disclosed", "apart"),
            help="command that starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes}, {hosts} (a:8,b:8), "
            "{nodes} (a,b) and {ranks} (a,a,b,b) are filled in; without it, the mpiexec that was installed"),
+    Option(key="ports", group="target", metavar="FIRST-LAST", parse="read_ports", example="20000-20100", roles=(),
+           help="ports of this host (TCP) at which ranks and a second client call back, where a firewall passes only "
+           "those; without it, the kernel chooses"),
     Option(key="cluster", group="cluster and limits", metavar="N", parse="read_accelerators", example="16000",
            roles=("limit", "plan"), aliases=("--cluster",),
            help="number of accelerators in the cluster that the storage is meant for"),

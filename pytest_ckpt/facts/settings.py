@@ -69,6 +69,7 @@ class Settings:
     mode: str
     processes: int
     hosts: tuple[HostSlots, ...]
+    ports: tuple[int, int] | None
     launcher: str | None
     engines: tuple[EngineSpec, ...]
     strategies: tuple[StrategySpec, ...]

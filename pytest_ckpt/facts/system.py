@@ -13,6 +13,10 @@ Told = Mapping[str, Mapping[str, Any] | list[Mapping[str, Any]]]
 """What was told, by table; a table that comes several times is a list of its entries."""
 
 
+PICTURE = "picture"
+"""The fact of the topology that is a file; a report holds it cleaned, in base64."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
     """One line of the file. ``kind`` is the type that is expected, ``description`` the comment of the template.
@@ -42,6 +46,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact(name="protection", example='"8+2 erasure coding"', description="how data survive a failure", needed=True),
         Fact(name="usable_capacity", example='"2.1 PB"', description="after protection"),
         Fact(name="filled", example='"61 %"', description="how full it was during the run"),
+        Fact(name=PICTURE, example='"topology.svg"', description="an SVG or PNG beside this file, to be embedded"),
     ),
     "stable_storage": (
         Fact(

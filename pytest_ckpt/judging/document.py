@@ -11,6 +11,7 @@ from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.system import not_told
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
+from pytest_ckpt.judging.clients import differences
 from pytest_ckpt.judging.completeness import (
     asked_requirements,
 )
@@ -101,6 +102,7 @@ def make_document(
             *plugin_sentences(plugins),
             *engine_sentences(settings),
             *memory_sentences(plan, measurements),
+            *differences({host["host"]: host.get("client") or {} for host in environment.get("hosts") or ()}),
         ],
         "sections": [],
         "stages": stages,

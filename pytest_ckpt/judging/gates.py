@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pytest_ckpt.facts.proofs import COLD_BASES
+from pytest_ckpt.judging.clients import read_demand
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.toml import parse_toml
@@ -49,7 +50,7 @@ class Gates:
     names, one sentence each, what is asked for less than by the table that this one extends. ``up_to`` is the smallest
     model of which a certificate must hold a checkpoint, in full or larger; None where the table leaves it to the run.
     ``cold_bases`` are the proofs that COLD may rest on. ``extends`` is the table that ships of which this one is made;
-    empty for such a table itself.
+    empty for such a table itself. ``clients`` are demands of each host that runs ranks (`judging.clients`).
     """
 
     name: str
@@ -63,6 +64,7 @@ class Gates:
     relaxed: tuple[str, ...] = ()
     cold_bases: tuple[str, ...] = tuple(COLD_BASES)
     extends: str = ""
+    clients: tuple[str, ...] = ()
 
     @property
     def table(self) -> str:
@@ -79,7 +81,8 @@ class Gates:
 
 
 _TOP_KEYS = (
-    "name", "text", "extends", "certifies", "lacks", "remedy", "up_to", "cold_bases", "suites", "needs", "requirements",
+    "name", "text", "extends", "certifies", "lacks", "remedy", "up_to", "cold_bases", "clients", "suites", "needs",
+    "requirements",
 )  # fmt: skip
 
 
@@ -105,11 +108,12 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     words = str(table.get("text", ""))
     up_to = _model(table.get("up_to"))
     bases = _bases(table.get("cold_bases"))
+    clients = _demands(table.get("clients", []))
     if base is None:
         certifies = bool(table.get("certifies", True))
         return Gates(name=name, text=words, kinds=kinds, limits=limits, certifies=certifies, up_to=up_to,
                      lacks=str(table.get("lacks", "")), remedy=str(table.get("remedy", "")),
-                     cold_bases=bases or tuple(COLD_BASES))  # fmt: skip
+                     cold_bases=bases or tuple(COLD_BASES), clients=clients)  # fmt: skip
     extends = str(table.get("extends", ""))
     if extends not in BUILT_IN:
         raise ValueError(f'it must extend one of {", ".join(BUILT_IN)}, such as extends = "posix-shared"')
@@ -129,6 +133,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
         relaxed=tuple(r.sentence for r in relaxations),
         cold_bases=bases or below.cold_bases,
         extends=extends,
+        clients=tuple(dict.fromkeys((*below.clients, *clients))),
     )
 
 
@@ -230,6 +235,12 @@ def _bases(names: Any) -> tuple[str, ...]:
         raise ValueError(f"cold_bases is no list of proofs, such as {list(COLD_BASES)[:3]}")
     _known(names, COLD_BASES, "proof of cold_bases")
     return tuple(names)
+
+
+def _demands(texts: Any) -> tuple[str, ...]:
+    if not isinstance(texts, list):
+        raise ValueError('clients is no list of demands, such as ["client.nconnect >= 8"]')
+    return tuple(read_demand(text).text for text in texts)
 
 
 def _weaker(bases: Sequence[str], below: Gates) -> Iterable[_Relaxation]:

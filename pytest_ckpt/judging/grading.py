@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.verdict import Grade, Verdict
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.clients import Clients, unmet_demands
 from pytest_ckpt.judging.completeness import (
     asked_requirements,
     chosen_suites,
@@ -54,12 +55,14 @@ def judge_run(
     waivers: Sequence[Waiver] = (),
     day: str = "",
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
+    clients: Clients | None = None,
 ) -> Judgement:
     """Complete the verdicts by what did not run and give the grade.
 
     ``verdicts`` are those of the tests that ran. Certified needs every required requirement met at full
     scale and every test run; a run at reduced scale can only ever be a rehearsal. ``waivers`` count where they have not
     ended before the run's ``day``. ``catalogue`` is the run's, with the requirements of plugins.
+    ``clients`` are the facts of the hosts: what the gates demand of them and is not known to be so certifies nothing.
     """
     known = {(v.id, v.subject): v for v in verdicts}
     chosen = chosen_suites(settings, gates, catalogue)
@@ -74,7 +77,7 @@ def judge_run(
     complete = in_order(waive(complete, waivers, day), plan)
     rehearsals = rehearsal_reasons(plan, settings, gates, measurements)
     unheld = unheld_model(plan, settings, gates)
-    return conclude(complete, gates, measurements, rehearsals, expired(waivers, day), unheld, catalogue)
+    return conclude(complete, gates, measurements, rehearsals, expired(waivers, day), unheld, catalogue, clients)
 
 
 def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
@@ -102,6 +105,7 @@ def conclude(
     ended_waivers: Sequence[str],
     unheld: Unheld | None,
     catalogue: Mapping[str, Requirement],
+    clients: Clients | None = None,
 ) -> Judgement:
     """Return the grade of complete verdicts, the exit code and the reasons.
 
@@ -112,6 +116,8 @@ def conclude(
     waived = [v for v in verdicts if v.outcome == "waived" and v.severity == "required"]
     reasons = [f"{v.id} failed for {v.subject}: {v.because}" for v in failed]
     reasons += [f"{v.id} was waived for {v.subject}: {v.because}" for v in waived]
+    unmet = unmet_demands(gates.clients, clients or {})
+    reasons += unmet
     reasons += _missing_reasons(missing, catalogue)
     # A measurement that did not come to its end is no basis for a certificate, whatever could be judged of it.
     unfinished = [
@@ -133,14 +139,14 @@ def conclude(
     grade: Grade
     if rehearsals:
         grade = "rehearsal"
-    elif failed or waived:
+    elif failed or waived or unmet:
         grade = "not certified"
     elif is_incomplete:
         grade = "incomplete"
     else:
         grade = "certified"
         reasons.append(ALL_MET)
-    exit_code = EXIT_FAILED if failed else EXIT_INCOMPLETE if is_incomplete else EXIT_MET
+    exit_code = EXIT_FAILED if failed or unmet else EXIT_INCOMPLETE if is_incomplete else EXIT_MET
     return Judgement(verdicts=tuple(verdicts), grade=grade, reasons=tuple(reasons), exit_code=exit_code)
 
 

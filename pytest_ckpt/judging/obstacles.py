@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan
 
 _ACCEPTANCE = "--ckpt-profile=acceptance"
-# A save opens, writes, syncs and renames two files a rank: where it has less than this, that is most of its time.
-_LATENCY_SECONDS = 0.25
+# A save opens, writes, syncs and renames files on each rank: where it has less than this, that is much of its time.
+_LATENCY_SECONDS = 1.0
 
 PossibleGrade = Grade | Literal["none"]
 
@@ -73,6 +74,16 @@ _BLIND = Obstacle(
 )
 
 
+def _larger(scale: float, shortest_seconds: float) -> str:
+    """Say at which scale the shortest limit is a second: limits grow with the bytes."""
+    wanted = scale * _LATENCY_SECONDS / shortest_seconds
+    if wanted >= ACCEPTANCE.scale:
+        return "Only checkpoints of full size give it more."
+    step = 10.0 ** (math.floor(math.log10(wanted)) - 1)
+    rounded = min(ACCEPTANCE.scale, math.ceil(wanted / step) * step)
+    return f"--ckpt-scale={rounded:.3g} gives it {format_seconds(shortest_seconds * rounded / scale)}."
+
+
 def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfall]:
     """Yield why a run with these settings can only be a rehearsal."""
     if not gates.certifies:
@@ -85,8 +96,9 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfa
         shortest = min((c.demand.save_limit_seconds for c in plan.runnable), default=_LATENCY_SECONDS)
         is_short = shortest < _LATENCY_SECONDS
         latency = f" A save within {format_seconds(shortest)} is judged by latency." if is_short else ""
+        larger = f" {_larger(settings.scale, shortest)}" if is_short else ""
         yield Shortfall(
-            now=f"Checkpoints at {settings.scale:.4g} of the full size.{latency}",
+            now=f"Checkpoints at {settings.scale:.4g} of the full size.{latency}{larger}",
             reason=f"The run was at {settings.scale:.4g} of the full size; limits were judged by bandwidth.{latency}",
             remedy=_ACCEPTANCE,
         )

@@ -49,6 +49,7 @@ def run_check(
     folder: Path,
     second_folder: str | None = None,
     second_command: Sequence[str] = (),
+    second_ports: tuple[int, int] | None = None,
     small_folder: Path | None = None,
     power_cut: Sequence[str] = (),
     power_cuts: int = 3,
@@ -70,7 +71,12 @@ def run_check(
     ``tell`` hears each (call, path) that it is about to make. ``run_id`` marks its processes as a run's.
     """
     options = _options(
-        second_command=second_command, power_cut=power_cut, power_cuts=power_cuts, share=share, seed=seed
+        second_command=second_command,
+        second_ports=second_ports,
+        power_cut=power_cut,
+        power_cuts=power_cuts,
+        share=share,
+        seed=seed,
     )
     places = {"folder": str(folder), "second-folder": second_folder, "small-folder": small_folder and str(small_folder)}
     named = [f"--{name}={path}" for name, path in places.items() if path]
@@ -257,11 +263,19 @@ class _Listener:
 
 
 def _options(
-    *, second_command: Sequence[str], power_cut: Sequence[str], power_cuts: int, share: float, seed: int
+    *,
+    second_command: Sequence[str],
+    second_ports: tuple[int, int] | None,
+    power_cut: Sequence[str],
+    power_cuts: int,
+    share: float,
+    seed: int,
 ) -> list[str]:
     options = [f"--share={share:g}", f"--seed={seed}"]
     if second_command:
         options.append(f"--second-command={shlex.join(second_command)}")
+        if second_ports:
+            options.append(f"--second-ports={second_ports[0]}-{second_ports[1]}")
     if power_cut:
         options += [f"--power-cut={shlex.join(power_cut)}", f"--power-cuts={power_cuts}"]
     return options

@@ -55,6 +55,7 @@ class Launch:
         self._folder = folder
         self._redactor = redactor
         self._lines: dict[int, bytes] = {}
+        self._numbers: dict[Connection, int] = {}
         self._logs: dict[str, KeptLog] = {}
         self._log_bytes = 0
         self._launcher_says: collections.deque[str] = collections.deque(maxlen=_MAXIMUM_SAID)
@@ -102,12 +103,12 @@ class Launch:
         tick: Callable[[], None],
         tries: int,
     ) -> Failure | None:
-        self._lines = {}
+        self._lines, self._numbers = {}, {}
         self._launcher_says.clear()
         scratch = _make_scratch()
         began = time.monotonic()
         exit_code: int | None = None
-        callers = Listener(only_this_host=self._launcher.stays_here, callers=job.processes)
+        callers = Listener(only_this_host=self._launcher.stays_here, callers=job.processes, ports=self._launcher.ports)
         try:
             command = self._launcher.command(job.processes)
             environment = self._launcher.environment(self._run_id, scratch)
@@ -159,6 +160,7 @@ class Launch:
             for stream in streams:
                 os.set_blocking(stream, False)
                 selector.register(stream, selectors.EVENT_READ)
+            looked = 0.0
             while streams:
                 for key, _ in selector.select(_TICK_SECONDS):
                     if key.fileobj is callers:
@@ -168,9 +170,12 @@ class Launch:
                         streams.remove(key.fd)
                     else:
                         self._take_lines(lines, watch)
-                tick()
-                if hung := watch.hung():
-                    return hung
+                # Not after each word of thousands of ranks: both look at all of them.
+                if time.monotonic() - looked > _TICK_SECONDS:
+                    looked = time.monotonic()
+                    tick()
+                    if hung := watch.hung():
+                        return hung
             # What ranks told before they ended may still be on its way through this host.
             while self._hear(callers, job, watch, listener):
                 pass
@@ -182,14 +187,20 @@ class Launch:
         for rank, word in heard:
             if word == END:
                 watch.confirm(rank)
+                self._numbers.pop(rank, None)
                 rank.send(END)
-            elif word is not ENDED:
+            elif word is ENDED:
+                if (number := self._numbers.pop(rank, None)) is not None:
+                    watch.gone(number)
+            else:
                 try:
                     event = event_from_plain(word)
                 except ValueError as error:
                     # Another version of this package: what it cannot say is missed, and decides.
                     self._log("launcher", self._redactor.text(f"a rank told something that is not known: {error}"))
                     continue
+                if isinstance(event, Hello) and event.rank is not None:
+                    self._numbers[rank] = event.rank
                 if isinstance(event, Hello) and event.rank == 0:
                     self._rank_0 = rank
                     rank.send(to_plain(job))

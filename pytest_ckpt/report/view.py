@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pytest_ckpt.judging.clients import GATES_DEMAND
 from pytest_ckpt.judging.grading import EXIT_INCOMPLETE
 
 Document = Mapping[str, Any]
@@ -197,7 +198,8 @@ def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[A
 def rehearsal_result(document: Document) -> RehearsalResult:
     """Return how a rehearsal ended; it certifies nothing in any case."""
     required = counts([v for v in document.get("requirements") or [] if v["severity"] == "required"])
-    if required.get("failed"):
+    # Also without a verdict that failed: by what gates demand of the clients.
+    if required.get("failed") or any(reason.startswith(GATES_DEMAND) for reason in document.get("grade_reasons") or []):
         return "failed"
     is_whole = set(required) == {"met"} and document.get("exit_code") != EXIT_INCOMPLETE
     return "passed" if is_whole else "incomplete"

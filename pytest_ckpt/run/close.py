@@ -17,6 +17,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.targets import Names
+from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.grading import judge_run
 from pytest_ckpt.launching.measurements import made_names, read_measurement
@@ -74,6 +75,7 @@ def close_run(
         context.waivers,
         context.started,
         context.catalogue,
+        clients_of(to_plain(context.environment)),
     )
     code = exit_code if final or (exit_code == 1 and judgement.exit_code != 1) else judgement.exit_code
     total = time.monotonic() - run.began

@@ -135,7 +135,7 @@ def check(
     launcher: Launcher | None = None
     hosts: tuple[HostFacts, ...] = ()
     with problems.noting():
-        launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
+        launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
         if probe and starts:
             hosts = _see_hosts(settings, plan, launcher, run_id, target, facts, probe)
             check_memory(plan, hosts)

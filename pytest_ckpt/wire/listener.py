@@ -10,6 +10,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire.addresses import own_addresses, to_text
 from pytest_ckpt.wire.frames import CONTROLLER, GREETING, MAXIMUM_BYTES, SECRET, Unframed, framed
 from pytest_ckpt.wire.sealing import NONCE_BYTES, Forged, seals
@@ -92,20 +93,23 @@ class Connection:
 class Listener:
     """Listens as long as it is open. ``fileno`` is ready when there is something to take.
 
-    With ``only_this_host`` nobody on the network can even connect; ``callers`` is how many are awaited.
+    With ``only_this_host`` nobody on the network can even connect; ``callers`` is how many are awaited. Of the network
+    it listens at one of ``ports``, first to last, or where the kernel says. Raises UsageError when none is free.
     """
 
-    def __init__(self, *, only_this_host: bool = False, callers: int = 1) -> None:
+    def __init__(self, *, only_this_host: bool = False, callers: int = 1, ports: tuple[int, int] | None = None) -> None:
         _allow_open_files(callers + _OTHER_FILES)
         self._secret = secrets.token_bytes(_SECRET_BYTES)
-        self._socket = _bound_here() if only_this_host else _bound_everywhere()
+        self._socket = _bound_here() if only_this_host else _bound_within(ports)
         self._socket.setblocking(False)
         self._port: int = self._socket.getsockname()[1]
         hosts = [] if only_this_host else own_addresses()
         self._addresses = [(host, self._port) for host in hosts or [_LOOPBACK]]
         self._selector = selectors.EpollSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
-        self._callers: list[Connection] = []
+        # In the order of their coming. Of those that are not known yet only a few are there at a time.
+        self._callers: dict[Connection, None] = {}
+        self._strangers: dict[Connection, None] = {}
 
     def __enter__(self) -> Listener:
         """Listen."""
@@ -136,7 +140,8 @@ class Listener:
                 caller.flush()
             if events & selectors.EVENT_READ:
                 found += self._read(caller)
-        self._turn_away(c for c in self._callers if not c.is_known and time.monotonic() - c.since > _STRANGERS_SECONDS)
+        now = time.monotonic()
+        self._turn_away([c for c in self._strangers if now - c.since > _STRANGERS_SECONDS])
         return found
 
     def close(self) -> None:
@@ -152,14 +157,17 @@ class Listener:
             link.setblocking(False)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             caller = Connection(link, self._secret, self._watch)
-            self._callers.append(caller)
+            self._callers[caller] = self._strangers[caller] = None
             self._selector.register(link, selectors.EVENT_READ, caller)
 
     def _read(self, caller: Connection) -> list[tuple[Connection, Any]]:
         try:
             data = caller.link.recv(_READ_BYTES)
             if data:
-                return [(caller, message) for message in caller.messages(data)]
+                messages = caller.messages(data)
+                if caller.is_known:
+                    self._strangers.pop(caller, None)
+                return [(caller, message) for message in messages]
         except BlockingIOError:
             return []
         except (OSError, Forged, ValueError):
@@ -176,7 +184,8 @@ class Listener:
     def _turn_away(self, callers: Iterable[Connection]) -> None:
         for caller in tuple(callers):
             self._selector.unregister(caller.link)
-            self._callers.remove(caller)
+            del self._callers[caller]
+            self._strangers.pop(caller, None)
             caller.link.close()
 
 
@@ -192,8 +201,22 @@ def _bound_here() -> socket.socket:
     return socket.create_server((_LOOPBACK, 0), backlog=_BACKLOG)
 
 
-def _bound_everywhere() -> socket.socket:
+def _bound_within(ports: tuple[int, int] | None) -> socket.socket:
+    """Return a socket that listens at a port of a range, which several launches may share."""
+    if ports is None:
+        return _bound_everywhere(0)
+    first, last = ports
+    for port in range(first, last + 1):
+        with contextlib.suppress(OSError):
+            return _bound_everywhere(port)
+    raise UsageError(
+        f"--ckpt-ports {first}-{last}: none of these ports can be had on this host.",
+        "Give a wider range: each launch, and each check with a second client, takes one while it lasts.",
+    )
+
+
+def _bound_everywhere(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):
-            return socket.create_server(("", 0), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", 0), backlog=_BACKLOG)
+            return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", port), backlog=_BACKLOG)

@@ -550,6 +550,13 @@ def test_what_is_no_endpoint_is_refused(said):
     assert "--ckpt-endpoint" in refused.value.what
 
 
+def test_a_range_of_ports_is_two_that_users_may_have_the_lower_first():
+    assert parsers.read_ports("20000-20100") == (20_000, 20_100)
+    for wrong in ("20000", "20100-20000", "80-90", "60000-70000", "a-b", "-", "1-2-3"):
+        with pytest.raises(ValueError, match="two ports from 1024 to 65535 are expected"):
+            parsers.read_ports(wrong)
+
+
 CODECS = {"zstd": "zstd:1", "zstd:19": "zstd:19", "lz4": "lz4:0", "lz4:012": "lz4:12"}
 NO_CODECS = ("", "zst", "zstd:", "zstd:0", "zstd:-1", "zstd:1.5", "lz4:13", "zstd:99999999999", "zstd:1:2")
 

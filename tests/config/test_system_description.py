@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import tomllib
 
 import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.config.system_description import check_described, read_system, template
-from pytest_ckpt.facts.system import FACTS, REPEATED, not_told
+from pytest_ckpt.facts.system import FACTS, PICTURE, REPEATED, not_told
 from pytest_ckpt.report.html import write_certificate
 from pytest_ckpt.support.errors import UsageError
 from tests.support import made_up_run
@@ -18,7 +19,8 @@ NEEDED = [f"{table}.{fact.name}" for table, facts in FACTS.items() for fact in f
 
 def filled(text):
     """Return a template with everything filled in that it knows."""
-    return "\n".join(line[2:] if " = " in line or line.startswith("# [[") else line for line in text.splitlines())
+    lines = (line for line in text.splitlines() if not line.startswith("# picture"))
+    return "\n".join(line[2:] if " = " in line or line.startswith("# [[") else line for line in lines)
 
 
 def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):
@@ -28,6 +30,7 @@ def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):
     assert tomllib.loads(file.read_text()) == {table: {} for table in FACTS}
     file.write_text(filled(template()))
     told = read_system(file)
+    told["topology"][PICTURE] = ""
     once = {table: set(told[table]) for table in FACTS}
     assert once == {table: {fact.name for fact in facts} for table, facts in FACTS.items()}
     several = {table: [set(entry) for entry in told[table]] for table in REPEATED}
@@ -125,3 +128,45 @@ def test_what_is_not_certified_gives_nothing_to_quote(tmp_path, grade):
     page = page_of(tmp_path, read_system(file), grade)
     assert "To be quoted" not in page
     assert "Valid until" not in page
+
+
+DRAWING = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><script>alert(1)</script>'
+    '<rect width="3" height="3"/></svg>'
+)
+
+
+def test_a_picture_of_the_topology_is_cleaned_and_lies_in_the_certificate(tmp_path):
+    (tmp_path / "drawn.svg").write_text(DRAWING)
+    file = tmp_path / "system.toml"
+    file.write_text('[topology]\npicture = "drawn.svg"\n')
+    told = read_system(file)
+    drawn = base64.b64decode(told["topology"]["picture"]).decode()
+    assert "rect" in drawn
+    assert "script" not in drawn
+    document = made_up_run.make_run(tmp_path / "run") | {"system": told}
+    write_certificate(document, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "img-src data:" in page
+    assert f'src="data:image/svg+xml;base64,{told["topology"]["picture"]}"' in page
+    # A report may be of another hand: it is cleaned once more, and what is no picture is not shown.
+    document["system"] = {"topology": {"picture": base64.b64encode(DRAWING.encode()).decode()}}
+    write_certificate(document, tmp_path / "page.html")
+    assert base64.b64encode(b"script").decode()[:6] not in (tmp_path / "page.html").read_text()
+    document["system"] = {"topology": {"picture": "javascript:alert(1)"}}
+    write_certificate(document, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "cannot be shown" in page
+    assert "javascript:" not in page
+    assert "img-src" not in page
+
+
+@pytest.mark.parametrize(("name", "content", "said"), [
+    ("none.svg", None, "No such file"), ("x.svg", "<html/>", "it is no SVG"), ("/dev/zero", None, "not a regular file"),
+])  # fmt: skip
+def test_a_picture_that_is_none_is_refused_with_its_name(tmp_path, name, content, said):
+    if content:
+        (tmp_path / name).write_text(content)
+    (tmp_path / "system.toml").write_text(f'[topology]\npicture = "{name}"\n')
+    with pytest.raises(UsageError, match=said):
+        read_system(tmp_path / "system.toml")

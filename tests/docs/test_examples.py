@@ -37,6 +37,11 @@ NOT_RUN = {
         "2 on h2, 2 on h3; tell it the place of each rank with",
     ],
     "nightly.md": ["python3 -m venv /opt/ckpt"],
+    "rfp.md": [
+        "pytest-ckpt doctor --ckpt-target=/mnt/array/ckpt --cluster=16000 --ckpt-hosts=@hosts "
+        "--ckpt-gates=rfp-gates.toml",
+        "pytest-ckpt verify vendor-a/ckpt-report --key vendor-a.pub.pem",
+    ],
     "object_stores.md": [
         "pip install 'pytest-ckpt[objects]'",
         "python -m pytest_ckpt.conformance.objects OBJECT-CREATE.put --target=s3://checkpoints/acceptance "

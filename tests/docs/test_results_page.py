@@ -74,7 +74,7 @@ OF_RECORDS = {
     "Verdict": "requirements",
 }  # fmt: skip
 # Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.
-FREE = {"facts", "reasons", "kinds", "limits", "versions", "engine_facts", "system", "bases"}
+FREE = {"facts", "reasons", "kinds", "limits", "versions", "engine_facts", "system", "bases", "client"}
 
 
 def named_in(section: str) -> set[str]:

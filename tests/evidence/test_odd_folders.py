@@ -100,11 +100,18 @@ def test_a_failed_rehearsal_that_was_made_better_does_not_pass(run, capsys):
 
 
 @pytest.mark.parametrize(("one", "other"), [(0.3, 0.1 + 0.2), (2.5, 2.5 * (1 + 7e-10)), (1.0, 1.0000000000000002)])
-def test_of_one_version_every_digit_counts(one, other):
-    assert list(differences({"seconds": one}, {"seconds": other}, "m")) == [("m.seconds", one, other)]
+def test_of_one_version_every_digit_of_a_measurement_counts(one, other):
+    found = list(differences({"seconds": one}, {"seconds": other}, "measurements"))
+    assert found == [("measurements.seconds", one, other)]
     # Another version may have added in another order.
     assert list(differences({"seconds": one}, {"seconds": other}, "m", wording=False)) == []
-    assert list(differences({"seconds": one}, {"seconds": one}, "m")) == []
+    assert list(differences({"seconds": one}, {"seconds": one}, "measurements")) == []
+
+
+def test_what_is_derived_may_differ_as_the_mathematics_libraries_of_two_machines_do():
+    here, there = 1.0000000000000002, 1.0
+    assert list(differences({"limit": here}, {"limit": there}, "verdicts")) == []
+    assert list(differences({"limit": 1.00000000000001}, {"limit": there}, "verdicts")) != []
 
 
 def test_a_digit_far_behind_the_point_is_found_in_each_number(run):

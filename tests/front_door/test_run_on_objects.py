@@ -39,7 +39,6 @@ from tests.support.targets.object_server import (
 EMBEDDED = "--ckpt-endpoint=embedded"
 THOROUGH = pytest.mark.thorough
 
-
 # --- a run that meets everything --------------------------------------------------------------------------------------
 
 

@@ -136,15 +136,27 @@ def test_all_obstacles_are_told_at_once_each_with_what_removes_it() -> None:
         assert word in told
 
 
-@pytest.mark.parametrize(("scale", "by_latency"), [("0.001", "27.8 ms"), ("0.0089", "248 ms"), ("0.0091", "")])
-def test_limits_that_are_shorter_than_a_rename_and_an_fsync_take_are_said_to_judge_latency(
-    scale: str, by_latency: str
+@pytest.mark.parametrize(
+    ("scale", "by_latency", "larger"),
+    [
+        ("0.001", "27.8 ms", "--ckpt-scale=0.036 gives it 1 s."),
+        ("0.035", "974 ms", "--ckpt-scale=0.036 gives it 1 s."),
+        ("0.037", "", ""),
+    ],
+)
+def test_limits_under_a_second_are_said_to_judge_latency_with_a_scale_that_does_not(
+    scale: str, by_latency: str, larger: str
 ) -> None:
     plan, settings, gates = run_of("llama3-8b", ckpt_scale=scale)
     (short,) = [s for s in shortfalls(plan, settings, gates) if "of the full size" in s.now]
     told = f" A save within {by_latency} is judged by latency." if by_latency else ""
-    assert short.now == f"Checkpoints at {scale} of the full size.{told}"
+    assert short.now == f"Checkpoints at {scale} of the full size.{told}{larger and ' ' + larger}"
     assert short.reason.endswith(f"limits were judged by bandwidth.{told}")
+
+
+def test_where_no_scale_is_enough_the_full_size_is_named() -> None:
+    plan, settings, gates = run_of("llama3-8b", ckpt_scale="0.001", ckpt_cluster="100000000")
+    assert any("Only checkpoints of full size" in s.now for s in shortfalls(plan, settings, gates))
 
 
 def test_what_a_run_was_not_given_is_told_with_its_option() -> None:

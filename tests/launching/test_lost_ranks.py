@@ -132,3 +132,23 @@ def test_a_rank_that_speaks_and_does_not_move_hangs_in_its_call(clock: Clock, wa
     assert hung
     assert (hung.kind, hung.host, hung.phase, hung.file) == ("hung", "h2", "write", "x.pt")
     assert hung.message.startswith("no progress for 11 s")
+
+
+def test_of_ranks_that_end_without_a_word_the_first_is_named(watch: RankWatchdog) -> None:
+    """A launcher may say of a killed rank only that a neighbour has lost its peer."""
+    watch.gone(1)
+    watch.gone(0)
+    failure = watch.ended(14, "An MPI communication peer process has unexpectedly disconnected.")
+    assert failure
+    assert (failure.kind, failure.host, failure.rank, failure.phase) == ("killed", "h2", 1, "write")
+    well = watch.ended(0, "")
+    assert well
+    assert (well.rank, well.message[:18]) == (1, "2 ranks ended with")
+
+
+def test_what_a_rank_told_of_its_error_counts_more_than_who_ended_first(watch: RankWatchdog) -> None:
+    watch.take(DISCONNECTED)
+    watch.gone(1)
+    failure = watch.ended(1, "something")
+    assert failure
+    assert failure.message == DISCONNECTED.message

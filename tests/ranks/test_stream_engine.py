@@ -796,9 +796,17 @@ def test_the_memory_of_a_rank_does_not_grow_with_its_state(tmp_path):
     small, large = tmp_path / "small", tmp_path / "large"
     small.mkdir()
     large.mkdir()
-    few = as_a_rank(shard_of(0, [("float32", 1 << 20)]), small)["peak_bytes"]
+    few = as_a_rank(shard_of(0, [("float32", 16 << 20)]), small)["peak_bytes"]
     many = as_a_rank(shard_of(0, [("float32", 64 << 20)]), large)["peak_bytes"]
     assert many - few < 4 << 20
+
+
+def test_a_rank_that_has_little_takes_no_more_memory_than_that(tmp_path):
+    """Of 1,024 ranks many share a host: a window of 32 MiB for each would be most of what they take."""
+    buffers = streaming(shard_of(0, [("float32", 1 << 10)], [("float32", 1)]), request=4 << 20).facts()["buffers"]
+    assert buffers.startswith("2 MiB a rank, ")
+    whole = streaming(shard_of(0, [("float32", 16 << 20)]), request=4 << 20).facts()["buffers"]
+    assert whole.startswith("32 MiB a rank, ")
 
 
 def test_a_rank_imports_neither_torch_nor_what_only_the_controller_needs(tmp_path):
@@ -827,7 +835,8 @@ def test_what_it_says_of_its_buffers_is_true():
     facts = streaming(ODD, request=4 << 20).facts()
     assert facts["requests"] == "4096 KiB, 2 in flight for each rank"
     size, _, share = facts["buffers"].partition(" MiB a rank, ")
-    assert int(size) == 32
+    # Three files, of a request each, and the largest is smaller than a MiB.
+    assert int(size) == 3
     assert share in {f"{n}% in huge pages" for n in range(101)}
 
 

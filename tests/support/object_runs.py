@@ -1,4 +1,4 @@
-"""Runs on an object store by the front door."""
+"""Runs of the front door on an object store: how they are started, and what they leave in their folder."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ def started(
     of: tuple[str, ...] = TINY,
     suite: str = "performance",
 ) -> Started:
+    """Start a run on the bucket of the tests, with its credentials."""
     # The word for the gates is said, so that the front door says none.
-    return door.start(*of, f"--ckpt-suite={suite}", *options, target=TARGET,
-                      environment=CREDENTIALS | (environment or {}))  # fmt: skip
+    words = (*of, f"--ckpt-suite={suite}", *options)
+    return door.start(*words, target=TARGET, environment=CREDENTIALS | (environment or {}))
 
 
 def subject(run: Run) -> str:
+    """Return the one subject of a run."""
     (found,) = {c["subject"] for c in run.document["checkpoints"]}
-    return found
+    return str(found)
 
 
 def texts_of(folder: Path) -> dict[str, str]:
+    """Return the text of every file below a folder, by its name."""
     return {p.relative_to(folder).as_posix(): p.read_text(errors="replace") for p in folder.rglob("*") if p.is_file()}

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire.addresses import from_text, own_addresses, to_text
 from pytest_ckpt.wire.caller import Caller, NoConnection, call
 from pytest_ckpt.wire.frames import CONTROLLER, GREETING, SECRET
@@ -207,3 +208,28 @@ def test_as_many_callers_as_are_awaited_may_be_there() -> None:
             assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 1000
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_listener_takes_a_free_port_of_a_range_and_says_where_none_is(
+    calls: Callable[[Listener], Caller], free_ports: tuple[int, int]
+) -> None:
+    first, last = free_ports
+    with Listener(ports=(first, last)) as one, Listener(ports=(first, last)) as two:
+        at = [{port for _, port in from_text(of.environment[CONTROLLER])} for of in (one, two)]
+        assert at == [{first}, {last}]
+        assert calls(two)
+        with pytest.raises(UsageError, match=f"--ckpt-ports {first}-{last}: none of these ports can be had"):
+            Listener(ports=(first, last))
+
+
+@pytest.fixture
+def free_ports() -> tuple[int, int]:
+    """Two ports, one behind the other, that nobody has now."""
+    while True:
+        with socket.create_server(("", 0)) as one:
+            first: int = one.getsockname()[1]
+        try:
+            with socket.create_server(("", first)), socket.create_server(("", first + 1)):
+                return first, first + 1
+        except (OSError, OverflowError):
+            continue

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class Client:
     on, which tells the agent where to call back; it is started with the first request and ends when the connection
     does, so also when this process ends in whatever way.
     ``patience`` is how many seconds a request may take. ``tell`` is given each request before it is sent, so that one
-    that blocks is named; ``name`` is what failure texts call the client.
+    that blocks is named; ``name`` is what failure texts call the client. The agent calls back at one of
+    ``ports``, if given.
     """
 
     def __init__(
@@ -42,11 +44,13 @@ class Client:
         name: str = "the second client",
         patience: float = 60.0,
         tell: Callable[[str, str], None] | None = None,
+        ports: tuple[int, int] | None = None,
     ) -> None:
         self.name = name
         self.patience = patience
         self._command = tuple(command)
         self._tell = tell
+        self._ports = ports
         self._process: subprocess.Popen[bytes] | None = None
         self._listener: Listener | None = None
         self._agent: Connection | None = None
@@ -135,7 +139,10 @@ class Client:
     def _started(self) -> None:
         """Start the agent where none is there, and wait until it calls."""
         if self._process is None:
-            self._listener = Listener(only_this_host=self._command[0] == sys.executable)
+            try:
+                self._listener = Listener(only_this_host=self._command[0] == sys.executable, ports=self._ports)
+            except UsageError as error:
+                raise NotRun(f"{self.name} cannot call back: {error}") from None
             try:
                 self._process = subprocess.Popen(
                     self._command,

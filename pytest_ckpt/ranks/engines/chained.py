@@ -17,7 +17,7 @@ import numpy as np
 from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.content.generator import TensorKey
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, staging, state_of
-from pytest_ckpt.ranks.engines.stream.buffers import Buffers
+from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.sizing.deltas import PAGE_BYTES, delta_name, index_bytes
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct("<8sQQQ")
 _MAGIC = b"CKPTDLTA"
-# More than a sink asks to align to; what stands behind the end of a file is zero.
-_MAXIMUM_ALIGNMENT_BYTES = 1 << 20
 _MAXIMUM_FAULTS = 20
 
 
@@ -230,9 +228,9 @@ class ChainedEngine:
 
     def _room(self, size: int) -> Bytes:
         """Return the buffer, with room behind ``size`` for what a sink aligns to; it grows to what the run needs."""
-        if self._buffer is None or len(self._buffer) < size + _MAXIMUM_ALIGNMENT_BYTES:
+        if self._buffer is None or len(self._buffer) < size + MAXIMUM_ALIGNMENT_BYTES:
             maximum = max(size, self._rule.largest_file_bytes(self._shard))
-            self._buffer = Buffers(1, maximum + _MAXIMUM_ALIGNMENT_BYTES).slots[0]
+            self._buffer = Buffers(1, maximum + MAXIMUM_ALIGNMENT_BYTES).slots[0]
         return self._buffer
 
     def _fault(self, kind: FaultKind, offset: int, detail: str) -> LocalFault:

@@ -13,6 +13,7 @@ from pytest_ckpt import __version__
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.sights import Sight, Sign
+from pytest_ckpt.support.client_state import host_state, mount_state
 from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
 from pytest_ckpt.support.references import load
 
@@ -91,7 +92,18 @@ def host_facts(host: str, rank: int, store: Store) -> HostFacts:
         os=_os_name(),
         python=platform.python_version(),
         target_is_reached=store.is_reachable(),
+        client=_client(store),
     )
+
+
+def _client(store: Store) -> dict[str, str]:
+    """Return what this host is as a client of the target; of one without paths there is no mount."""
+    found = host_state()
+    if sighting := getattr(store, "sighting", None):
+        with contextlib.suppress(OSError):
+            mount = cast("Sighting", sighting()).mount
+            found |= mount_state(mount.kind, mount.options)
+    return found
 
 
 def _cpu() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import uuid
@@ -18,19 +17,6 @@ from tests.support.hosts.storage import Storage, client_of_fuse
 
 READY = "ready"
 _NETWORKS = Path("/sys/class/net")
-
-
-_FAKE_TIME = Path("/usr/lib") / f"{platform.machine()}-linux-gnu" / "faketime" / "libfaketime.so.1"
-
-
-def can_fake_time() -> bool:
-    """Return whether processes can be given another time of day."""
-    return _FAKE_TIME.exists()
-
-
-def fake_time(ahead: float) -> str:
-    """Return the variables by which processes have a time of day that is so many seconds ahead."""
-    return f"LD_PRELOAD={_FAKE_TIME} FAKETIME=+{ahead:g} FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_NO_CACHE=1"
 
 
 def name_of(number: int) -> str:
@@ -76,13 +62,12 @@ def _devices() -> list[str]:
     return Path("/proc/self/net/dev").read_text().splitlines()
 
 
-def _start(folder: Path, home: Path, number: int, storage: Storage, ahead: float) -> None:
+def _start(folder: Path, home: Path, number: int, storage: Storage) -> None:
     """Start sshd and mount the storage."""
     keys, config, log = home / "ssh", folder / "sshd_config", folder / "log"
     config.write_text(
         f"Port 22\nListenAddress {address_of(number)}\nHostKey {keys / 'host'}\nPidFile none\nStrictModes no\n"
         f"AuthorizedKeysFile {keys / 'user.pub'}\nUsePAM no\nPermitRootLogin yes\nAcceptEnv *\nMaxStartups 200\n"
-        + (f"SetEnv {fake_time(ahead)}\n" if ahead else "")
     )
     subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL)
     point = home / "array"
@@ -96,13 +81,13 @@ def _start(folder: Path, home: Path, number: int, storage: Storage, ahead: float
 
 def main() -> None:
     """Be the host, until somebody kills it."""
-    home, number, ahead = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[4])
+    home, number = Path(sys.argv[1]), int(sys.argv[2])
     storage = from_plain(Storage, json.loads(sys.argv[3]))
     folder = home / "hosts" / name_of(number)
     _take_own_folders((CHECKOUT, Path(sys.prefix), home, *filter(None, [folder_of_mpich()])))
     _be_another_machine(folder, home, number)
     _join_network(number, folder / "log")
-    _start(folder, home, number, storage, ahead)
+    _start(folder, home, number, storage)
     (folder / READY).touch()
     # Orphans end here, as on every host.
     while True:

@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -33,6 +34,9 @@ from tests.support.machine import leave_mounts_of_others, need_fuse, patience
 
 _LAB_SECONDS = 400.0
 _STEP_SECONDS = 300.0
+# More than a rank takes to see that it is alone, and its launcher to end.
+_END_SECONDS = 30.0
+_POLL_SECONDS = 0.1
 _BRIDGE = "lab"
 _NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "nsenter", "unshare")
 _OF_MOOSEFS = ("mfsmaster", "mfschunkserver", "mfsmount")
@@ -103,7 +107,7 @@ def on_hosts(
     """Make so many hosts, do the steps one after the other on the first, and return what came of them.
 
     With ``slurm`` the hosts are a cluster of Slurm; ``storage`` is what each of them has mounted;
-    the clocks of a host are so many seconds ``ahead``.
+    the monotonic clock of a host is so many seconds ``ahead``.
     """
     asked, out, log = home / "asked.json", home / "done.json", home / "lab.log"
     asked.write_text(json.dumps([to_plain(step) for step in steps]))
@@ -155,7 +159,7 @@ def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> I
             *(["--time", f"--monotonic={ahead:g}"] if ahead else []),
         ]
         process = subprocess.Popen(
-            [*words, sys.executable, "-m", "tests.support.hosts.host", str(home), str(number), storage, str(ahead)],
+            [*words, sys.executable, "-m", "tests.support.hosts.host", str(home), str(number), storage],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -214,8 +218,17 @@ def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]]) 
             for name in run(*on_host, "find", target.parent, "-path", f"{target}/*", "-printf", "%f\\n").split()
         ]
         if (seen.report / "session.json").exists():
-            left += [str(pid) for pid in processes_of(json.loads((seen.report / "session.json").read_text())["run_id"])]
+            run_id = json.loads((seen.report / "session.json").read_text())["run_id"]
+            left += [str(pid) for pid in _left_of(run_id)]
     return Done(code=seen.code, text=seen.text, home=str(folder), left=tuple(left))
+
+
+def _left_of(run_id: str) -> list[int]:
+    """Return the processes of a run that do not end by themselves when its controller is gone."""
+    end = time.monotonic() + patience(_END_SECONDS)
+    while (left := processes_of(run_id)) and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+    return left
 
 
 def _make_keys(home: Path, hosts: int) -> None:

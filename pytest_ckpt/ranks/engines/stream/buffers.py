@@ -13,6 +13,9 @@ import numpy as np
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.content.generator import Bytes
 
+MAXIMUM_ALIGNMENT_BYTES = 1 << 20
+"""No sink asks for more: a buffer that ends at a multiple of it takes what is filled up to one."""
+
 _HUGE_PAGE_BYTES = 2 << 20
 
 

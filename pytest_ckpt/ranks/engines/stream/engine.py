@@ -16,7 +16,7 @@ import numpy as np
 from pytest_ckpt.facts.proofs import FaultKind
 from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
-from pytest_ckpt.ranks.engines.stream.buffers import Buffers
+from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.engines.stream.staged_files import StagedFiles
@@ -71,11 +71,13 @@ class StreamEngine:
     def facts(self) -> dict[str, str]:
         """Return how requests are made and which memory they use."""
         slots = self._buffers.slots
-        huge = self._buffers.huge_bytes() / (len(slots) * self._request_bytes)
+        held = sum(len(slot) for slot in slots)
+        # The last huge page may hold more than the buffers.
+        huge = min(1.0, self._buffers.huge_bytes() / held)
         return {
             "requests": f"{self._request_bytes >> 10} KiB, {self._depth} in flight for each rank",
             "bytes in flight": f"{format_bytes(self._request_bytes * self._depth)} for each rank",
-            "buffers": f"{len(slots) * self._request_bytes >> 20} MiB a rank, {huge:.0%} in huge pages",
+            "buffers": f"{held >> 20} MiB a rank, {huge:.0%} in huge pages",
             "direct": self._way,
             "save": "a copy of the state"
             if self._options.stages
@@ -187,7 +189,11 @@ class StreamEngine:
         self._request_bytes = request_bytes
         # Those of another size go before these come: both would be twice the memory.
         self._loaded, self._buffers = [], Buffers(0, request_bytes)
-        self._buffers = Buffers(max(_WINDOW_BYTES // request_bytes, 1), request_bytes)
+        # A rank that has little takes no more memory than that: many of them share a host.
+        requests = sum(-(-image.bytes // request_bytes) for image in self._images)
+        largest = max((image.bytes for image in self._images), default=0)
+        size = min(request_bytes, -(-max(largest, 1) // MAXIMUM_ALIGNMENT_BYTES) * MAXIMUM_ALIGNMENT_BYTES)
+        self._buffers = Buffers(max(min(_WINDOW_BYTES // request_bytes, requests), 1), size)
         # Every request in flight has a buffer of its own.
         self._depth = min(self._options.depth, len(self._buffers.slots))
         self._flights = threading.Semaphore(self._depth)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.ranks.engines.stream.buffers import Buffers
+from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.stream.container import FileImage
 
 _PIECE_BYTES = 4 << 20
-# More than a sink asks to align to; what stands behind the end of a file is zero.
-_MAXIMUM_ALIGNMENT_BYTES = 1 << 20
 
 
 class StagedFiles:
@@ -50,4 +48,4 @@ class StagedFiles:
         return self._copies if is_staged else [None] * len(self._copies)
 
     def _made(self) -> list[Bytes]:
-        return [Buffers(1, image.bytes + _MAXIMUM_ALIGNMENT_BYTES).slots[0] for image in self._images]
+        return [Buffers(1, image.bytes + MAXIMUM_ALIGNMENT_BYTES).slots[0] for image in self._images]
