@@ -51,25 +51,33 @@ def find_second_client(
     names = list(dict.fromkeys(h.name for h in settings.hosts))
     if len(names) < 2:
         return None
-    there = dataclasses.replace(launcher, hosts=(HostSlots(name=names[1], slots=1),))
-    wanted = there.environment(area.run_id, scratch="")
-    changed = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]
-    command = ("env", *changed, *there.command(1, "pytest_ckpt.conformance.posix.agent"))
-    _check_is_elsewhere(names[1], command, launcher.ports)
+    command = agent_on(names[1], launcher, area.run_id)
+    # Where it does not answer, the checks that need it say why.
+    if is_elsewhere(command, launcher.ports) is False:
+        raise UsageError(
+            f"The second client, {names[1]} of --ckpt-hosts, was started on this host, whose caches it would share.",
+            "Name another host, or tell the launcher where to start: --ckpt-launcher='srun --nodelist={ranks} …'.",
+        )
     return SecondClient(folder=target.location, command=command, description=f"host {names[1]}", ports=launcher.ports)
 
 
-def _check_is_elsewhere(host: str, command: Sequence[str], ports: tuple[int, int] | None) -> None:
-    """Refuse a second host that is this one: a launcher that was not told where to start may start anything here."""
+def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
+    """Return the command that starts a second client's agent on a host."""
+    there = dataclasses.replace(launcher, hosts=(HostSlots(name=host, slots=1),))
+    wanted = there.environment(run_id, scratch="")
+    changed = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]
+    return ("env", *changed, *there.command(1, "pytest_ckpt.conformance.posix.agent"))
+
+
+def is_elsewhere(command: Sequence[str], ports: tuple[int, int] | None = None) -> bool | None:
+    """Return whether an agent is on another kernel: a launcher that was not told where to start may start it here.
+
+    It calls back at one of ``ports``, if given. None where it does not answer.
+    """
     client = Client(command, ports=ports)
     try:
-        theirs = client.read(str(BOOT_ID))
+        return client.read(str(BOOT_ID)).decode(errors="replace").strip() != boot_id()
     except (NotRun, OSError):
-        return  # the checks that need it say why it does not answer
+        return None
     finally:
         client.close()
-    if theirs.decode(errors="replace").strip() == boot_id():
-        raise UsageError(
-            f"The second client, {host} of --ckpt-hosts, was started on this host, whose caches it would share.",
-            "Name another host, or tell the launcher where to start: --ckpt-launcher='srun --nodelist={ranks} …'.",
-        )

@@ -22,6 +22,7 @@ from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, silent
 from pytest_ckpt.run.fitting import check_memory, check_space
 from pytest_ckpt.run.hosts import alike, placed_otherwise, see_hosts
 from pytest_ckpt.run.libraries import engines, library
+from pytest_ckpt.run.pod import second_node, shared_memory
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.memory_limits import memory_limit_bytes
@@ -85,9 +86,12 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
         yield _cores(settings, hosts)
         yield _memory(plan, hosts)
         yield _memory_limit(plan)
+        yield shared_memory(settings.processes)
         if target:
             yield _space(plan, settings, target)
         sight = yield from _caches(settings, target, scratch, seconds)
+    if hosts and target and "paths" in target.capabilities:
+        yield from second_node(settings)
     yield clock()
     if described and plan:
         yield from _obstacles(settings, described, plan, sight)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.front_door.test_run_on_objects import IN_PARTS, started, subject, texts_of
 from tests.support.certificates import write_certificate
 from tests.support.front_door import opened_door
+from tests.support.object_runs import IN_PARTS, started, subject, texts_of
 from tests.support.targets.object_server import (
     ACCOUNT,
     CREDENTIALS,

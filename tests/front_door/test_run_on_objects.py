@@ -21,6 +21,7 @@ from pytest_ckpt.judging.behaviour_of_objects import BEHAVIOURS_OF_OBJECTS
 from tests.support import CHECKOUT
 from tests.support.front_door import TINY, FrontDoor, Run, opened_door
 from tests.support.machine import eventually
+from tests.support.object_runs import IN_PARTS, started, subject, texts_of
 from tests.support.targets import object_faults_conditions  # noqa: F401 - its faults are in the table, too
 from tests.support.targets.object_faults import faulty_store
 from tests.support.targets.object_server import (
@@ -37,26 +38,6 @@ from tests.support.targets.object_server import (
 
 EMBEDDED = "--ckpt-endpoint=embedded"
 THOROUGH = pytest.mark.thorough
-# Its objects have several parts: a rank's larger file is one of 13 MiB.
-IN_PARTS = (*(word for word in TINY if not word.startswith("--ckpt-scale")), "--ckpt-scale=1/5000")
-
-
-def started(
-    door: FrontDoor, *options: str, environment: dict[str, str] | None = None, of=TINY, suite: str = "performance"
-):
-    # The word for the gates is said, so that the front door says none.
-    return door.start(*of, f"--ckpt-suite={suite}", *options, target=TARGET,
-                      environment=CREDENTIALS | (environment or {}))  # fmt: skip
-
-
-def subject(run: Run) -> str:
-    (found,) = {c["subject"] for c in run.document["checkpoints"]}
-    return found
-
-
-def texts_of(folder: Path) -> dict[str, str]:
-    return {p.relative_to(folder).as_posix(): p.read_text(errors="replace") for p in folder.rglob("*") if p.is_file()}
-
 
 # --- a run that meets everything --------------------------------------------------------------------------------------
 

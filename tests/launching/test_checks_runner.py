@@ -91,7 +91,14 @@ def test_a_check_that_cannot_be_made_gives_its_reason(run: Run) -> None:
     assert seen.not_run == "there is no second client"
 
 
-@pytest.mark.parametrize("ends", ["os.kill(os.getpid(), 9)", "place.tell('open', 'x'); time.sleep(600)", "os._exit(0)"])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "os.kill(os.getpid(), 9)",
+        "os._exit(0)",
+        pytest.param("place.tell('open', 'x'); time.sleep(600)", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_check_that_is_killed_leaves_nothing_in_the_folder_for_temporary_files(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:

@@ -28,7 +28,8 @@ def test_a_machine_that_can_run_is_told_so(capsys, tmp_path, monkeypatch):
     code, found = doctor(capsys, f"--ckpt-target={tmp_path.name}", *TWO)
     assert code == 0
     assert list(found) == [
-        "torch", "engines", "mpi4py", "target", "plan", "MPI launch", "cores", "memory", "memory limit", "space",
+        "torch", "engines", "mpi4py", "target", "plan", "MPI launch", "cores", "memory", "memory limit",
+        "shared memory", "space",
         "drop caches", "residency", "O_DIRECT", "clock", "certificate",
     ]  # fmt: skip
     assert all(f["can"] for f in found.values() if f["needed"])

@@ -17,6 +17,8 @@ from tests.support.targets import (  # noqa: F401 - faults are there, too
 from tests.support.targets.object_faults import FAULTS
 
 ALL = frozenset(check.name for check in in_room("objects"))
+LARGE = frozenset({"OBJECT-LARGE.ranges", "OBJECT-LIMITS.many"})
+"""Those that make an object of 5 GiB."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,6 +6,7 @@ import errno
 import http.client
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterable
 
 from pytest_ckpt.support.errors import UsageError
 
@@ -85,11 +86,12 @@ class StoreFileExistsError(StoreError, FileExistsError):
     """There is such an object already."""
 
 
-def of_answer(status: int, data: bytes, what: str, place: str, access_key: str = "") -> StoreError:
-    """Return what a store answered as an error; the ``access_key`` of who asked is no part of it."""
+def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
+    """Return what a store answered as an error; what is ``hidden``, such as the keys of who asked, is no part of it."""
     told = fields_of(data)
     code, message = told.get("Code", ""), told.get("Message", "")
-    message = message.replace(access_key, "***") if access_key else message
+    for secret in filter(None, hidden):
+        message = message.replace(secret, "***")
     number = _CODES.get(code) or _STATUSES.get(status, errno.EIO)
     words = ": ".join(filter(None, (code, message))) or _BARE.get(status, f"status {status}")
     made = _made(number, f"{what}: {words}", place, code)

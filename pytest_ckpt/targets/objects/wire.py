@@ -217,7 +217,7 @@ class Wire:
         # The end of an upload may fail when the store has begun to answer that it did not.
         if said.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
             # No name here for the error: with its traceback, it would keep this frame, and the callers' buffers.
-            raise of_answer(said.status, data, what, place, keys.access_key)
+            raise of_answer(said.status, data, what, place, (keys.access_key, keys.secret_key, keys.token))
         return Answer(headers=answered, data=data, read=read, status=said.status)
 
     def _send(

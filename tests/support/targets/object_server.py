@@ -27,7 +27,11 @@ from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 BUCKET = "test"
 TARGET = f"s3://{BUCKET}/ckpt"
 # Long, so that they would be found wherever they are written.
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "PLANTEDACCESSKEY0001", "AWS_SECRET_ACCESS_KEY": "planted/secret/of/the/store"}
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "PLANTEDACCESSKEY0001",
+    "AWS_SECRET_ACCESS_KEY": "planted/secret/of/the/store",
+    "AWS_SESSION_TOKEN": "planted/token/of/the/session",
+}
 ACCOUNT = "210987654321"
 CONTROL = "/_control/"
 
@@ -45,7 +49,7 @@ REFUSALS: dict[str, tuple[int, str, str]] = {
     "slow down": (503, "SlowDown", "Please reduce your request rate."),
     "skew": (403, "RequestTimeTooSkewed", "The difference between the request time and the time is too large"),
     "wrong key": (403, "InvalidAccessKeyId", f"{CREDENTIALS['AWS_ACCESS_KEY_ID']} does not exist in our records"),
-    "expired": (400, "ExpiredToken", f"The token {CREDENTIALS['AWS_ACCESS_KEY_ID']} has expired"),
+    "expired": (400, "ExpiredToken", f"{' '.join(CREDENTIALS.values())} has expired"),
     "full": (507, "InsufficientStorage", "The disk of this server is full"),
 }
 

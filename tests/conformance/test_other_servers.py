@@ -1,0 +1,83 @@
+"""Servers of S3 that others wrote: of each the known defects are found, and nothing else."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.object_checks import failed
+from tests.support.object_matrix import ALL, LARGE
+from tests.support.targets import other_servers
+from tests.support.targets.other_servers import OtherServer
+
+pytestmark = pytest.mark.thorough
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of a server: checks that fail with words of why, and those that may, by the moment."""
+
+    server: str
+    fails: dict[str, str]
+    may_fail: frozenset[str] = frozenset()
+    # What it cannot do in a test: it would be sent 5 GiB for each.
+    not_asked: frozenset[str] = frozenset()
+    # What it does not outlive: these have a server each.
+    ends_it: frozenset[str] = frozenset()
+
+    def start(self) -> AbstractContextManager[OtherServer]:
+        """Start it."""
+        started: AbstractContextManager[OtherServer] = getattr(other_servers, self.server)()
+        return started
+
+
+KNOWN = (
+    # It keeps objects whole and checks digests, but of several who create one object at once more than one is told that
+    # he did, If-Match of a PUT is not implemented, and no checksum comes back.
+    Known(
+        server="swift",
+        fails={
+            "OBJECT-CREATE.put": "several winners",
+            "OBJECT-CREATE.multipart": "several winners",
+            "OBJECT-UPDATE.put": "update refused",
+            "OBJECT-DIGEST.kept": "checksum not kept",
+        },
+    ),
+    # It heeds neither conditions nor digests, can neither abort nor list uploads, and shows an object before it is
+    # whole; a key of 1,024 bytes ends it.
+    Known(
+        server="s3rver",
+        fails={
+            "OBJECT-CREATE.put": "condition ignored",
+            "OBJECT-CREATE.multipart": "condition ignored",
+            "OBJECT-UPDATE.put": "condition ignored",
+            "OBJECT-DIGEST.object": "wrong digest accepted",
+            "OBJECT-DIGEST.part": "wrong digest accepted",
+            "OBJECT-DIGEST.kept": "checksum not kept",
+            "OBJECT-LIMITS.parts": "not refused",
+            "OBJECT-LIVE.requests": "abort upload was refused with 405",
+            "OBJECT-MULTIPART.hidden": "listing of uploads was refused with 501",
+            "OBJECT-RANGE.bytes": "wrong bytes in a range",
+            "OBJECT-LIST.names": "a request failed",
+            "OBJECT-LIST.pages": "a request failed",
+        },
+        # By the moment: an object is seen before it is whole, and ranges of one that is overwritten are mixed.
+        may_fail=frozenset({"OBJECT-COMMIT.marker", "OBJECT-OVERWRITE.writers", "OBJECT-RANGE.overwritten"}),
+        not_asked=LARGE,
+        ends_it=frozenset({"OBJECT-LIST.names"}),
+    ),
+)
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.server)
+def test_the_known_defects_are_found_and_nothing_else(known: Known) -> None:
+    seen: dict[str, str] = {}
+    for asked in (ALL - known.not_asked - known.ends_it, *(frozenset({name}) for name in sorted(known.ends_it))):
+        with known.start() as server:
+            seen |= failed(server.endpoint, sorted(asked), 60.0, server.environment)
+    told = "\n".join(f"{name}: {because}" for name, because in seen.items())
+    assert known.fails.keys() <= seen.keys() <= known.fails.keys() | known.may_fail, told
+    for name, words in known.fails.items():
+        assert words in seen[name], told

@@ -1,0 +1,43 @@
+"""The manifests for Kubernetes with their values, as ``envsubst`` fills them in."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.doc_pages import DOCS
+
+FOLDER = DOCS / "recipes" / "kubernetes"
+MANIFESTS = ("ssh.yaml", "mpijob-claim.yaml", "mpijob-bucket.yaml", "job-claim.yaml", "job-bucket.yaml")
+_VARIABLE = re.compile(r"\$\{(CKPT_[A-Z_]+)\}")
+
+
+def values(**others: str) -> dict[str, str]:
+    """Return the values of the file, and others in their place."""
+    lines = (FOLDER / "values.env").read_text().splitlines()
+    found = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    return {name: " ".join(shlex.split(text)) for name, text in found.items()} | others
+
+
+def filled(name: str, of: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the documents of a manifest; KeyError for a value that is not there."""
+    text = _VARIABLE.sub(lambda found: of[found[1]], (FOLDER / name).read_text())
+    return list(yaml.safe_load_all(text))
+
+
+def variables(path: Path) -> set[str]:
+    """Return the names that a manifest uses."""
+    return set(_VARIABLE.findall(path.read_text()))
+
+
+def templates(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the templates of pods in a document."""
+    if document["kind"] == "Job":
+        yield document["spec"]["template"]
+    elif document["kind"] == "MPIJob":
+        yield from (replica["template"] for replica in document["spec"]["mpiReplicaSpecs"].values())

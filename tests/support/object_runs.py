@@ -1,0 +1,35 @@
+"""Runs of the front door on an object store: how they are started, and what they leave in their folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.front_door import TINY, FrontDoor, Run, Started
+from tests.support.targets.object_server import CREDENTIALS, TARGET
+
+# Its objects have several parts: a rank's larger file is one of 13 MiB.
+IN_PARTS = (*(word for word in TINY if not word.startswith("--ckpt-scale")), "--ckpt-scale=1/5000")
+
+
+def started(
+    door: FrontDoor,
+    *options: str,
+    environment: dict[str, str] | None = None,
+    of: tuple[str, ...] = TINY,
+    suite: str = "performance",
+) -> Started:
+    """Start a run on the bucket of the tests, with its credentials."""
+    # The word for the gates is said, so that the front door says none.
+    words = (*of, f"--ckpt-suite={suite}", *options)
+    return door.start(*words, target=TARGET, environment=CREDENTIALS | (environment or {}))
+
+
+def subject(run: Run) -> str:
+    """Return the one subject of a run."""
+    (found,) = {c["subject"] for c in run.document["checkpoints"]}
+    return str(found)
+
+
+def texts_of(folder: Path) -> dict[str, str]:
+    """Return the text of every file below a folder, by its name."""
+    return {p.relative_to(folder).as_posix(): p.read_text(errors="replace") for p in folder.rglob("*") if p.is_file()}

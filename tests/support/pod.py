@@ -1,0 +1,241 @@
+"""Runs the pods of a manifest on this machine: containers made of namespaces, with the manifest's own commands.
+
+A pod has a name, a network, a boot, a root that is read-only, an ordinary user without any capability, and what its
+manifest mounts: claims are folders that all pods share, by FUSE, the rest is its own. The image is this machine's
+programs and the environment of the tests. As a program, ``python -m`` this module is the first process of the lab's
+namespaces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support import CHECKOUT
+from tests.support.file_systems.serving import client, made, run, until
+from tests.support.machine import leave_mounts_of_others, patience
+
+USER = 1000
+PROGRAMS = ("bindfs", "sshd", "ssh", "ssh-keygen", "ip", "unshare", "setpriv", "chroot")
+_BRIDGE = "pods"
+_LAB_SECONDS = 300.0
+_OF_SYSTEM = ("usr", "bin", "sbin", "lib", "lib64", "dev")
+_OF_ETC = ("ssl", "ssh", "ld.so.cache", "nsswitch.conf", "alternatives", "localtime", "os-release", "debian_version")
+_MEBIBYTES = {"Mi": 1, "Gi": 1024}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pod:
+    """A pod: its names in the network, its template, and more files and variables than the template says."""
+
+    name: str
+    other_names: tuple[str, ...] = ()
+    template: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a pod ended, and what it said."""
+
+    code: int
+    text: str
+
+
+def run_pods(home: Path, pods: Sequence[Pod], config: Mapping[str, str], keys: str) -> Ended:
+    """Start all pods, the first last, and return how that one ended; the others end with it.
+
+    ``config`` are the files of the config map. Keys of ssh are made, and lie in ``keys`` of every pod. Claims are the
+    folders ``claims/NAME`` below ``home``.
+    """
+    asked = {"pods": [asdict(pod) for pod in pods], "config": dict(config), "keys": keys}
+    (home / "asked.json").write_text(json.dumps(asked))
+    words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork"]
+    words += ["--mount-proc", "--kill-child=KILL", sys.executable, "-m", "tests.support.pod", str(home)]
+    path = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
+    with (home / "lab.log").open("wb") as log:
+        done = subprocess.run(
+            words,
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={"PATH": path, "PYTHONPATH": str(CHECKOUT), "HOME": "/root"},
+            timeout=patience(_LAB_SECONDS),
+            check=False,
+        )
+    text = (home / "lab.log").read_text(errors="replace")
+    logs = "\n".join(f"{log.name}: {log.read_text(errors='replace')}" for log in sorted(home.glob("pods/*/log")))
+    return Ended(code=done.returncode, text=f"{text}\n{logs}")
+
+
+def _address(number: int) -> str:
+    return f"10.98.0.{10 + number}"
+
+
+def _mount_image(root: Path) -> None:
+    """Make a root of memory with this machine's programs."""
+    run("mount", "-t", "tmpfs", "image", made(root))
+    for name in _OF_SYSTEM:
+        there = Path("/", name)
+        if there.is_symlink():
+            (root / name).symlink_to(there.readlink())
+        elif there.is_dir():
+            run("mount", "--rbind", there, made(root / name))
+    for name in _OF_ETC:
+        there = Path("/etc", name)
+        if there.is_dir():
+            run("mount", "--bind", there, made(root / "etc" / name))
+        elif there.exists():
+            made(root / "etc")
+            (root / "etc" / name).write_bytes(there.read_bytes())
+    (root / "etc" / "passwd").write_text(f"root:x:0:0::/root:/bin/sh\nckpt:x:{USER}:{USER}::/home/ckpt:/bin/sh\n")
+    (root / "etc" / "group").write_text(f"root:x:0:\nckpt:x:{USER}:\n")
+    for folder in ("home/ckpt", "run", "var/empty", "proc", "sys"):
+        made(root / folder)
+    run("mount", "-t", "proc", "proc", root / "proc")
+    run("mount", "--rbind", "/sys", root / "sys")
+
+
+def _mount_environment(root: Path) -> None:
+    """Mount the environment of the tests and the checkout, after all else: they may lie below what a pod mounts."""
+    for folder in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
+        if not folder.is_relative_to("/usr"):
+            run("mount", "--bind", folder, made(root / folder.relative_to("/")))
+
+
+def _mount_volumes(home: Path, root: Path, asked: Mapping[str, Any], pod: Mapping[str, Any]) -> None:
+    """Mount what the template mounts, and the keys."""
+    spec = pod["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    (container,) = spec["containers"]
+    for mount in container["volumeMounts"]:
+        volume, point = volumes[mount["name"]], made(root / mount["mountPath"].lstrip("/"))
+        if "emptyDir" in volume:
+            size = _mebibytes(str((volume["emptyDir"] or {}).get("sizeLimit", "512Mi")))
+            run("mount", "-t", "tmpfs", "-o", f"size={size}m,mode=1777", "empty", point)
+        elif "persistentVolumeClaim" in volume:
+            run("mount", "--bind", made(home / "shared" / volume["persistentVolumeClaim"]["claimName"]), point)
+        elif "configMap" in volume:
+            for name, text in asked["config"].items():
+                (point / name).write_text(text)
+    keys = made(root / asked["keys"].lstrip("/"))
+    for name in ("id_rsa", "id_rsa.pub", "authorized_keys"):
+        (keys / name).write_bytes((home / "keys" / name).read_bytes())
+    for name, text in pod["files"].items():
+        file = root / name.lstrip("/")
+        made(file.parent)
+        file.write_text(text)
+
+
+def _mebibytes(text: str) -> int:
+    found = re.fullmatch(r"([0-9]+)(Mi|Gi)", text)
+    assert found, text
+    return int(found[1]) * _MEBIBYTES[found[2]]
+
+
+def _be_pod(home: Path, number: int) -> None:
+    """Be a pod: make its root, go there, become its user, and run its command."""
+    asked = json.loads((home / "asked.json").read_text())
+    pod = asked["pods"][number]
+    (container,) = pod["template"]["spec"]["containers"]
+    place = made(home / "pods" / pod["name"])
+    run("hostname", pod["name"])
+    (place / "boot_id").write_text(f"{uuid.uuid4()}\n")
+    root = place / "root"
+    _mount_image(root)
+    (root / "etc" / "hosts").write_text((home / "hosts").read_text())
+    _mount_volumes(home, root, asked, pod)
+    _mount_environment(root)
+    run("mount", "--bind", place / "boot_id", root / "proc/sys/kernel/random/boot_id")
+    run("mount", "-o", "remount,bind,ro", root)
+    run("ip", "link", "set", "lo", "up")
+    until(lambda: "eth0:" in Path("/proc/self/net/dev").read_text(), "eth0 is plugged in", None, place / "log")
+    run("ip", "address", "add", f"{_address(number)}/24", "dev", "eth0")
+    run("ip", "link", "set", "eth0", "up")
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin",
+        "HOME": "/home/ckpt",
+    }
+    environment |= {e["name"]: e["value"] for e in container.get("env", ())} | pod["environment"]
+    (place / "ready").touch()
+    who = [f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--bounding-set=-all", "--no-new-privs"]
+    words = ["setpriv", *who, "env", "-C", container.get("workingDir", "/"), *container["command"]]
+    os.execvpe("chroot", ["chroot", str(root), *words], environment)
+
+
+@contextlib.contextmanager
+def _started(home: Path, number: int, pod: Mapping[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    place = made(home / "pods" / pod["name"])
+    words = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"]
+    with (place / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*words, sys.executable, "-m", "tests.support.pod", str(home), f"--pod={number}"],
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        until(lambda: children.read_text().split(), "the pod's first process runs", process, place / "log")
+        (first,) = children.read_text().split()
+        network = Path(f"/proc/{first}/ns/net")
+        until(lambda: network.readlink() != Path("/proc/self/ns/net").readlink(), "a network", process, place / "log")
+        run("ip", "link", "add", f"p{number}", "type", "veth", "peer", "name", "eth0", "netns", first)
+        run("ip", "link", "set", f"p{number}", "master", _BRIDGE, "up")
+        until((place / "ready").exists, "the pod is ready", process, place / "log")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _volumes(pods: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for pod in pods:
+        yield from pod["template"]["spec"]["volumes"]
+
+
+def main() -> int:
+    """Be the lab, or with ``--pod`` one pod of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--pod", type=int)
+    asked = parser.parse_args()
+    home: Path = asked.home
+    leave_mounts_of_others()
+    if asked.pod is not None:
+        _be_pod(home, asked.pod)
+    pods = json.loads((home / "asked.json").read_text())["pods"]
+    keys = made(home / "keys")
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / "id_rsa")
+    (keys / "authorized_keys").write_text((keys / "id_rsa.pub").read_text())
+    lines = [f"{_address(n)} {' '.join((pod['name'], *pod['other_names']))}" for n, pod in enumerate(pods)]
+    (home / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines]) + "\n")
+    run("ip", "link", "set", "lo", "up")
+    run("ip", "link", "add", _BRIDGE, "type", "bridge")
+    run("ip", "link", "set", _BRIDGE, "up")
+    with contextlib.ExitStack() as stack:
+        # A file system that other hosts may see, as that of a claim must be.
+        claims, shared = made(home / "claims"), made(home / "shared")
+        for claim in {v["persistentVolumeClaim"]["claimName"] for v in _volumes(pods) if "persistentVolumeClaim" in v}:
+            os.chown(made(claims / claim), USER, USER)
+        stack.enter_context(client(shared, "bindfs", "-f", "-o", "subtype=bindfs", claims, shared))
+        for number, pod in reversed(list(enumerate(pods))):
+            process = stack.enter_context(_started(home, number, pod))
+        return process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

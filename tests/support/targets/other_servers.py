@@ -1,0 +1,176 @@
+"""Servers of S3 that others wrote, started where their programs are: the tests skip where they are not.
+
+Programs are looked for in PATH, and in the folders that ``CKPT_SERVERS`` names (separated as in PATH): a virtual
+environment with ``pip install swift``, and ``node_modules/.bin`` of ``npm install s3rver``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.targets.objects.client import Bucket
+from pytest_ckpt.targets.objects.keys import read_prefix
+from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
+from tests.support.machine import eventually
+from tests.support.targets.object_server import BUCKET
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherServer:
+    """A server, and the credentials that it asks for, as environment variables."""
+
+    endpoint: str
+    environment: Mapping[str, str]
+
+
+def program(name: str) -> str:
+    """Return where a program is; skip where it is not."""
+    found = shutil.which(name, path=os.pathsep.join((os.environ.get("CKPT_SERVERS", ""), os.environ["PATH"])))
+    if found is None:
+        pytest.skip(f"{name} is neither in PATH nor in CKPT_SERVERS")
+    return found
+
+
+def free_port() -> int:
+    """Return a port at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@contextlib.contextmanager
+def s3rver() -> Iterator[OtherServer]:
+    """Start s3rver, of npm, with a bucket."""
+    words, port = program("s3rver"), free_port()
+    server = OtherServer(
+        endpoint=f"http://127.0.0.1:{port}",
+        environment={"AWS_ACCESS_KEY_ID": "S3RVER", "AWS_SECRET_ACCESS_KEY": "S3RVER"},
+    )
+    with tempfile.TemporaryDirectory() as folder, _running([words, "-d", folder, "-p", str(port), "-s"], Path(folder)):
+        _ready(server)
+        yield server
+
+
+@contextlib.contextmanager
+def swift() -> Iterator[OtherServer]:
+    """Start OpenStack Swift with its s3api, one server of each kind and one device, with a bucket."""
+    servers = {kind: program(f"swift-{kind}-server") for kind in ("account", "container", "object", "proxy")}
+    builder = program("swift-ring-builder")
+    with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as running:
+        folder = Path(made)
+        (folder / "devices" / "d1").mkdir(parents=True)
+        try:
+            os.setxattr(folder, "user.swift.trial", b"1")
+        except OSError:
+            pytest.skip(f"{folder} takes no extended attributes, in which Swift keeps its names")
+        (folder / "swift.conf").write_text("[swift-hash]\nswift_hash_path_suffix = tests\n")
+        ports = {kind: free_port() for kind in servers}
+        for kind in ("account", "container", "object"):
+            ring = str(folder / f"{kind}.builder")
+            for words in (["create", "4", "1", "1"], ["add", f"r1z1-127.0.0.1:{ports[kind]}/d1", "1"], ["rebalance"]):
+                subprocess.run([builder, ring, *words], check=True, capture_output=True)
+            (folder / f"{kind}.conf").write_text(_OF_STORAGE.format(kind=kind, port=ports[kind], folder=folder))
+        (folder / "proxy.conf").write_text(_OF_PROXY.format(port=ports["proxy"], folder=folder))
+        for kind, words in servers.items():
+            python = str(Path(words).parent / "python")
+            running.enter_context(_running([python, words, str(folder / f"{kind}.conf"), "-v"], folder))
+        server = OtherServer(
+            endpoint=f"http://127.0.0.1:{ports['proxy']}",
+            environment={"AWS_ACCESS_KEY_ID": "test:tester", "AWS_SECRET_ACCESS_KEY": "testing"},
+        )
+        _ready(server)
+        yield server
+
+
+@contextlib.contextmanager
+def _running(words: list[str], folder: Path) -> Iterator[None]:
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _ready(server: OtherServer) -> None:
+    """Wait until a bucket can be made."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+
+        def made() -> bool:
+            access = Access(endpoints=(server.endpoint,))
+            with contextlib.closing(Bucket(read_prefix(BUCKET), access, OF_CONTROLLER)) as bucket:
+                try:
+                    bucket.make()
+                except FileExistsError:
+                    return True
+                except OSError as error:
+                    print(error, file=sys.stderr)
+                    return False
+            return True
+
+        eventually(made, "a bucket is made")
+
+
+_OF_STORAGE = """[DEFAULT]
+bind_ip = 127.0.0.1
+bind_port = {port}
+workers = 0
+swift_dir = {folder}
+devices = {folder}/devices
+mount_check = false
+log_address = {folder}/none
+[pipeline:main]
+pipeline = {kind}-server
+[app:{kind}-server]
+use = egg:swift#{kind}
+"""
+_OF_PROXY = """[DEFAULT]
+bind_ip = 127.0.0.1
+bind_port = {port}
+workers = 0
+swift_dir = {folder}
+log_address = {folder}/none
+[pipeline:main]
+pipeline = catch_errors cache listing_formats s3api tempauth bulk slo dlo copy proxy-server
+[app:proxy-server]
+use = egg:swift#proxy
+account_autocreate = true
+[filter:catch_errors]
+use = egg:swift#catch_errors
+[filter:cache]
+use = egg:swift#memcache
+memcache_servers = 127.0.0.1:1
+[filter:listing_formats]
+use = egg:swift#listing_formats
+[filter:s3api]
+use = egg:swift#s3api
+location = us-east-1
+max_upload_part_num = 10000
+[filter:tempauth]
+use = egg:swift#tempauth
+user_test_tester = testing .admin
+[filter:bulk]
+use = egg:swift#bulk
+[filter:slo]
+use = egg:swift#slo
+max_manifest_segments = 10000
+[filter:dlo]
+use = egg:swift#dlo
+[filter:copy]
+use = egg:swift#copy
+"""
