@@ -72,7 +72,7 @@ def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
 def is_elsewhere(command: Sequence[str], ports: tuple[int, int] | None = None) -> bool | None:
     """Return whether an agent is on another kernel: a launcher that was not told where to start may start it here.
 
-    None where it does not answer.
+    It calls back at one of ``ports``, if given. None where it does not answer.
     """
     client = Client(command, ports=ports)
     try:

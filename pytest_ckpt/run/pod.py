@@ -52,10 +52,10 @@ def second_node(settings: Settings, environment: Mapping[str, str] = os.environ)
         yield Finding(name="second node", can=False, needed=False, description=description, remedy=_APART)
         return
     try:
-        launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"))
+        launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
     except UsageError:
         return  # the launch was told to fail
-    elsewhere = is_elsewhere(agent_on(names[1], launcher, f"doctor-{os.getpid()}"))
+    elsewhere = is_elsewhere(agent_on(names[1], launcher, f"doctor-{os.getpid()}"), launcher.ports)
     if elsewhere is None:
         description, remedy = f"{names[1]} does not answer", "Look at the launcher, and at ssh to that host."
         yield Finding(name="second node", can=False, needed=False, description=description, remedy=remedy)

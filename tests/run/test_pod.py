@@ -61,7 +61,7 @@ def test_a_pod_alone_is_told_that_it_is_alone_and_no_other_machine_is(settings):
 )
 def test_the_second_host_is_asked_for_its_kernel(settings, monkeypatch, elsewhere, can, needed, says):
     asked = []
-    monkeypatch.setattr(pod, "is_elsewhere", lambda command: asked.append(command) or elsewhere)
+    monkeypatch.setattr(pod, "is_elsewhere", lambda command, _ports: asked.append(command) or elsewhere)
     hosts = tuple(HostSlots(name=name, slots=2) for name in ("h1", "h2", "h3"))
     (found,) = second_node(dataclasses.replace(settings, hosts=hosts), {})
     assert (found.can, found.needed) == (can, needed)
