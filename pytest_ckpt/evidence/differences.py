@@ -11,7 +11,7 @@ from typing import Any
 _WORDING = frozenset({"because", "reason", "detail", "reasons", "text", "not_run", "rehearsal", "published"})
 _NAMES = ("requirement", "id", "kind", "index", "subject")
 _MAXIMUM_DETAILS = 20
-_CLOSE, _LAST_DIGITS = 1e-9, 2e-15
+_CLOSE, _LAST_DIGITS = 1e-9, 1e-12
 _AS_MEASURED = "measurements"
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 
@@ -22,8 +22,8 @@ def differences(said: Any, follows: Any, place: str, *, wording: bool = True) ->
     Items of lists are known by id, subject, kind and index where they have them. Without ``wording`` (another version
     wrote ``said``) sentences for people are passed over, and fields that it did not have yet, where they hold nothing;
     and a number may differ as it does where the same formula is written otherwise. Of this version every digit of a
-    measurement counts; what follows from logarithms and powers may differ in the last of 16 digits, in which the
-    mathematics libraries of two machines do.
+    measurement counts; what follows from logarithms and powers may differ in its last digits, as the mathematics
+    libraries of two machines do.
     """
     if isinstance(said, Mapping) and isinstance(follows, Mapping):
         for name in dict.fromkeys([*said, *follows]):

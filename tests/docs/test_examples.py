@@ -35,6 +35,17 @@ NOT_RUN = {
         "export CKPT_BIN=/opt/ckpt/bin",
         "ckpt note: the launcher placed ranks otherwise than --ckpt-hosts says: 3 on h2, 1 on h3 instead of "
         "2 on h2, 2 on h3; tell it the place of each rank with",
+        "   pytest --ckpt-target=/mnt/array/ckpt --cluster=16000 --ckpt-hosts=node1:8,node2:8 --ckpt-model=llama3-8b "
+        "--ckpt-profile=smoke",
+        "   pytest --ckpt-target=/mnt/array/ckpt --cluster=16000 --ckpt-hosts=@hosts --ckpt-model=llama3-70b "
+        "--ckpt-operations=2",
+        "   sbatch --nodes=128 slurm.sbatch",
+    ],
+    "containers.md": [
+        "cd docs/recipes/kubernetes",
+        "kubectl create secret generic ckpt-objects --from-literal=AWS_ACCESS_KEY_ID=… "
+        "--from-literal=AWS_SECRET_ACCESS_KEY=…",
+        "ssh-keygen -q -t ed25519 -N '' -f id_rsa && cp id_rsa.pub authorized_keys",
     ],
     "nightly.md": ["python3 -m venv /opt/ckpt"],
     "rfp.md": [

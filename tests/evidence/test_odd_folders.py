@@ -111,7 +111,7 @@ def test_of_one_version_every_digit_of_a_measurement_counts(one, other):
 def test_what_is_derived_may_differ_as_the_mathematics_libraries_of_two_machines_do():
     here, there = 1.0000000000000002, 1.0
     assert list(differences({"limit": here}, {"limit": there}, "verdicts")) == []
-    assert list(differences({"limit": 1.00000000000001}, {"limit": there}, "verdicts")) != []
+    assert list(differences({"limit": 1.00000000001}, {"limit": there}, "verdicts")) != []
 
 
 def test_a_digit_far_behind_the_point_is_found_in_each_number(run):
