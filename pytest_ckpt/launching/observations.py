@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_ckpt.facts.checks import Check
+    from pytest_ckpt.facts.check_row import Check
     from pytest_ckpt.launching.launch_context import LaunchContext
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.checks import Check, in_room
+from pytest_ckpt.facts.check_row import Check
+from pytest_ckpt.facts.checks import in_room
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TARGETS
