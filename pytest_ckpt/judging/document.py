@@ -69,8 +69,12 @@ def make_document(
     left_behind: Sequence[str],
     system: Mapping[str, Any] | None = None,
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
+    foresees: bool = True,
 ) -> dict[str, Any]:
-    """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it."""
+    """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it.
+
+    Without ``foresees`` there is no forecast: figures of others are no ground for one.
+    """
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)
     sizes = cluster_sizes(plan, measurements)
@@ -93,7 +97,7 @@ def make_document(
         "scope": scope,
         "certified_for": scope if judgement.grade == "certified" else None,
         "training": training_rows(plan, measurements, sizes),
-        "forecast": forecasts(plan, measurements),
+        "forecast": forecasts(plan, measurements) if foresees else [],
         "framework_overhead": framework_overheads(measurements),
         "system": system,
         "system_lacks": not_told(system),

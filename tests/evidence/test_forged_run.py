@@ -99,8 +99,8 @@ def test_better_measurements_with_report_pages_and_manifest_to_fit_contradict_th
     code, document, _ = judge(run, capsys)
     assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "met"
     forged = json.loads((run / REPORT).read_text())
-    forged |= {n: document[n] for n in ("requirements", "measurements", "certified_cluster", "training", "grade")}
-    forged |= {n: document[n] for n in ("grade_reasons", "exit_code")}
+    forged |= {n: document[n] for n in ("requirements", "measurements", "certified_cluster", "training", "forecast")}
+    forged |= {n: document[n] for n in ("grade", "grade_reasons", "exit_code")}
     write_report(forged, run)
     code, details = verify(run, capsys)
     assert code == 1

@@ -177,7 +177,7 @@ def test_real_snapshots_hold_no_commit_or_a_whole_one(door: FrontDoor, subvolume
     verdict, found = run.verdict("SNAPSHOT"), run.measurement()["patterns"]["snapshots"]
     assert (verdict["outcome"], verdict["unit"], verdict["severity"]) == ("met", "fraction", "required"), verdict
     assert [t["removed"]["exit_code"] for t in found["trials"]] == [0] * 6
-    assert all(Path(t["taken"]["says"]) == subvolume / "clone" for t in found["trials"])
+    assert all(Path(t["taken"]["output"]) == subvolume / "clone" for t in found["trials"])
     assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
     assert sorted(p.name for p in subvolume.iterdir()) == ["target"]
     assert run.left_on_target == []

@@ -40,7 +40,7 @@ def test_a_client_that_does_not_see_it_in_time_fails(tmp_path, forgets_after, mo
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     forgets_after(1_000_000)
-    monkeypatch.setattr(draft, "_FORGOTTEN_SECONDS", 0.0)
+    monkeypatch.setattr(draft, "SEEN_WITHIN_SECONDS", 0.0)
     with pytest.raises(FileNotFoundError):
         draft.make_folder(folder)
 
