@@ -36,9 +36,9 @@ _LATENCY_SECONDS = 1.0
 
 PossibleGrade = Grade | Literal["none"]
 
-CacheSight = Literal["seen", "blind", "untried"]
+CacheSight = Literal["seen", "blind", "declared", "untried"]
 """Whether cached pages of the target can be counted: a file that was written and read was seen in the cache, was not,
-or nobody has tried, which needs a write."""
+the target declares that its clients keep none, or nobody has tried, which needs a write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +72,14 @@ _BLIND = Obstacle(
     text="COLD cannot be proven: no call counts cached pages of the target, and nothing else that proves it was given.",
     remedy="a second client (--ckpt-second-mount, --ckpt-hosts), the command that empties the client's cache "
     "(--ckpt-drop-caches), or a mount whose reads the kernel's page cache holds (FUSE: without direct I/O)",
+)
+
+
+_DECLARED = Obstacle(
+    grade="incomplete",
+    text="COLD cannot be proven: that its clients keep nothing is the target's word, which these gates do not take.",
+    remedy="several hosts (--ckpt-hosts), each of which then loads what another one saved, or the bytes of every cache "
+    "between clients and storage (--ckpt-client-cache) and checkpoints of three times as much",
 )
 
 
@@ -161,6 +169,8 @@ def obstacles(
         found.append(Obstacle(grade="incomplete", text=unheld.text, remedy=unheld.remedy))
     if cache_sight == "blind" and asks_cold(settings, gates, catalogue) and not _has_other_proof(settings):
         found.append(_BLIND)
+    if cache_sight == "declared" and _needs_more_than_a_word(settings, gates, catalogue):
+        found.append(_DECLARED)
     return found + list(_unasked(settings, gates, catalogue))
 
 
@@ -173,6 +183,12 @@ def _has_other_proof(settings: Settings) -> bool:
         or bool(settings.second_mount)
         or settings.client_cache_bytes is not None
     )
+
+
+def _needs_more_than_a_word(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> bool:
+    """Whether a certificate needs COLD by more than a target's declaration, and nothing that may prove it was given."""
+    given = settings.has_several_hosts or settings.client_cache_bytes is not None
+    return "declared" not in gates.cold_bases and not given and asks_cold(settings, gates, catalogue)
 
 
 def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> list[str]:

@@ -26,9 +26,9 @@ def gauge_of(folder: str, seconds: float) -> str | None:
 
 
 def cache_sight(target: TargetFacts, folder: str, deadline_seconds: float) -> CacheSight:
-    """Return what is seen of the cache of a target from a folder on it; a target without a page cache is seen."""
+    """Return what is seen of the cache of a target from a folder on it; one without a page cache declares that."""
     if not {"page cache", "paths"}.issubset(target.capabilities):
-        return "seen"
+        return "declared"
     try:
         return "seen" if gauge_of(folder, min(ANSWER_SECONDS, deadline_seconds)) else "blind"
     except (NoAnswerError, RefusedError):

@@ -120,7 +120,7 @@ def _caches(
 ) -> Generator[Finding, None, CacheSight]:
     """Look at what a client keeps of what it reads, on the target or, where there is none, on this host's own disk."""
     if target and not {"page cache", "paths"}.issubset(target.capabilities):
-        return "seen"
+        return "declared"
     sight: CacheSight = "untried"
     folder = target.location if target else scratch
     where = "on the target" if target else f"in {Path(scratch).parent}, not on a target"

@@ -272,3 +272,20 @@ def test_what_a_target_declares_rests_on_more_where_more_shows_it(more, basis, w
     decision = judged("COLD", of(is_declared_cold=True, **more))
     assert (decision.outcome, decision.basis) == ("met", basis)
     assert words in decision.because
+
+
+@pytest.mark.parametrize(("gates", "outcome"), [("object", "not run"), ("object-local", "met")])
+def test_the_word_of_an_object_store_is_no_proof_where_it_may_be_certified(gates, outcome):
+    table = built_in(gates)
+    assert (table.certifies, "declared" in table.cold_bases) == (outcome == "not run", outcome == "met")
+    decided = decide(
+        REQUIREMENTS["COLD"], measurement(cache=dataclasses.replace(BLIND, is_declared_cold=True)), LIMITS, table
+    )
+    assert (decided.outcome, decided.reason) == (outcome, "unproven" if outcome == "not run" else "met")
+    elsewhere = decide(
+        REQUIREMENTS["COLD"],
+        measurement(cache=dataclasses.replace(BLIND, is_declared_cold=True, by_other_hosts=True)),
+        LIMITS,
+        table,
+    )
+    assert elsewhere.outcome == "met"

@@ -176,6 +176,24 @@ def test_a_cache_that_nobody_can_see_is_an_obstacle_where_cold_is_required() -> 
     assert "COLD" not in "".join(o.text for o in obstacles(*behaviour, cache_sight="blind"))
 
 
+def test_a_target_s_word_on_caches_is_an_obstacle_where_the_gates_want_more() -> None:
+    word = "the target's word"
+    run = run_of("llama3-8b", gates=built_in("object"))
+    (told,) = (o for o in obstacles(*run, cache_sight="declared") if word in o.text)
+    assert (told.grade, "--ckpt-hosts" in told.remedy, "--ckpt-client-cache" in told.remedy) == (
+        "incomplete",
+        True,
+        True,
+    )
+    for gates, more in (
+        ("object", {"ckpt_hosts": "a:4,b:4"}),
+        ("object", {"ckpt_client_cache": "1GiB"}),
+        ("object-local", {}),
+    ):
+        found = obstacles(*run_of("llama3-8b", gates=built_in(gates), **more), cache_sight="declared")
+        assert not [o for o in found if word in o.text]
+
+
 def test_a_run_without_obstacles_can_be_certified() -> None:
     assert possible_grade(obstacles(*run_of("llama3-8b"))) == "certified"
 
