@@ -116,7 +116,9 @@ def test_storage_that_fails_while_a_command_runs_fails(door: FrontDoor, target: 
 
 @pytest.mark.thorough
 def test_a_save_that_is_late_while_a_command_runs_fails(door: FrontDoor, target: Target) -> None:
-    slow = f"{shlex.join(target.fault_command('slow file', seconds=3))}; sleep 3"
+    """The command lasts until a save is late, and only saves are: a load that goes on then may take some seconds."""
+    trickle = target.fault_command("writes trickle", maximum_bytes=1 << 20, bytes_per_second=1_000_000)
+    slow = f"{shlex.join(trickle)}; {shlex.join(target.until_hit_command('writes trickle'))}"
     run = door.run(*during(door, ["sh", "-c", slow]), target=target.path, cluster=64)
     verdict = run.verdict("UPGRADE")
     assert (verdict["outcome"], verdict["reason"], verdict["unit"]) == ("failed", "over limit", "s"), verdict

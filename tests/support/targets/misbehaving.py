@@ -56,6 +56,16 @@ channel.sendall(sys.argv[2].encode() + bytes([10]))
 answer = channel.makefile().readline()
 sys.exit(answer if "error" in answer else 0)
 """
+_UNTIL_HIT = """
+import json, socket, sys, time
+while True:
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.connect(chr(0) + sys.argv[1])
+        channel.sendall(sys.argv[2].encode() + bytes([10]))
+        if json.loads(channel.makefile().readline())["value"]:
+            break
+    time.sleep(0.02)
+"""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_IO_FLUSHER = 57
 _END_SECONDS = 30
@@ -86,6 +96,11 @@ class Target:
     def fault_command(self, name: str, **parameters: Any) -> list[str]:
         """The command that switches a fault on from another process."""
         return self._light("fault", name=name, parameters=parameters)
+
+    def until_hit_command(self, name: str) -> list[str]:
+        """The command that ends when a fault has done something."""
+        asked = json.dumps({"what": "hits", "name": name})
+        return [sys.executable, "-I", "-S", "-c", _UNTIL_HIT, self.name, asked]
 
     @property
     def clear_command(self) -> list[str]:
