@@ -112,7 +112,7 @@ def combined_plan(runs: Mapping[str, JudgedRun], measured: Sequence[MeasuredPart
             if shown.get(subject, label) == label:
                 planned[subject] = checkpoint
     limits = next(iter(runs.values())).plan.limits
-    return Plan(limits=limits, checkpoints=tuple(sorted(planned.values(), key=lambda c: c.layout.full_bytes)))
+    return Plan(limits=limits, checkpoints=tuple(sorted(planned.values(), key=lambda c: c.layout.model.parameters)))
 
 
 def combined_measurements(
