@@ -69,9 +69,10 @@ class JudgedRun:
     waivers: tuple[Waiver, ...]
     judgement: Judgement
 
-    def document(self) -> Document:
-        """Return its report."""
+    def document(self, *, foresees: bool = True) -> Document:
+        """Return its report, without a forecast where nobody reads that."""
         return make_document(
+            foresees=foresees,
             # The certificate in that folder is another judgement's.
             run={**self.report["run"], "folder": ""},
             plan=self.plan,

@@ -14,13 +14,12 @@ from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.models import layout
 from tests.support.bare_dcp import save_bare
-from tests.support.posix_files import clock_of, committed_in, draft_in
+from tests.support.posix_files import CHECKPOINT, clock_of, committed_in, load, save
 
 SHARD = layout("llama3-8b", mode="open", processes=1, scale=1e-5).rank(0)
 TENSORS = [tensor for file in SHARD.files for tensor in file.tensors]
 CONTENT = Content(7)
 OWN, METADATA = "__0_0.distcp", ".metadata"
-CHECKPOINT = 5
 
 
 class Alone:
@@ -47,21 +46,6 @@ def engine() -> Iterator[object]:
     made = make(shard=SHARD, content=CONTENT, group=Alone(), activity=Activity(), options=EngineOptions())
     yield made
     made.release()
-
-
-def save(engine, folder, number=CHECKPOINT):
-    clock = clock_of()
-    engine.fill(number)
-    draft = draft_in(folder, clock)
-    engine.save(draft, clock)
-    return (*draft.seal(), clock)
-
-
-def load(engine, folder, number=CHECKPOINT):
-    """Load as all ranks do; return (loaded bytes, comparison)."""
-    assert engine.load_steps() == 1
-    loaded = engine.load(committed_in(folder), 0, clock_of())
-    return loaded, engine.verify(number)
 
 
 def start_of(file: Path, name: str) -> int:

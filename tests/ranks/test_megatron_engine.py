@@ -15,22 +15,18 @@ from pytest_ckpt.ranks.content.generator import Content, TensorKey
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
-from pytest_ckpt.recording.files import CALLS, JobFiles
-from pytest_ckpt.recording.threads import BIRTHS, Threads
-from pytest_ckpt.recording.trace import calls_of
 from pytest_ckpt.sizing.files import files_of, shard_files
 from pytest_ckpt.sizing.models import layout
 from tests.support.bare_dcp import load_bare
-from tests.support.one_rank import Alone, area_in, as_one_rank
-from tests.support.posix_files import clock_of, committed_in, draft_in
-from tests.support.traced_jobs import need_strace
+from tests.support.one_rank import Alone
+from tests.support.posix_files import CHECKPOINT, clock_of, committed_in, load, save
+from tests.support.traced_jobs import need_strace, traced_save
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1e-5)
 SHARD = WHOLE.rank(0)
 LARGE = ("__0_0.distcp", "__0_1.distcp")
 SMALL = ("common.pt", "metadata.json", "latest_checkpointed_iteration.txt")
 ALL = {*LARGE, *SMALL, ".metadata"}
-CHECKPOINT = 5
 # Of a tensor's little zip, beside its data: what torch 2.13.0 writes before and behind it.
 HEAD_BYTES, MAXIMUM_TAIL_BYTES = 704, 900
 
@@ -46,20 +42,6 @@ def engine() -> Iterator[object]:
     made = make(shard=SHARD, content=Content(7), group=OneRank(), activity=Activity(), options=EngineOptions())
     yield made
     made.release()
-
-
-def save(engine, folder, number=CHECKPOINT):
-    clock = clock_of()
-    engine.fill(number)
-    draft = draft_in(folder, clock)
-    engine.save(draft, clock)
-    return (*draft.seal(), clock)
-
-
-def load(engine, folder, number=CHECKPOINT):
-    assert engine.load_steps() == 1
-    loaded = engine.load(committed_in(folder), 0, clock_of())
-    return loaded, engine.verify(number)
 
 
 def test_a_rank_has_two_files_of_like_size_and_the_first_has_the_small_ones(engine, tmp_path):
@@ -158,15 +140,7 @@ def test_the_bare_library_loads_what_was_saved(engine, tmp_path, processes):
 
 def traced(folder: Path) -> dict[str, list[tuple[str, int]]]:
     """Save as one rank under strace; return the calls of each file by its name, with the bytes of writes."""
-    target, log = folder / "target", folder / "log"
-    target.mkdir()
-    names = ",".join(f"?{call}" for call in sorted(CALLS | BIRTHS))
-    front = ("strace", "-f", "-y", "-ttt", "-s", "0", "-e", f"trace={names}", "-o", str(log))
-    as_one_rank("megatron", WHOLE, area_in(target), "save", front=front)
-    calls = calls_of(log)
-    found = JobFiles(under=str(target), process=Threads(calls).process)
-    for call in calls:
-        found.take(call)
+    found = traced_save(folder, "megatron", WHOLE)
     made = defaultdict(list)
     for act in found.acts:
         made[act.file].append((act.call, act.bytes))

@@ -23,9 +23,10 @@ from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.files import largest_file_bytes, shard_files
 from pytest_ckpt.sizing.models import Tensor, layout
+from tests.support import posix_files
 from tests.support.bare_safetensors import load_bare, save_bare
 from tests.support.one_rank import Alone, area_in, as_one_rank, checkpoint_in
-from tests.support.posix_files import clock_of, committed_in, draft_in
+from tests.support.posix_files import CHECKPOINT, clock_of, draft_in
 
 # Of eight ranks, as the model is full: what a rank has of it is cut into files as at full size.
 WHOLE = layout("llama3-8b", mode="full", scale=1e-5)
@@ -33,7 +34,6 @@ SHARD = WHOLE.rank(0)
 FILES = shard_files(SHARD, SAFETENSORS_FILES)
 TENSORS = [tensor for file in FILES for tensor in file.tensors]
 CONTENT = Content(7)
-CHECKPOINT = 5
 MODEL = FILES[0].name
 OPTIMIZER = FILES[1].name
 BIG = "optimizer/0"
@@ -44,18 +44,12 @@ def engine_of(shard=SHARD, **options):
 
 
 def save(folder, number=CHECKPOINT, engine=None):
-    clock, engine = clock_of(), engine or engine_of()
-    engine.fill(number)
-    draft = draft_in(folder, clock)
-    engine.save(draft, clock)
-    return (*draft.seal(), clock)
+    return posix_files.save(engine or engine_of(), folder, number)
 
 
 def load(folder, number=CHECKPOINT, engine=None):
     """Load as all ranks do; return (loaded bytes, comparison)."""
-    engine = engine or engine_of()
-    assert engine.load_steps() == 1
-    return engine.load(committed_in(folder), 0, clock_of()), engine.verify(number)
+    return posix_files.load(engine or engine_of(), folder, number)
 
 
 def expected(number, tensor, rank=0):

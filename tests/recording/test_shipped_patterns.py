@@ -9,15 +9,11 @@ import pytest
 
 from pytest_ckpt.config.pattern_files import SHIPPED, load_pattern
 from pytest_ckpt.facts.pattern import OPENS, Pattern, read_pattern
-from pytest_ckpt.recording.files import CALLS, JobFiles
-from pytest_ckpt.recording.threads import BIRTHS, Threads
-from pytest_ckpt.recording.trace import calls_of
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.pattern_files import replayed_files
 from tests.support.library_jobs import JOBS, record_job
 from tests.support.made_job_patterns import TWO_RANKS
-from tests.support.one_rank import area_in, as_one_rank
-from tests.support.traced_jobs import need_strace
+from tests.support.traced_jobs import need_strace, traced_save
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1 / 10_000)
 FAST = "safetensors"
@@ -61,15 +57,7 @@ def test_a_library_does_what_the_shipped_pattern_says(name: str, tmp_path: Path)
 def test_a_replay_makes_the_same_calls(name: str, tmp_path: Path) -> None:
     need_strace()
     text = TWO_RANKS if name == "made up" else load_pattern(name).text
-    target, log = tmp_path / "target", tmp_path / "log"
-    target.mkdir()
-    traced = ",".join(f"?{call}" for call in sorted(CALLS | BIRTHS))
-    front = ("strace", "-f", "-y", "-ttt", "-s", "0", "-e", f"trace={traced}", "-o", str(log))
-    as_one_rank("replay", WHOLE, area_in(target), "save", front=front, pattern=text)
-    calls = calls_of(log)
-    found = JobFiles(under=str(target), process=Threads(calls).process)
-    for call in calls:
-        found.take(call)
+    found = traced_save(tmp_path, "replay", WHOLE, pattern=text)
     made = defaultdict(list)
     for act in found.acts:
         made[act.file].append((act.call, act.offset, act.bytes))

@@ -24,6 +24,7 @@ from typing import Any
 from tests.support import CHECKOUT
 from tests.support.file_systems.serving import client, made, run, until
 from tests.support.machine import leave_mounts_of_others, patience
+from tests.support.namespaces import plug_in
 
 USER = 1000
 PROGRAMS = ("bindfs", "sshd", "ssh", "ssh-keygen", "ip", "unshare", "setpriv", "chroot")
@@ -188,14 +189,7 @@ def _started(home: Path, number: int, pod: Mapping[str, Any]) -> Iterator[subpro
             stderr=log,
         )
     try:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        until(lambda: children.read_text().split(), "the pod's first process runs", process, place / "log")
-        (first,) = children.read_text().split()
-        network = Path(f"/proc/{first}/ns/net")
-        until(lambda: network.readlink() != Path("/proc/self/ns/net").readlink(), "a network", process, place / "log")
-        run("ip", "link", "add", f"p{number}", "type", "veth", "peer", "name", "eth0", "netns", first)
-        run("ip", "link", "set", f"p{number}", "master", _BRIDGE, "up")
-        until((place / "ready").exists, "the pod is ready", process, place / "log")
+        plug_in(process, f"p{number}", _BRIDGE, place / "log", place / "ready")
         yield process
     finally:
         process.kill()

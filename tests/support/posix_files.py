@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_ckpt.facts.proofs import CommitProof
-from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Engine
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.targets.posix.direct_io import DirectWay
 from pytest_ckpt.targets.posix.draft import PosixDraft
 from pytest_ckpt.targets.posix.source import PosixCommitted
+
+CHECKPOINT = 5
 
 
 def clock_of(activity: Activity | None = None) -> Clock:
@@ -24,3 +27,19 @@ def draft_in(folder: Path, clock: Clock | None = None, way: DirectWay | None = N
 def committed_in(folder: Path, clock: Clock | None = None, way: DirectWay | None = None) -> PosixCommitted:
     """Return the folder as a committed checkpoint."""
     return PosixCommitted(folder, way or DirectWay(), clock or clock_of())
+
+
+def save(engine: Engine, folder: Path, number: int = CHECKPOINT) -> tuple[Sequence[Entry], DurabilityProof, Clock]:
+    """Save as all ranks do, up to the commit."""
+    clock = clock_of()
+    engine.fill(number)
+    draft = draft_in(folder, clock)
+    engine.save(draft, clock)
+    return (*draft.seal(), clock)
+
+
+def load(engine: Engine, folder: Path, number: int = CHECKPOINT) -> tuple[int, Comparison]:
+    """Load as all ranks do; return (loaded bytes, comparison)."""
+    assert engine.load_steps() == 1
+    loaded = engine.load(committed_in(folder), 0, clock_of())
+    return loaded, engine.verify(number)

@@ -9,6 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ckpt.recording.files import CALLS, JobFiles
+from pytest_ckpt.recording.threads import BIRTHS, Threads
+from pytest_ckpt.recording.trace import calls_of
+from pytest_ckpt.sizing.models import Layout
+from tests.support.one_rank import area_in, as_one_rank
+
 SECRET = "customer-model-of-alice"
 # Two processes are ranks; the first has two threads, and commits when the other has ended.
 PLAIN = """
@@ -83,3 +89,17 @@ def record(folder: Path, script: str, *words: str, label: str = "") -> subproces
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", "record", "--under", str(under), "--label", label]
     command += ["--out", str(folder / "job.pattern.json"), "--", sys.executable, str(job), str(under), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def traced_save(folder: Path, engine: str, whole: Layout, pattern: str = "") -> JobFiles:
+    """Save as one rank under strace, below ``folder``; return what it did to its files."""
+    target, log = folder / "target", folder / "log"
+    target.mkdir()
+    names = ",".join(f"?{call}" for call in sorted(CALLS | BIRTHS))
+    front = ("strace", "-f", "-y", "-ttt", "-s", "0", "-e", f"trace={names}", "-o", str(log))
+    as_one_rank(engine, whole, area_in(target), "save", front=front, pattern=pattern)
+    calls = calls_of(log)
+    found = JobFiles(under=str(target), process=Threads(calls).process)
+    for call in calls:
+        found.take(call)
+    return found

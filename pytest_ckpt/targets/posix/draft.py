@@ -86,20 +86,27 @@ def make_folder(folder: Path) -> None:
     A client may remember for a moment that there was none, when another host has just made it: STALE allows that. To
     make it is then tried again, which asks the server, and not the client's memory.
     """
-    end = time.monotonic() + SEEN_WITHIN_SECONDS
-    while True:
+
+    def make() -> None:
         try:
             folder.mkdir()
         except FileExistsError:
-            try:
-                if not stat.S_ISDIR(folder.lstat().st_mode):
-                    raise
-            except FileNotFoundError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(_POLL_SECONDS)
-                continue
-        return
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                raise
+
+    until_seen(make)
+
+
+def until_seen(act: Callable[[], None]) -> None:
+    """Do what finds no file while this client does not know what another host made; again, as long as STALE allows."""
+    end = time.monotonic() + SEEN_WITHIN_SECONDS
+    while True:
+        try:
+            return act()
+        except FileNotFoundError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_POLL_SECONDS)
 
 
 def sync(file: Path) -> int:

@@ -11,12 +11,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from pytest_ckpt.facts.host_waits import SEEN_WITHIN_SECONDS
 from pytest_ckpt.facts.proofs import CommitProof, Entry
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
@@ -24,7 +22,7 @@ from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.targets.posix.ballast import PosixBallast
 from pytest_ckpt.targets.posix.clones import clone_of
 from pytest_ckpt.targets.posix.direct_io import DirectWay
-from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, unlink
+from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, unlink, until_seen
 from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs, sync_folder
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
 from pytest_ckpt.targets.posix.page_cache import drop_all
@@ -37,8 +35,6 @@ from pytest_ckpt.targets.protocol import Phases, Resident
 CAPABILITIES: frozenset[Capability] = frozenset(
     {"paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount"}
 )
-
-_POLL_SECONDS = 0.01
 
 
 def open_store(area: AreaRef) -> PosixStore:
@@ -146,19 +142,14 @@ class PosixStore:
 
     def finish_delete(self, ref: CheckpointRef) -> None:
         """Remove the empty folder; a client that does not know yet that another host made it is given the time."""
-        end = time.monotonic() + SEEN_WITHIN_SECONDS
-        while True:
+
+        def remove() -> None:
             try:
                 self._final(ref).rmdir()
             except FileNotFoundError:
-                try:
-                    self._partial(ref).rmdir()
-                except FileNotFoundError:
-                    if time.monotonic() > end:
-                        raise
-                    time.sleep(_POLL_SECONDS)
-                    continue
-            return
+                self._partial(ref).rmdir()
+
+        until_seen(remove)
 
     def clear(self, subject: str) -> None:
         """Remove the subject's empty folder."""

@@ -102,14 +102,19 @@ class RunFolders(Family):
             outcome = self.sandbox.run(lambda folder=folder: main(["judge", str(folder), "--json"]), ())  # type: ignore[misc]
             self.before[folder.name] = (outcome.code, json.loads(outcome.out))
 
-    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+    def changed(self, rng: Random, home: Path) -> tuple[Path, Path, list[str]]:
+        """Copy one of the originals, with a folder outside of it, and change it; return both and what was done."""
         original = rng.choice(self.originals)
-        folder, outside, out = home / "run", home / "outside", home / "out"
+        folder, outside = home / "run", home / "outside"
         shutil.copytree(original, folder)
         outside.mkdir()
         (outside / "file").write_text("{}")
+        return original, folder, [original.name, *mutate(rng, folder, outside)]
+
+    def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
+        original, folder, done = self.changed(rng, home)
+        out = home / "out"
         out.mkdir()
-        done = [original.name, *mutate(rng, folder, outside)]
         is_remade = rng.random() < 0.5
         if is_remade and not is_unfinished(folder):
             remake(folder)
@@ -264,12 +269,8 @@ class Exports(RunFolders):
         self.originals = sorted(originals.iterdir())
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        original = rng.choice(self.originals)
-        folder, outside, out = home / "run", home / "outside", home / "out"
-        shutil.copytree(original, folder)
-        outside.mkdir()
-        (outside / "file").write_text("{}")
-        done = [original.name, *mutate(rng, folder, outside)]
+        _, folder, done = self.changed(rng, home)
+        out = home / "out"
         if rng.random() < 0.5 and not is_unfinished(folder):
             remake(folder)
             done.append("manifest written anew")

@@ -23,7 +23,7 @@ import pytest
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from tests.support import CHECKOUT
-from tests.support.file_systems.serving import ADDRESS, made, missing, run, until
+from tests.support.file_systems.serving import ADDRESS, made, missing, run
 from tests.support.front_door import Run, opened_door, processes_of
 from tests.support.hosts.host import READY, address_of, name_of
 from tests.support.hosts.mishaps import Mishap, happen, has_saved, is_there
@@ -31,6 +31,7 @@ from tests.support.hosts.secrets_seen import SecretsSeen
 from tests.support.hosts.slurm import slurm as slurm_on
 from tests.support.hosts.storage import MOOSEFS, Storage, served
 from tests.support.machine import leave_mounts_of_others, need_fuse, patience
+from tests.support.namespaces import plug_in
 
 _LAB_SECONDS = 400.0
 _STEP_SECONDS = 300.0
@@ -170,22 +171,11 @@ def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> I
             stderr=log,
         )
     try:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        until(lambda: children.read_text().split(), "the host's first process runs", process, folder / "log")
-        (first,) = children.read_text().split()
-        # Not before it has a network of its own, or the cable would end here.
-        until(lambda: _network(first) != _network("self"), "the host has a network", process, folder / "log")
-        run("ip", "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", first)
-        run("ip", "link", "set", f"v{number}", "master", _BRIDGE, "up")
-        until((folder / READY).exists, "the host is ready", process, folder / "log")
+        first = plug_in(process, f"v{number}", _BRIDGE, folder / "log", folder / READY)
         yield ("nsenter", "--target", first, "--net", "--mount", "--uts", "--ipc", "--pid")
     finally:
         process.kill()
         process.wait()
-
-
-def _network(process: str) -> str:
-    return str(Path(f"/proc/{process}/ns/net").readlink())
 
 
 def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]]) -> Done:
