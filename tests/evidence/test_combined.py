@@ -391,3 +391,19 @@ def test_each_part_of_the_certificate_names_its_run_and_day(make, tmp_path):
     assert "Saves and loads: run 3, 2031-05-03" in page
     assert "Failed before" in page
     assert 'name="run" value="run 2, 2031-05-02"' in (out / "junit.xml").read_text()
+
+
+@pytest.mark.parametrize(("older", "newer", "code"), [("16", "16", 0), ("4", "16", 1), ("16", "4", 1), (None, "16", 1)])
+def test_what_the_gates_demand_of_clients_holds_in_every_run(make, judge, tmp_path, older, newer, code):
+    behaviour, speed = make(1, options=BEHAVIOUR, observations=seen()), make(2, options=SPEED, save=5.0, load=5.0)
+    for folder, connections in ((behaviour, older), (speed, newer)):
+        report = json.loads((folder / "report.json").read_text())
+        for host in report["environment"]["hosts"]:
+            host["client"] = {} if connections is None else {"nconnect": connections}
+        (folder / "report.json").write_text(json.dumps(report))
+        write_manifest(folder)
+    gates = tmp_path / "gates.toml"
+    gates.write_text('name = "ours"\nextends = "posix-local"\nclients = ["client.nconnect >= 8"]\n')
+    found, document = judge(behaviour, speed, f"--ckpt-gates={gates}")
+    assert (found, document["grade"]) == (code, "not certified" if code else "certified"), document["grade_reasons"]
+    assert any("client.nconnect >= 8" in reason for reason in document["grade_reasons"]) == bool(code)
