@@ -116,10 +116,14 @@ def test_a_restore_takes_the_newest_whole_checkpoint(subject: str, judge: Judge)
 
 @pytest.mark.requirement("NODE-LOSS")
 def test_a_checkpoint_outlives_the_loss_of_a_host(subject: str, judge: Judge) -> None:
-    """When a host is lost with its local tier, a partner host's copy is restored.
+    """When a host is lost with its local tier, a partner host's copies are restored, within the load limit.
 
-    Jobs keep a second copy of each checkpoint in the local tier of another host. This run is of one host, so no copy is
-    written elsewhere and nothing is decided: saves in tiers are not certified by it.
+    Jobs keep a second copy of each checkpoint in the local tier of another host. Two checkpoints are saved to the local
+    tiers, and each rank sends its files over the network of the ranks to a rank of the next host, which makes them
+    durable in its tier. Then all that the last host's tier holds is deleted, its own files and the copies that it kept
+    for another. Its files come back from its partner, all ranks load, and every byte is compared: an older copy is
+    found. Copies are made for this alone: no other figure contains them. On one host nothing is decided, and saves in
+    tiers are not certified.
     """
     judge(subject)
 

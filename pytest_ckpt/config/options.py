@@ -179,11 +179,14 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
             f"--ckpt-strategy {named[0]} needs a local tier.",
             "Say --ckpt-local=/mnt/nvme/ckpt: a folder on a disk or in memory of the host itself.",
         )
-    if len({host.name for host in values["hosts"]}) > 1:
+    several = len({host.name for host in values["hosts"]}) > 1
+    if several and (
+        shared := [engine.name for engine in values["engine"] if engine.files.shared or engine.is_collective]
+    ):
         raise UsageError(
-            f"--ckpt-strategy {named[0]} over several hosts cannot be measured: what a host saves to a partner's tier "
-            "is not written.",
-            "Name one host. With several, take --ckpt-strategy=async.",
+            f"--ckpt-engine {shared[0]} with --ckpt-strategy {named[0]} over several hosts: one rank writes files that "
+            "all read, and no other host finds them in its local tier.",
+            "Name one host, or take --ckpt-engine=torch or stream.",
         )
     for key in _CHANGES:
         if values[key]:

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPTION = "--ckpt-pattern"
-SHIPPED = ("torch-save", "dcp", "dcp-async", "dcp-threads", "safetensors", "hugging-face", "lightning", "trainer")
+SHIPPED = (
+    "torch-save",
+    "dcp",
+    "dcp-async",
+    "dcp-threads",
+    "safetensors",
+    "hugging-face",
+    "lightning",
+    "trainer",
+    "orbax",
+)
 """Names of the patterns that ship, recorded from the libraries themselves."""
 
 # By these a save has all bytes of a checkpoint, as they are: in another place, or while the job goes on.

@@ -39,7 +39,7 @@ from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.scaling import Scaling
 from pytest_ckpt.facts.serving import Consolidation, Serving
-from pytest_ckpt.facts.sights import Sight
+from pytest_ckpt.facts.sights import Sight, TierSight
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
 from pytest_ckpt.facts.tiers import Tiers
 from pytest_ckpt.facts.training import Crashes, Preempted, Training
@@ -123,10 +123,14 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsSeen:
-    """The hosts of a launch that measures nothing; ``sights`` where each is to find what others made in the target."""
+    """The hosts of a launch that measures nothing; ``sights`` where each is to find what others made in the target.
+
+    ``tiers`` is what each has of a local tier, where the run needs one.
+    """
 
     hosts: tuple[HostFacts, ...]
     sights: tuple[Sight, ...] = ()
+    tiers: tuple[TierSight, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

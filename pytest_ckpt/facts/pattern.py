@@ -8,6 +8,7 @@ and no two of them in one phase work on one file.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -173,7 +174,7 @@ def _check(pattern: Pattern) -> None:
 
 
 def _check_steps(pattern: Pattern) -> None:
-    is_open: set[tuple[int, int]] = set()
+    is_open: Counter[tuple[int, int]] = Counter()
     lane_of: dict[tuple[int, int, int], int] = {}
     phase_of: dict[tuple[int, int], int] = {}
     for step in pattern.steps:
@@ -197,11 +198,11 @@ def _check_steps(pattern: Pattern) -> None:
             raise ValueError("two lanes work on one file")
         handle = (step.rank, step.file)
         if step.call in OPENS:
-            is_open.add(handle)
-        elif step.call in ON_OPEN and handle not in is_open:
+            is_open[handle] += step.count
+        elif step.call in ON_OPEN and is_open[handle] < 1:
             raise ValueError(f"a {step.call} comes before its file is open")
         if step.call == "close":
-            is_open.discard(handle)
+            is_open[handle] -= step.count
 
 
 def check_covered(pattern: Pattern) -> None:

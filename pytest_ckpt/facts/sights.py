@@ -27,6 +27,19 @@ class MountSeen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TierSight:
+    """The folder of a local tier as one host has it: its free space, and whose files it shows that are not its own.
+
+    ``why_not`` says why no file can be made there; empty where one can.
+    """
+
+    host: str
+    free_bytes: int
+    why_not: str
+    shared_with: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Sight:
     """The target as one host has it, and the version of this package there.
 

@@ -40,11 +40,32 @@ class TierRestore:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NodeLoss:
+    """Host ``lost`` lost all that its local tier held; copies that ``partner`` held came back, and all ranks loaded.
+
+    ``copied_bytes`` of files went to partners over the network of the ranks when a checkpoint was saved, in
+    ``copy_seconds``; ``returned_bytes`` came back in ``return_seconds``. ``missing`` are files whose copies were no
+    longer there: then nothing was loaded, and ``integrity`` is None.
+    """
+
+    hosts: int
+    lost: str
+    partner: str
+    copied_bytes: int
+    copy_seconds: float
+    returned_bytes: int
+    return_seconds: float
+    load_seconds: float
+    missing: int
+    integrity: Integrity | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
     """Saves of ``bytes`` to the local tier, alone and beside a drain, in turns; seconds of these, and of the drains.
 
     Then two restores: ``whole``, when the newest checkpoint is in the local tier alone, and ``torn``, when the files of
-    one rank are missing there.
+    one rank are missing there. ``node_loss`` is None where the ranks are on one host.
     """
 
     bytes: int
@@ -53,3 +74,4 @@ class Tiers:
     drain_seconds: tuple[float, ...]
     whole: TierRestore
     torn: TierRestore
+    node_loss: NodeLoss | None = None

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.settings import SUITES
+from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.verdict import Reason
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.requirement import Requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pytest_ckpt.facts.check_row import Check
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
@@ -114,6 +116,21 @@ def subjects_of(
 def asked_checkpoints(requirement: Requirement, plan: Plan) -> list[PlannedCheckpoint]:
     """Return the checkpoints of a plan that a requirement on saves and loads is asked of."""
     return [c for c in plan.checkpoints if requirement.of_strategy(c.strategy)]
+
+
+def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject]) -> set[Subject]:
+    """Return the plain saves that are measured beside those which the suite of strategies judges: their columns.
+
+    ``subjects`` are those that are judged. A reader holds what a strategy costs against a save that just waits.
+    """
+    if not settings.asks_strategies:
+        return set()
+    judged = {(s.layout, s.engine) for s in subjects if s.strategy != STRATEGIES[0].name}
+    return {
+        c.subject
+        for c in plan.runnable
+        if c.strategy.name == STRATEGIES[0].name and (c.subject.layout, c.subject.engine) in judged
+    }
 
 
 def known_subjects(

@@ -35,7 +35,8 @@ NEXT_STEPS: dict[str, str] = {
     "training; --ckpt-drain-every says how many saves share a drain.",
     "COMPRESSION": "Compress at a lower level (--ckpt-compress), with more cores for each rank, or not at all.",
     "PREEMPT": "Look at the phase that took longest, and whether a save in the background was waited for.",
-    "NODE-LOSS": "Try it on the cluster: end a host in the middle of a job, and restore from the partner's tier.",
+    "NODE-LOSS": "One host cannot be lost: name several (--ckpt-hosts). Else look at the partner's tier and the ranks' "
+    "network; the target has no part in it.",
     "TIER-ORDER": "Look which tier showed a checkpoint that was not whole, or hid one that was, and at the named file.",
     "CRASH-ASYNC": "Look at what the sentence says was left: which files, and whether they were committed too early.",
     "SCALING": "Look where the growth ends: links of clients, of servers, or what all clients share (a folder, a "

@@ -15,6 +15,7 @@ from pytest_ckpt.judging.completeness import (
     asked_checks,
     asked_requirements,
     chosen_suites,
+    compared_with,
     gates_something,
     is_given,
 )
@@ -207,6 +208,7 @@ def unmeasured(
     chosen = chosen_suites(settings, gates, catalogue)
     asked = [r for r in asked_requirements(settings, gates, catalogue) if r.suite in chosen and r.is_asked(settings)]
     judged = {c.subject for r in asked if r.suite != "conformance" for c in asked_checkpoints(r, plan)}
+    judged |= compared_with(plan, settings, judged)
     return [
         f"{c.subject} will not be measured: the suites that were chosen ask nothing of strategy {c.strategy.name}. "
         f"Say --ckpt-suite={','.join(dict.fromkeys(('performance', *chosen)))}."

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.measurement import Measurement
-    from pytest_ckpt.facts.tiers import DrainRule, TierRestore, Tiers
+    from pytest_ckpt.facts.tiers import DrainRule, NodeLoss, TierRestore, Tiers
     from pytest_ckpt.judging.save_costs import SaveCost
     from pytest_ckpt.sizing.limits import ClusterLimits
 
@@ -96,15 +96,51 @@ def judge_tier_order(measurement: Measurement, _limits: ClusterLimits) -> Decisi
     return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
 
-def judge_node_loss(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+def judge_node_loss(measurement: Measurement, limits: ClusterLimits) -> Decision:
     """A checkpoint outlives the loss of a host with its local tier; it takes several hosts to try that."""
-    if measurement.failure:
-        return ended_before(measurement.failure)
-    because = (
-        "One host: copies of checkpoints on partner hosts are not written, and no host can be lost. What only the "
-        "target survives is TIER-ORDER's and LOAD's."
+    found = measurement.patterns.tiers if measurement.patterns else None
+    if found is None:
+        return ended_before(measurement.failure) if measurement.failure else without_pattern(measurement, ("tiers",))
+    loss = found.node_loss
+    if loss is None:
+        because = (
+            "One host: copies of checkpoints on partner hosts are not written, and no host can be lost. What only the "
+            "target survives is TIER-ORDER's and LOAD's."
+        )
+        return not_decided("not possible", because)
+    detail = tuple(_describe_loss_of_host(loss, measurement, limits))
+    if loss.missing:
+        because = (
+            f"{loss.lost} lost what its local tier held, and {counted(loss.missing, 'copy', 'copies')} of its files "
+            f"that {loss.partner} had taken were gone or cut off."
+        )
+        return lost(because, detail)
+    if decided := wrong_bytes(loss.integrity, detail) or missing_bytes(loss.integrity, detail):
+        return decided
+    seconds, limit = loss.return_seconds + loss.load_seconds, limits.load_limit_seconds * measurement.share
+    figures = (
+        f"{loss.lost} lost all that its local tier held. {format_bytes(loss.returned_bytes)} came back from "
+        f"{loss.partner} and all ranks loaded in {format_seconds(seconds)}; limit {format_seconds(limit)}"
     )
-    return not_decided("not possible", because)
+    if seconds > limit:
+        return measured_as("over limit", seconds, limit, "s", f"{figures}.", detail)
+    compared = counted(loss.integrity.bytes_checked, "byte") if loss.integrity else "nothing"
+    return measured_as("met", seconds, limit, "s", f"{figures}. {compared} compared, none wrong.", detail)
+
+
+def _describe_loss_of_host(loss: NodeLoss, measurement: Measurement, limits: ClusterLimits) -> Iterator[str]:
+    yield (
+        f"copies to the next host of {counted(loss.hosts, 'host')}: {format_bytes(loss.copied_bytes)} over the network "
+        f"of the ranks in {format_seconds(loss.copy_seconds)}, which no other figure of the run contains"
+    )
+    if not loss.missing:
+        yield f"return {format_seconds(loss.return_seconds)}, load {format_seconds(loss.load_seconds)}"
+    if rule := measurement.drains:
+        yield (
+            "a host and its partner lost at once: the checkpoint that was drained last is left (TIER-ORDER), and up "
+            f"to {rule.every} x {format_seconds(limits.interval_seconds)} and a drain of work is lost"
+        )
+    yield limits.reason("load_limit_seconds")
 
 
 def _place(tier: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,4 +77,11 @@ class LaunchContext:
         if not self.local:
             return []
         tier = PosixTarget(self.settings.local or "", "--ckpt-local")
-        return tier.clean(self.local, names, deadline_seconds, keep_area=keep_area)
+        left = tier.clean(self.local, names, deadline_seconds, keep_area=keep_area)
+        if self.settings.has_several_hosts and not keep_area and ended_badly(self.folder):
+            others = ", ".join(dict.fromkeys(host.name for host in self.settings.hosts))
+            left.append(
+                f"a launch was cut off, and {self.local.location} may be left in the local tiers of {others}: where it "
+                f"is, remove it there with rm -r {shlex.quote(self.local.location)}"
+            )
+        return left

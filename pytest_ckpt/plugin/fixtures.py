@@ -16,7 +16,7 @@ from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.behaviour import missing_need
-from pytest_ckpt.judging.completeness import is_given
+from pytest_ckpt.judging.completeness import compared_with, is_given
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
 from pytest_ckpt.launching.measurements import Measurements
@@ -184,4 +184,6 @@ def _asked(session: pytest.Session, run: RunContext) -> _Asked:
         if "subject" in of and (mark := item.get_closest_marker("requirement"))
     }
     made = [c for c in CHECKS if (c.requirement, c.subject) in pairs and is_given(c, run.settings)]
-    return _Asked(subjects=frozenset(str(of["subject"]) for of in params if "subject" in of), checks=len(made))
+    named = {str(of["subject"]) for of in params if "subject" in of}
+    beside = compared_with(run.plan, run.settings, [c.subject for c in run.plan.runnable if str(c.subject) in named])
+    return _Asked(subjects=frozenset(named | set(map(str, beside))), checks=len(made))

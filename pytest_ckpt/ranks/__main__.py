@@ -112,10 +112,17 @@ def _measure(group: Group, activity: Activity, job: Job, controller: Controller)
     for make in {task.make for task in job.tasks}:
         engine_maker(make)
     group.wait()
-    from pytest_ckpt.ranks.loop import MeasurementLoop  # noqa: PLC0415
+    from pytest_ckpt.ranks.local_tiers import tier_of_each_host  # noqa: PLC0415
 
     if group.rank == 0:
         activity.tell(Imported())
+    with tier_of_each_host(group, job):
+        _measure_tasks(group, activity, job, controller)
+
+
+def _measure_tasks(group: Group, activity: Activity, job: Job, controller: Controller) -> None:
+    from pytest_ckpt.ranks.loop import MeasurementLoop  # noqa: PLC0415
+
     for task in job.tasks:
         if task.beside_commands:
             from pytest_ckpt.ranks.scenarios.with_commands import run_with_commands  # noqa: PLC0415

@@ -19,6 +19,7 @@ from pytest_ckpt.ranks.across_hosts import AcrossHosts
 from pytest_ckpt.ranks.beside import Beside
 from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
+from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.ranks.timing import Own, combine, summed
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class Operations(Checkpoints):
         start = time.perf_counter()
         self.delete_own(checkpoint)
         self._group.wait()
-        if self._group.rank == 0:
+        if leads(self._group, self._store):
             self._store.finish_delete(self.ref(checkpoint))
         return time.perf_counter() - start
 
@@ -211,9 +212,9 @@ class Operations(Checkpoints):
         self._store.delete(self.ref(checkpoint), self.own_names(checkpoint))
 
     def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
-        """Remove on rank 0 what is left of checkpoints, and where they were the last ``of_all``, of the subject."""
+        """Remove what is left of checkpoints, and where they were the last ``of_all``, of the subject."""
         self._group.wait()
-        if self._group.rank == 0:
+        if leads(self._group, self._store):
             for checkpoint in checkpoints:
                 self._store.finish_delete(self.ref(checkpoint))
             if of_all:

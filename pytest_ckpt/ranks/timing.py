@@ -17,10 +17,10 @@ class Own:
     """One operation as one rank saw it, on its own monotonic clock.
 
     ``steps`` are the seconds of each step, from its barrier until this rank was done; a save has one, until its bytes
-    were durable. On rank 0 ``commit_seconds`` are those of the commit alone and ``committed_seconds`` run from the
-    barrier until the checkpoint was committed. ``returned_seconds`` and ``staged_seconds`` of a save run from the
-    barrier until the job could go on, and change its state. ``resident`` are the resident and all bytes of the files,
-    before a load.
+    were durable. On a rank that commits ``commit_seconds`` are those of the commit alone and ``committed_seconds`` run
+    from the barrier until the checkpoint was committed. ``returned_seconds`` and ``staged_seconds`` of a save run from
+    the barrier until the job could go on, and change its state. ``resident`` are the resident and all bytes of the
+    files, before a load.
     """
 
     steps: tuple[float, ...]
@@ -48,7 +48,7 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ow
     slowest = max(range(len(ranks)), key=rank_seconds.__getitem__)
     commit = ranks[0].commit_seconds
     by_step = sum(max(o.steps[step] for o in ranks) for step in range(len(ranks[0].steps)))
-    seconds = max(by_step + commit, ranks[0].committed_seconds)
+    seconds = max(by_step + commit, *(of_rank.committed_seconds for of_rank in ranks))
     phases = {name: spent for name, spent in ranks[slowest].phases.items() if name != "commit"}
     if kind == "save":
         phases |= {"coordination": seconds - commit - rank_seconds[slowest], "commit": commit}

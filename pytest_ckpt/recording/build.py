@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.recording.strace_log import TracedCall
 
 _CHANGES = frozenset({"create", "create new", "truncate and open", "write", "set size", "allocate", "rename", "unlink"})
+_FLUSHES = frozenset({"fsync", "fdatasync", "fsync folder"})
 _CREATES = frozenset({"create", "create new"})
 
 
@@ -40,9 +41,11 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
             "The job wrote no file below the folder of --under.", "Name the folder into which it saves its checkpoints."
         )
     # What is read behind the last change is a load; a flush may follow it.
-    last = max(n for n, a in enumerate(acts) if a.call in _CHANGES | {"fsync", "fdatasync", "fsync folder"})
-    ranks = threads.ranks({acts[n].thread for n in changes})
+    last = max(n for n, a in enumerate(acts) if a.call in _CHANGES | _FLUSHES)
     of_save, behind = _split(acts, last)
+    # A thread that only makes durable what others wrote is one of the save, too.
+    flushes = {act.thread for act in of_save if act.call in _FLUSHES}
+    ranks = threads.ranks({acts[n].thread for n in changes}, flushes)
     save = [act for act in of_save if act.thread in ranks]
     files.other_reads.update(_reads(behind))
     phases = _phases(save, ranks, threads.births, _beside_data(save, files.sizes))
@@ -137,26 +140,30 @@ def _reads(acts: Sequence[Act]) -> Counter[int]:
 def _lanes(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, float]) -> Iterable[tuple[int, int]]:
     """Number the lanes of each rank in a phase, in the order in which threads began.
 
-    Threads that work on one file, and one that began when the other had ended, are one lane. That two threads merely
-    did not overlap says nothing: another time they would.
+    Threads that work on one file, however many are between them, and those that began when all of a lane had ended, are
+    one lane: a pool hands work to whichever thread is free. That two threads merely did not overlap says nothing:
+    another time they would.
     """
     ends: dict[int, float] = {}
-    files: dict[int, set[int]] = defaultdict(set)
+    first_of: dict[int, int] = {}
+    group_of: dict[int, int] = {}
     for act in acts:
         ends[act.thread] = max(ends.get(act.thread, 0.0), act.ended)
-        files[act.thread] |= {act.file} - {-1}
+        group = group_of.setdefault(act.thread, act.thread)
+        other = group_of[first_of.setdefault(act.file, act.thread)] if act.file >= 0 else group
+        if other != group:
+            group_of |= {thread: other for thread, of in group_of.items() if of == group}
+    groups: dict[int, list[int]] = defaultdict(list)
+    for thread, group in group_of.items():
+        groups[group].append(thread)
     lanes: dict[int, int] = {}
-    taken: dict[tuple[int, int], tuple[float, set[int]]] = {}
-    for thread in sorted(ends, key=lambda thread: (births.get(thread, 0.0), thread)):
-        rank, lane = ranks[thread], 0
-        while (rank, lane) in taken:
-            busy, touched = taken[rank, lane]
-            if busy <= births.get(thread, 0.0) or touched & files[thread]:
-                break
+    taken: dict[tuple[int, int], float] = {}
+    for began, threads in sorted((min((births.get(t, 0.0), t) for t in of), of) for of in groups.values()):
+        rank, lane = ranks[threads[0]], 0
+        while taken.get((rank, lane), -1.0) > began[0]:
             lane += 1
-        lanes[thread] = lane
-        busy, touched = taken.get((rank, lane), (0.0, set()))
-        taken[rank, lane] = (max(busy, ends[thread]), touched | files[thread])
+        lanes |= dict.fromkeys(threads, lane)
+        taken[rank, lane] = max(taken.get((rank, lane), 0.0), *(ends[thread] for thread in threads))
     return lanes.items()
 
 

@@ -99,7 +99,8 @@ class JobFiles:
             return
         flags = call.arguments
         makes = call.name == "creat" or "O_CREAT" in flags
-        if path not in self.numbers:
+        is_new = path not in self.numbers
+        if is_new:
             if not makes:
                 return
             self.numbers[path] = len(self.sizes)
@@ -108,7 +109,7 @@ class JobFiles:
         number = self.numbers[path]
         truncates = call.name == "creat" or "O_TRUNC" in flags
         name: Call = "open"
-        if makes:
+        if makes and (is_new or truncates):
             name = "create new" if "O_EXCL" in flags else "create"
         elif truncates:
             name = "truncate and open"
@@ -140,7 +141,7 @@ class JobFiles:
         if call.name in WRITES | COPIES:
             self._written(call, known)
         elif call.name in READS:
-            offset = call.number(-1) if call.name.startswith("pread") else known.at
+            offset = call.number(-2 if call.name == "preadv2" else -1) if call.name.startswith("pread") else known.at
             known.at += 0 if call.name.startswith("pread") else call.returned
             if call.returned:
                 self._act(call, "read", known.file, offset, call.returned)

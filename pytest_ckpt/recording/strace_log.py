@@ -19,6 +19,8 @@ _FOLDER = re.compile(r"AT_FDCWD<(.*?)>")
 BIRTHS = frozenset(("clone", "clone3", "fork", "vfork"))
 """Calls that make a process or a thread, and return its number."""
 
+_DESCRIPTORS = frozenset(("open", "openat", "creat", "dup", "dup2", "dup3"))
+
 MOVES = frozenset(("chdir", "fchdir"))
 """Calls that change the folder of a process."""
 
@@ -132,4 +134,5 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
         calls.append(replace(call, folder=folders.after(call)))
     if still := set(last) - ended:
         raise ValueError(f"{len(still)} of {len(last)} threads had not ended: the log was cut")
-    return sorted(calls, key=lambda call: call.began)
+    # A number may be opened anew before the call that closes it is seen to end, but never before that began.
+    return sorted(calls, key=lambda call: call.ended if call.name in _DESCRIPTORS else call.began)

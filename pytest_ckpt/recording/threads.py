@@ -36,15 +36,21 @@ class Threads:
             thread = above
         return thread
 
-    def ranks(self, writers: Iterable[int]) -> dict[int, int]:
+    def ranks(self, writers: Iterable[int], others: Iterable[int] = ()) -> dict[int, int]:
         """Return the rank of each thread that writes; ranks are numbered in the order in which they began.
 
-        A process that a writing process began works for its rank.
+        A process that a writing process began works for its rank. ``others`` have a rank, too, where they are threads
+        of such a process, or of one that it began.
         """
         processes = {self.process(thread) for thread in writers}
         top = {process: self._topmost(process, processes) for process in processes}
         numbers: Sequence[int] = sorted(set(top.values()), key=self._order.index)
-        return {thread: numbers.index(top[self.process(thread)]) for thread in set(writers)}
+        found = {thread: numbers.index(top[self.process(thread)]) for thread in set(writers)}
+        for thread in set(others) - set(found):
+            above = self._topmost(self.process(thread), processes)
+            if above in processes:
+                found[thread] = numbers.index(top[above])
+        return found
 
     def _topmost(self, process: int, among: set[int]) -> int:
         found = above = process

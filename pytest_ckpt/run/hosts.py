@@ -7,14 +7,14 @@ import contextlib
 import secrets
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import Event, HostsSeen
-from pytest_ckpt.facts.sights import Sight, Sign
+from pytest_ckpt.facts.sights import Sight, Sign, TierSight
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.targets.posix.run_folder import folder_of
@@ -32,11 +32,12 @@ _OF_ONE_CLIENT = frozenset(("addr", "mountaddr", "clientaddr", "localaddr", "por
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What came of a launch that only looks: why it failed, the hosts, and in which sentences they differ."""
+    """What came of a launch that only looks: why it failed, the hosts, in which sentences they differ, their tiers."""
 
     failure: Failure | None
     hosts: tuple[HostFacts, ...] = ()
     differences: tuple[str, ...] = ()
+    tiers: tuple[TierSight, ...] = ()
 
 
 def see_hosts(
@@ -49,10 +50,12 @@ def see_hosts(
     area: AreaRef,
     facts: TargetFacts | None,
     deadline_seconds: float,
+    local: AreaRef | None = None,
 ) -> Seen:
     """Start so many ranks once, and ask each host what it is and what it sees of the target that ``facts`` describe.
 
-    Where ranks may be on other hosts, small files are made in the target for the others to find, and removed.
+    Where ranks may be on other hosts, small files are made in the target for the others to find, and removed; so are
+    some in ``local``, the folder of a local tier, which no other host may find.
     """
     found: list[HostsSeen] = []
 
@@ -63,16 +66,23 @@ def see_hosts(
     is_asked = facts is not None and "paths" in facts.capabilities and not launcher.stays_here
     with _sign(area, run_id) if is_asked else contextlib.nullcontext() as sign:
         job = Job(processes=processes, area=area, deadline_seconds=deadline_seconds, tasks=(), sign=sign)
+        if local and not launcher.stays_here:
+            job = replace(job, local=local, tier_sign=_sign_of(run_id, "tier"))
         failure = Launch(launcher, run_id, folder, redactor).run(job, on_event)
     hosts = tuple(host for seen in found for host in seen.hosts)
     sights = tuple(sight for seen in found for sight in seen.sights)
+    tiers = tuple(sight for seen in found for sight in seen.tiers)
     differ = (*unreached(hosts, facts), *differences(facts, sights)) if facts else ()
-    return Seen(failure=failure, hosts=hosts, differences=differ)
+    return Seen(failure=failure, hosts=hosts, differences=differ, tiers=tiers)
+
+
+def _sign_of(run_id: str, what: str) -> Sign:
+    return Sign(name=f".pytest-ckpt-{run_id}.{what}", word=secrets.token_hex(16))
 
 
 @contextlib.contextmanager
 def _sign(area: AreaRef, run_id: str) -> Iterator[Sign | None]:
-    sign = Sign(name=f".pytest-ckpt-{run_id}.same", word=secrets.token_hex(16))
+    sign = _sign_of(run_id, "same")
     with Sighting(folder_of(area)).shown(sign) as why:
         # Whoever cannot write here is told so when the run's area is made.
         yield None if why else sign

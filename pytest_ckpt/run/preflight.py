@@ -24,7 +24,7 @@ from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.run.commands import check_commands
 from pytest_ckpt.run.fitting import check_memory, check_space
 from pytest_ckpt.run.hosts import alike, see_hosts
-from pytest_ckpt.run.local_tier import check_local_tier
+from pytest_ckpt.run.local_tier import check_local_tier, check_tiers_of_hosts
 from pytest_ckpt.run.report_place import check_report_place
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -137,7 +137,7 @@ def check(
     with problems.noting():
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
         if probe and starts:
-            hosts = _see_hosts(settings, plan, launcher, run_id, target, facts, probe)
+            hosts = _see_hosts(settings, plan, launcher, run_id, target, facts, probe, local)
             check_memory(plan, hosts)
     problems.refuse()
     return Preflight(
@@ -210,7 +210,14 @@ def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
 
 
 def _see_hosts(
-    settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Target, facts: TargetFacts, folder: Path
+    settings: Settings,
+    plan: Plan,
+    launcher: Launcher,
+    run_id: str,
+    target: Target,
+    facts: TargetFacts,
+    folder: Path,
+    local: Target | None,
 ) -> tuple[HostFacts, ...]:
     processes = max(c.layout.processes for c in plan.runnable)
     seen = see_hosts(
@@ -222,6 +229,7 @@ def _see_hosts(
         area=target.place(),
         facts=facts,
         deadline_seconds=settings.deadline_seconds,
+        local=local.place() if local else None,
     )
     if seen.failure or not seen.hosts:
         command = shlex.join(launcher.command(processes, calls_back=False))
@@ -236,4 +244,5 @@ def _see_hosts(
             f"--ckpt-target {facts.location} is not the same on every host: {'; '.join(seen.differences)}.",
             alike(facts),
         )
+    check_tiers_of_hosts(settings, plan, seen)
     return seen.hosts

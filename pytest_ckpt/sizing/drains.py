@@ -27,6 +27,10 @@ LOCAL_CHECKPOINTS = 3
 """Checkpoints in the local tier at most: one that is drained, the newest, and one that is written."""
 
 
+PARTNER_CHECKPOINTS = 4
+"""Ranks' parts of checkpoints in the tier of one of several hosts: two of its own ranks, and copies of two others."""
+
+
 def drain_rule(settings: Settings, strategy: StrategySpec) -> DrainRule | None:
     """Return which saves by a strategy are drained; None where it knows no tiers."""
     if not strategy.tiers:

@@ -217,10 +217,12 @@ class Store(Protocol):
 
     Any OSError of the storage is let through. ``capabilities`` are those of the target as this process has it.
     ``wants_entries`` says that a commit needs the entries of all ranks (a marker names them), and not only their end.
+    ``of_each_host``: every host has one of its own, as a local tier; one rank of each host does there what rank 0 does.
     """
 
     capabilities: frozenset[Capability]
     wants_entries: bool
+    of_each_host: bool
 
     def is_reachable(self) -> bool:
         """Return whether the area is there for this process."""

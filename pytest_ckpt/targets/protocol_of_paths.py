@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -27,6 +28,10 @@ class Sighting(Protocol):
     def mount(self) -> MountSeen:
         """The mount that the folder is on."""
 
+    @property
+    def free_bytes(self) -> int:
+        """The space that is free for this process; 0 where there is no folder."""
+
     def shown(self, sign: Sign) -> AbstractContextManager[str]:
         """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
 
@@ -39,3 +44,13 @@ class SightedStore(Store, Protocol):
 
     def sighting(self) -> Sighting:
         """Return the area's folder as this host sees it."""
+
+
+class TierStore(Store, Protocol):
+    """A store of which every host has one of its own."""
+
+    def settle(self) -> None:
+        """Make the area where this host has none yet; called by one rank of each host."""
+
+    def leave(self, subjects: Collection[str]) -> None:
+        """Remove the area that was made here, with all that is in it of these subjects."""

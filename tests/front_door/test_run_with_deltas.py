@@ -18,7 +18,8 @@ OWN = ("CHAIN", "RETAIN-CHAIN")
 DCP = "--ckpt-engine=dcp"
 SAFETENSORS = "--ckpt-engine=safetensors"
 
-# A store that acknowledges the deletion of deltas and goes on to serve them, or one that loses one that was committed.
+# A store that acknowledges the deletion of deltas and goes on to serve them, or one that loses one that was committed,
+# or the full save that it is a delta to.
 OF_DELTAS = """
 import os, pathlib, sys
 
@@ -38,7 +39,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
     def committed(store, ref, entries, phases):
         proof = commit(store, ref, entries, phases)
         if ref.number == 2:
-            for file in pathlib.Path(os.environ["CKPT_TARGET"]).glob("*/*/checkpoint-0002/1.delta"):
+            for file in pathlib.Path(os.environ["CKPT_TARGET"]).glob(f"*/*/{os.environ['CKPT_LOSES']}"):
                 file.unlink()
         return proof
 
@@ -126,8 +127,10 @@ def test_a_bit_that_flips_in_a_delta_is_named(door: FrontDoor, make_home: Callab
 
 
 @pytest.mark.thorough
-def test_a_delta_that_is_lost_ends_the_load_that_needs_it(door: FrontDoor) -> None:
-    environment = in_every_rank(door.home, OF_DELTAS, CKPT_TARGET=str(door.target), CKPT_WAY="lose")
+@pytest.mark.parametrize("loses", ["checkpoint-0002/1.delta", "checkpoint-0001/*_1_*optim_states.pt"])
+def test_a_delta_or_its_full_save_that_is_lost_ends_the_load_that_needs_it(door: FrontDoor, loses: str) -> None:
+    way = {"CKPT_WAY": "lose", "CKPT_LOSES": loses}
+    environment = in_every_rank(door.home, OF_DELTAS, CKPT_TARGET=str(door.target), **way)
     run = door.run(*THREE, environment=environment)
     assert run.code == 1, run.text
     assert (of(run)["LOAD"], of(run)["CHAIN"]) == ("failed", "failed")

@@ -300,6 +300,26 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.thorough
+def test_a_notice_that_is_too_short_is_told_and_fails_nothing_else(door: FrontDoor) -> None:
+    """At this size a second is a ten-thousandth of one, and no fsync returns in that."""
+    run = door.run(*TINY, "--ckpt-strategy=sync", "--ckpt-notice=1s")
+    verdict = run.verdict("PREEMPT")
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", "over limit")
+    assert run.code == 0, run.text
+
+
+@pytest.mark.thorough
+def test_plain_saves_are_measured_beside_those_that_the_suite_of_strategies_judges(door: FrontDoor) -> None:
+    run = door.run(*TINY, "--ckpt-suite=strategies", "--ckpt-strategy=sync,async", "--ckpt-gates=speed-only")
+    asked = {str(verdict["subject"]) for verdict in run.document["requirements"]}
+    assert {"/async" in subject for subject in asked} == {True}
+    columns = [row["subject"] for row in run.document["training"]]
+    assert len(columns) == 2
+    assert all(row["clusters"] for row in run.document["training"])
+    assert main(["verify", str(run.report)]) == 0
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("strategy", ["sync", "async"])
 def test_a_job_that_is_given_notice_saves(door: FrontDoor, strategy: str) -> None:
     run = door.run(*TINY, f"--ckpt-strategy={strategy}", "--ckpt-notice=30min")

@@ -188,7 +188,7 @@ def test_a_target_that_fails_in_a_drain_fails_drain_and_a_tier_that_runs_full_do
     ("words", "says"),
     [
         ((), "needs a local tier"),
-        (("--ckpt-local=/tmp", "--ckpt-hosts=a:4,b:4"), "over several hosts cannot be measured"),
+        (("--ckpt-local=/tmp", "--ckpt-hosts=a:4,b:4", "--ckpt-engine=safetensors"), "no other host finds them"),
         (("--ckpt-local=/tmp", "--ckpt-drain-every=0"), "at least 1 is expected"),
         (("--ckpt-local=/tmp", "--ckpt-target-share=100%"), "less than 100 % is expected"),
         (("--ckpt-local=/tmp", "--ckpt-target-share=50%"), "however fast a drain is"),

@@ -10,7 +10,7 @@ from pytest_ckpt.facts.tiers import DrainRule
 from pytest_ckpt.facts.training import BACKGROUND, LOCAL_TIER
 from tests.support.made_measurement import LIMITS, at, failed_in, judged
 from tests.support.made_patterns import FAULT
-from tests.support.made_training import restored, tiered, two_tiers
+from tests.support.made_training import host_lost, restored, tiered, two_tiers
 
 INTERVAL, SAVE = LIMITS.interval_seconds, LIMITS.save_limit_seconds
 BLOCKED = 0.5
@@ -89,4 +89,17 @@ def test_at_a_tenth_of_the_size_a_drain_has_a_tenth_of_the_time():
 @pytest.mark.covers(requirements=("NODE-LOSS",))
 def test_no_host_is_lost_where_there_is_one():
     assert judged("NODE-LOSS", tiered()).reason == "not possible"
-    assert judged("NODE-LOSS", tiered(failure=failed_in(at("save", 2)))).reason == "run ended"
+    assert judged("NODE-LOSS", tiered(patterns=None, failure=failed_in(at("save", 2)))).reason == "run ended"
+
+
+def test_copies_come_back_whole_within_the_load_limit_or_the_loss_of_a_host_fails():
+    def outcome(**changes):
+        verdict = judged("NODE-LOSS", tiered(found=two_tiers(node_loss=host_lost(**changes))))
+        return verdict.outcome, verdict.reason
+
+    load = LIMITS.load_limit_seconds
+    assert outcome(seconds=0.999 * load)[0] == "met"
+    assert outcome(seconds=1.001 * load) == ("failed", "over limit")
+    assert outcome(missing=2) == ("failed", "missing bytes")
+    assert outcome(checked=1) == ("failed", "missing bytes")
+    assert outcome(fault_count=1, faults=(FAULT,)) == ("failed", "wrong bytes")

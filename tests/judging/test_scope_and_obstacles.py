@@ -300,7 +300,10 @@ def test_a_strategy_of_which_the_suites_ask_nothing_is_said_to_be_unmeasured() -
     """A certificate has no column of it, and a reader would look for one."""
     asked = {"ckpt_strategy": "sync,async", "ckpt_engine": "stream"}
     plan, settings, gates = run_of("llama3-8b", ckpt_suite="strategies", **asked)
-    (sentence,) = unmeasured(plan, settings, gates)
+    # Plain saves are measured beside those that are judged.
+    assert not unmeasured(plan, settings, gates)
+    alone = run_of("llama3-8b", ckpt_suite="strategies", ckpt_strategy="sync", ckpt_engine="stream")
+    (sentence,) = unmeasured(*alone)
     assert "/stream will not be measured" in sentence
     assert sentence.endswith("Say --ckpt-suite=performance,strategies.")
     # With a notice something is asked of it, and with both suites, and where no suite is named.

@@ -17,6 +17,7 @@ from tests.support.traced_jobs import need_strace, traced_save
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1 / 10_000)
 FAST = "safetensors"
+OF_POOLS = {"orbax"}
 
 
 def shape(pattern: Pattern) -> list[object]:
@@ -35,6 +36,20 @@ def shape(pattern: Pattern) -> list[object]:
     return [*files, *steps, pattern.ranks]
 
 
+def by_file(pattern: Pattern) -> list[object]:
+    """Return what changed each file or made it durable, in its order, and folders.
+
+    Which thread of a pool did it is chance, and so is whether it reads back what it wrote, or finds it in its memory.
+    """
+    made = defaultdict(list)
+    for s in pattern.steps:
+        if s.call in {"open", "open to read", "read", "close"}:
+            continue
+        is_data = s.file >= 0 and not pattern.is_small(s.file)
+        made[s.file].append((s.call, s.count, (s.offset, s.bytes) if is_data else None))
+    return sorted(map(repr, made.values()))
+
+
 def marked(names: tuple[str, ...]) -> list[object]:
     return [pytest.param(name, marks=() if name == FAST else pytest.mark.thorough) for name in names]
 
@@ -42,15 +57,16 @@ def marked(names: tuple[str, ...]) -> list[object]:
 def test_every_shipped_pattern_has_a_job_and_its_version() -> None:
     assert set(SHIPPED) == set(JOBS)
     for name in SHIPPED:
-        assert load_pattern(name).pattern.label.split()[0] in {"torch", "safetensors", "lightning", "transformers"}
+        assert load_pattern(name).pattern.label.split()[0] == JOBS[name][0]
 
 
 @pytest.mark.parametrize("name", marked(SHIPPED))
 def test_a_library_does_what_the_shipped_pattern_says(name: str, tmp_path: Path) -> None:
     need_strace()
-    pytest.importorskip(JOBS[name][0])
+    pytest.importorskip(JOBS[name][0].replace("-", "."))
     recorded = read_pattern(record_job(name, tmp_path).read_text())
-    assert shape(recorded) == shape(load_pattern(name).pattern)
+    alike = by_file if name in OF_POOLS else shape
+    assert alike(recorded) == alike(load_pattern(name).pattern)
 
 
 @pytest.mark.parametrize("name", ["made up", *SHIPPED])

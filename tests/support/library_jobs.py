@@ -83,7 +83,21 @@ quiet = dict(report_to=[], use_cpu=True, disable_tqdm=True)
 arguments = TrainingArguments(sys.argv[1] + "/checkpoint", max_steps=1, save_steps=1, save_strategy="steps", **quiet)
 Trainer(model=Model(), args=arguments, train_dataset=[{"step": torch.zeros(1)}] * 8).train()
 """
-_OF_ONE_PROCESS = {"lightning": _LIGHTNING, "trainer": _TRAINER}
+# One array: how many of several go into one commit of its database follows from when each is ready. It compresses, so
+# numbers without order are saved.
+_ORBAX = """
+import sys
+import numpy
+import orbax.checkpoint
+
+numbers = numpy.random.default_rng(1).integers(0, 1 << 30, 3 << 20, dtype=numpy.int32)
+state = {"layer": numbers.view(numpy.float32)}
+saver = orbax.checkpoint.StandardCheckpointer()
+saver.save(sys.argv[1] + "/checkpoint", state)
+saver.wait_until_finished()
+saver.close()
+"""
+_OF_ONE_PROCESS = {"lightning": _LIGHTNING, "trainer": _TRAINER, "orbax": _ORBAX}
 _OTHER_FILE_SYSTEM = "/dev/shm"
 JOBS = {
     "torch-save": ("torch", "torch.save by each rank", _TORCH, "pass", 'torch.save(state, f"{folder}/rank{rank}.pt")'),
@@ -107,6 +121,7 @@ JOBS = {
     ),
     "lightning": ("lightning", "Trainer with ModelCheckpoint, one process", "", "", ""),
     "trainer": ("transformers", "Trainer of Hugging Face, one process", "", "", ""),
+    "orbax": ("orbax-checkpoint", "StandardCheckpointer, one array, one process", "", "", ""),
 }  # fmt: skip
 
 

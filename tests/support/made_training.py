@@ -8,7 +8,7 @@ from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
-from pytest_ckpt.facts.tiers import DrainRule, TierRestore, Tiers
+from pytest_ckpt.facts.tiers import DrainRule, NodeLoss, TierRestore, Tiers
 from pytest_ckpt.facts.training import Crashes, Kill, Preempted, StepBatch, StepsOfSave, Training
 from tests.support.made_measurement import FULL, SUBJECT, measurement, operation
 
@@ -155,10 +155,33 @@ def restored(expected_tier, expected, *, tier=None, number=None, checked=FULL, f
 WHOLE, TORN = restored("local", 169), restored("target", 168)
 
 
-def two_tiers(*, alone=(1.0, 1.1, 1.0), beside=(1.05, 1.1, 1.0), whole=WHOLE, torn=TORN):
+def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=()):
+    """Return the loss of one of three hosts, whose files came back and were loaded in so many seconds."""
+    integrity = Integrity(bytes_expected=FULL, bytes_checked=checked, fault_count=fault_count, faults=faults)
+    return NodeLoss(
+        hosts=3,
+        lost="h3",
+        partner="h1",
+        copied_bytes=FULL,
+        copy_seconds=4.0,
+        returned_bytes=0 if missing else FULL // 3,
+        return_seconds=0.25 * seconds,
+        load_seconds=0.75 * seconds,
+        missing=missing,
+        integrity=None if missing else integrity,
+    )
+
+
+def two_tiers(*, alone=(1.0, 1.1, 1.0), beside=(1.05, 1.1, 1.0), whole=WHOLE, torn=TORN, node_loss=None):
     """Return saves to a local tier and restores from both."""
     return Tiers(
-        bytes=FULL, alone_seconds=alone, beside_seconds=beside, drain_seconds=(9.0,) * 3, whole=whole, torn=torn
+        bytes=FULL,
+        alone_seconds=alone,
+        beside_seconds=beside,
+        drain_seconds=(9.0,) * 3,
+        whole=whole,
+        torn=torn,
+        node_loss=node_loss,
     )
 
 

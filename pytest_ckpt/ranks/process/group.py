@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.targets.protocol import Buffer
 
 
 class Group(Protocol):
@@ -37,6 +40,9 @@ class Group(Protocol):
 
     def share(self, value: Any) -> Any:
         """Return rank 0's value on every rank."""
+
+    def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
+        """Send buffers to ranks and fill others with what these sent; a pair of ranks does so in one order."""
 
     def sum_of_host(self, value: int) -> int:
         """Return the sum over the ranks of this host."""

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 # Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
 # compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
 # in turns, those whose reads are timed, ten at most, two for each launch in which the storage is changed, those whose
-# processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), those in two tiers, those that a job
-# saves at notice, the weights alone and their copy; one that is saved plainly and compressed; and
-# last those of growing counts of clients.
+# processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), those in two tiers and those with
+# copies on other hosts, those that a job saves at notice, the weights alone and their copy; one that is saved plainly
+# and compressed; and last those of growing counts of clients.
 BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
-BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_NOTICE, OF_SERVING, OF_COMPRESSION = 24, 32, 160, 192, 208, 224
-OF_SCALING = 240
+BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_COPIES, OF_NOTICE, OF_SERVING = 24, 32, 160, 168, 192, 208
+OF_COMPRESSION, OF_SCALING = 224, 240
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,7 +192,8 @@ class Job:
     """What one launch does: its tasks in order, in ``area``; without tasks it only looks at its hosts, from there.
 
     ``second`` is the same area through another mount of the ranks' one host, where there is one; ``local`` is the
-    run's area in the local tier; ``sign`` is a file that each host is to find before anything is measured.
+    run's area in the local tier, or before there is one that tier; ``sign`` is a file that each host is to find before
+    anything is measured, ``tier_sign`` one that none may find in the tier of another.
     """
 
     processes: int
@@ -203,3 +204,4 @@ class Job:
     second: AreaRef | None = None
     local: AreaRef | None = None
     sign: Sign | None = None
+    tier_sign: Sign | None = None

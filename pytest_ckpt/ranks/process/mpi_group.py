@@ -19,7 +19,10 @@ from mpi4py import MPI
 from pytest_ckpt.support.kernel_state import boot_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.targets.protocol import Buffer
 
 # Most ranks are there already, or nearly: the first sleeps are short, and each is twice as long as the one before.
 _SHORTEST_POLL_SECONDS = 0.00005
@@ -28,7 +31,7 @@ _POLL_SECONDS = 0.0005
 _POLL_SECONDS_OF_CROWD = 0.000125
 # To tell a moment to all ranks of a host.
 _POLLS_OF_NOTICE = 4
-_MOMENT_TAG, _VALUE_TAG, _SUM_TAG = 1, 2, 3
+_MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG = 1, 2, 3, 4
 
 
 class MpiGroup:
@@ -90,6 +93,13 @@ class MpiGroup:
         """Return rank 0's value on every rank."""
         self.wait()
         return self._shared(value)
+
+    def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
+        """Send buffers to ranks and fill others with what these sent; a pair of ranks does so in one order."""
+        self._finish(
+            *(self._world.Irecv(data, source=rank, tag=_COPY_TAG) for rank, data in incoming),
+            *(self._world.Isend(data, dest=rank, tag=_COPY_TAG) for rank, data in outgoing),
+        )
 
     def sum_of_host(self, value: int) -> int:
         """Return the sum over the ranks of this host."""

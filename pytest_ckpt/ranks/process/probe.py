@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
-from pytest_ckpt.facts.sights import Sight, Sign
+from pytest_ckpt.facts.sights import Sight, Sign, TierSight
 from pytest_ckpt.support.client_state import host_state, mount_state
 from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
 from pytest_ckpt.support.references import load
@@ -36,6 +36,10 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
     if job.sign:
         here = cast("SightedStore", store).sighting()
         sights = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
+    tiers: list[TierSight] = []
+    if job.local and job.tier_sign:
+        tier = cast("SightedStore", load(job.local.opener)(job.local)).sighting()
+        tiers = _see_tiers(group, tier, job.tier_sign)
     if group.rank != 0:
         return
     hosts: dict[str, HostFacts] = {}
@@ -43,7 +47,7 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
         first = hosts.setdefault(facts.host, facts)
         if first is not facts:
             hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks))
-    activity.tell(HostsSeen(hosts=tuple(hosts.values()), sights=tuple(sights)))
+    activity.tell(HostsSeen(hosts=tuple(hosts.values()), sights=tuple(sights), tiers=tuple(tiers)))
 
 
 def _see_each_other(group: Group, here: Sighting, sign: Sign, seconds: float) -> list[Sight]:
@@ -60,6 +64,28 @@ def _see_each_other(group: Group, here: Sighting, sign: Sign, seconds: float) ->
             sight = replace(sight, other=host, misses_other=here.instead_of(sign.of_rank(rank), seconds))
         # Nobody removes what another host still looks for.
         return [sight for sight in group.gather(sight) if sight]
+
+
+def _see_tiers(group: Group, here: Sighting, sign: Sign) -> list[TierSight]:
+    """Return on rank 0 what each host has of a local tier, and whose files it shows there."""
+    leads = group.leads_host
+    with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
+        maker = (group.rank, group.host) if leads and not why else None
+        makers: list[tuple[int, str]] = group.share([maker for maker in group.gather(maker) if maker])
+        seen = None
+        if leads:
+            seen = TierSight(
+                host=group.host,
+                free_bytes=here.free_bytes,
+                why_not=why,
+                shared_with=tuple(
+                    host
+                    for rank, host in makers
+                    if rank != group.rank and not here.instead_of(sign.of_rank(rank), seconds=0.0)
+                ),
+            )
+        # Nobody removes what another host still looks for.
+        return [sight for sight in group.gather(seen) if sight]
 
 
 def _behind(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.tiers import Tier, TierRestore, Tiers
+from pytest_ckpt.facts.tiers import NodeLoss, Tier, TierRestore, Tiers
 from pytest_ckpt.ranks.checkpoints import size_of_file
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import HostCache
 from pytest_ckpt.ranks.process.job import OF_TIERS
+from pytest_ckpt.ranks.scenarios.partners import PartnerScenario
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.ranks.strategies.tiered import Drains
 
@@ -72,10 +73,11 @@ class TierScenario:
             self._local.delete_own(newest)
         self.group.wait()
         torn = self._restore(2, "target", on_target, near)
-        self.engine.release()
         if not is_struck:
             self._local.delete_own(newest)
         self._local.finish_delete([newest])
+        node_loss = self._lose_a_host(near) if self.group.spans_hosts else None
+        self.engine.release()
         self._delete_drained(on_target)
         found = Tiers(
             bytes=self.bytes,
@@ -84,9 +86,22 @@ class TierScenario:
             drain_seconds=tuple(self._drained),
             whole=whole,
             torn=torn,
+            node_loss=node_loss,
         )
         self.do.send(PatternMeasured(subject=task.subject, name="tiers", found=found))
         self.do.step("tiers", 1, time.perf_counter() - start)
+
+    def _lose_a_host(self, near: HostCache) -> NodeLoss:
+        return PartnerScenario(
+            group=self.group,
+            activity=self.activity,
+            do=self._local,
+            cache=near,
+            tier=self.tier,
+            engine=self.engine,
+            after=self.task.operations,
+            bytes=self.bytes,
+        ).measure()
 
     def _take_turns(self) -> tuple[int, int]:
         """Save to the local tier, alone and beside drains; return the last one drained, and the newest, which is not.

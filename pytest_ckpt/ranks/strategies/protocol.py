@@ -86,10 +86,15 @@ def sealed(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> Sav
     return Saved(timing=timing, entries=tuple(entries), durability=durability, commit=commit)
 
 
+def leads(group: Group, store: Store) -> bool:
+    """Whether this rank commits and removes in a store: rank 0, or in a tier that each host has, one rank of each."""
+    return group.leads_host if store.of_each_host else group.rank == 0
+
+
 def save_and_commit(
     engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, takes_part: bool
 ) -> Saved:
-    """Write this rank's files, wait for all ranks, commit on rank 0; return when what was reached since ``start``."""
+    """Write this rank's files, wait for all ranks, commit; return when what was reached since ``start``."""
 
     def write() -> Saved:
         return write_files(engine, store, ref, clock)
@@ -107,21 +112,21 @@ def store_and_commit(
     start: float,
     takes_part: bool,
 ) -> Saved:
-    """Have ``write`` make this rank's files durable, wait for all ranks, commit on rank 0 where it did not."""
+    """Have ``write`` make this rank's files durable, wait for all ranks, commit where it did not."""
     nothing = SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases)
     saved = write() if takes_part else Saved(timing=nothing)
     stored = time.perf_counter() - start
     entries = all_have_written(group, store, saved.entries)
     commit_start = time.perf_counter()
     commit = saved.commit
-    if group.rank == 0 and commit is None:
+    if leads(group, store) and commit is None:
         commit = store.commit(ref, entries, clock)
     end = time.perf_counter()
     clock.phases["commit"] = end - commit_start
     timing = replace(
         saved.timing,
         stored=stored,
-        committed=end - start if group.rank == 0 else None,
+        committed=end - start if leads(group, store) else None,
         stored_bytes=sum(entry.bytes for entry in saved.entries),
     )
     return replace(saved, timing=timing, commit=commit)

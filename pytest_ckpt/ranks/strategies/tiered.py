@@ -16,7 +16,7 @@ from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.background import Background
-from pytest_ckpt.ranks.strategies.protocol import Saved, save_and_commit, sealed, store_and_commit
+from pytest_ckpt.ranks.strategies.protocol import Saved, leads, save_and_commit, sealed, store_and_commit
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES
 
 if TYPE_CHECKING:
@@ -27,7 +27,23 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.strategies.background import InFlight
-    from pytest_ckpt.targets.protocol import Committed, Draft, Store
+    from pytest_ckpt.targets.protocol import Committed, Draft, Sink, Source, Store
+
+
+def read_piece(source: Source, offset: int, data: Bytes, name: str, clock: Clock) -> None:
+    """Read a piece of a file of the local tier. Raises OSError where it is cut off."""
+    with clock.phase("read", name):
+        got = source.read_into(offset, data)
+    if got != len(data):
+        raise OSError(errno.EIO, f"the local tier gave {got} of {len(data)} bytes at {offset}", name)
+
+
+def write_piece(sink: Sink, offset: int, count: int, data: Bytes, name: str, clock: Clock) -> None:
+    """Write the first ``count`` bytes of ``data``, which has room for what is filled up and cut off again."""
+    filled = -(-count // sink.alignment) * sink.alignment
+    data[count:filled] = 0
+    with clock.phase("write", name):
+        sink.write_at(offset, data[:filled])
 
 
 class Copies:
@@ -57,15 +73,8 @@ class Copies:
                     self._data = Buffers(1, step).slots[0]
                 for offset in range(0, size, step):
                     count = min(step, size - offset)
-                    with clock.phase("read", name):
-                        got = source.read_into(offset, self._data[:count])
-                    if got != count:
-                        raise OSError(errno.EIO, f"the local tier gave {got} of {count} bytes at {offset}", name)
-                    # What stands behind the end is cut off again.
-                    filled = -(-count // sink.alignment) * sink.alignment
-                    self._data[count:filled] = 0
-                    with clock.phase("write", name):
-                        sink.write_at(offset, self._data[:filled])
+                    read_piece(source, offset, self._data[:count], name, clock)
+                    write_piece(sink, offset, count, self._data, name, clock)
             except BaseException:
                 sink.abort()
                 raise
@@ -172,6 +181,6 @@ class TieredStrategy:
         for ref, names in copies:
             self._tier.delete(ref, names)
             self._group.wait()
-            if self._group.rank == 0:
+            if leads(self._group, self._tier):
                 self._tier.finish_delete(ref)
         self._copies = [copy for copy in self._copies if copy not in copies]

@@ -34,6 +34,7 @@ class ObjectStore(StoreWithoutCache):
 
     capabilities = CAPABILITIES
     wants_entries = True
+    of_each_host = False
 
     def __init__(self, area: AreaRef) -> None:
         place = prefix_of(area)

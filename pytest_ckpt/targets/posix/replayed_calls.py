@@ -31,7 +31,9 @@ class PosixCalls:
     ) -> None:
         self._folder, self._files, self._data, self._phases = folder, files, data, phases
         self._names = {number: file.name if file.kept else file.passing for number, file in files.items()}
+        # Of one file a job may have several descriptors: what is open for reading alone is the first to be closed.
         self._open: dict[int, list[int]] = {number: [] for number in files}
+        self._to_read: dict[int, list[int]] = {number: [] for number in files}
         self._make: Mapping[str, Callable[[Step, ReplayedFile], None]] = {
             **dict.fromkeys(_FLAGS, self._begin),
             "write": self._write,
@@ -42,7 +44,7 @@ class PosixCalls:
             "set size": lambda step, file: os.ftruncate(self._top(step), file.at(step.bytes)),
             "fsync": lambda step, _: os.fsync(self._top(step)),
             "fdatasync": lambda step, _: os.fdatasync(self._top(step)),
-            "close": lambda step, _: os.close(self._open[step.file].pop()),
+            "close": lambda step, _: os.close((self._to_read[step.file] or self._open[step.file]).pop()),
             "rename": self._rename,
             "unlink": lambda step, _: self._path(step.file).unlink(),
         }
@@ -63,7 +65,7 @@ class PosixCalls:
 
     def close(self) -> None:
         """Close what the job left open."""
-        for handles in self._open.values():
+        for handles in (*self._open.values(), *self._to_read.values()):
             while handles:
                 os.close(handles.pop())
 
@@ -71,11 +73,12 @@ class PosixCalls:
         return self._folder / self._names[number]
 
     def _top(self, step: Step) -> int:
-        return self._open[step.file][-1]
+        return (self._open[step.file] or self._to_read[step.file])[-1]
 
     def _begin(self, step: Step, _: ReplayedFile) -> None:
         flags = _FLAGS[step.call] | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._open[step.file].append(os.open(self._path(step.file), flags, 0o644))
+        opened = self._to_read if step.call == "open to read" else self._open
+        opened[step.file].append(os.open(self._path(step.file), flags, 0o644))
 
     def _write(self, step: Step, file: ReplayedFile) -> None:
         descriptor, data = self._top(step), memoryview(self._data[step.file])

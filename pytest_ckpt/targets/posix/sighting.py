@@ -33,6 +33,15 @@ class Sighting:
         mount = mount_of(self._folder.resolve())
         return MountSeen(kind=mount.file_system, source=mount.source, options=mount.options)
 
+    @property
+    def free_bytes(self) -> int:
+        """The space that is free for this process; 0 where there is no folder."""
+        try:
+            space = os.statvfs(self._folder)
+        except OSError:
+            return 0
+        return space.f_bavail * space.f_frsize
+
     @contextlib.contextmanager
     def shown(self, sign: Sign) -> Iterator[str]:
         """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""

@@ -47,6 +47,7 @@ class PosixStore:
 
     capabilities = CAPABILITIES
     wants_entries = False
+    of_each_host = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -25,11 +25,11 @@ def target(location: str) -> PosixTarget:
 
 
 class PosixTarget:
-    """A folder on a mounted file system. ``option`` is what named it."""
+    """A folder on a mounted file system. ``option`` is what named it, ``opener`` attaches to an area of it."""
 
-    def __init__(self, location: str, option: str = "--ckpt-target") -> None:
+    def __init__(self, location: str, option: str = "--ckpt-target", opener: str = OPENER) -> None:
         self._path = user_path(location, option)
-        self._option = option
+        self._option, self._opener = option, opener
 
     def describe(self) -> TargetFacts:
         """Return on which mount the folder is, from the kernel's table of mounts alone."""
@@ -96,7 +96,7 @@ class PosixTarget:
 
     def place(self) -> AreaRef:
         """Return the folder itself."""
-        return AreaRef(scheme="", location=str(self._path), run_id="", opener=OPENER)
+        return AreaRef(scheme="", location=str(self._path), run_id="", opener=self._opener)
 
     def create_area(self, run_id: str) -> AreaRef:
         """Make the run's folder, which says whose it is. Raises UsageError, and then leaves nothing."""
@@ -110,7 +110,7 @@ class PosixTarget:
             scheme="",
             location=str(folder.path),
             run_id=run_id,
-            opener=OPENER,
+            opener=self._opener,
             identity=tuple(map(str, folder.identity)),
         )
 

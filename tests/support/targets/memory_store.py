@@ -154,6 +154,7 @@ class MemoryStore(StoreWithoutCache):
 
     capabilities = CAPABILITIES
     wants_entries = True
+    of_each_host = False
 
     def __init__(self, area: AreaRef) -> None:
         self._wire = Wire(area.location)

@@ -1,0 +1,96 @@
+"""Saves in tiers over several hosts: copies on a partner come back when one is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from tests.support.front_door import TINY, Run, in_every_rank
+from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+from tests.support.hosts.storage import HONEST_FUSE
+
+# /run is a file system that each host has for itself.
+TIER = "/run/ckpt-tier"
+ON_EACH = tuple((host, f"mkdir -p {TIER}") for host in (1, 2, 3))
+TIERED = (*TINY, "--ckpt-operations=2", "--ckpt-strategy=tiered", "--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-processes=3")
+SUBJECT = "llama3-8b-open-3"
+OWN = ("BLOCKING", "LOAD", "INTEGRITY", "TIER-ORDER", "NODE-LOSS")
+
+# A rank that keeps the first copy it was sent, and so gives back an old one of the right size.
+STALE = """
+import sys
+
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.ranks.scenarios import partners
+
+    write, kept = partners.write_piece, {}
+
+    def first(sink, offset, count, data, name, clock):
+        old = kept.setdefault((name, offset), data[:count].copy())
+        data[:count] = old
+        write(sink, offset, count, data, name, clock)
+
+    partners.write_piece = first
+"""
+
+
+def of(run: Run) -> dict[str, str]:
+    return {v["id"]: v["outcome"] for v in run.document["requirements"] if v["severity"] == "required"}
+
+
+@pytest.fixture(scope="module")
+def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+    """What came of each step on three hosts."""
+    need_hosts(HONEST_FUSE)
+    home = make_home("hosts")
+    shared = home / "array" / "shared-tier"
+    steps = {
+        "honest": Step(options=(*TIERED, f"--ckpt-local={TIER}"), before=ON_EACH),
+        "stale": Step(
+            options=(*TIERED, f"--ckpt-local={TIER}"), before=ON_EACH, environment=in_every_rank(home, STALE)
+        ),
+        "shared": Step(options=(*TIERED, f"--ckpt-local={shared}"), before=((1, f"mkdir -p {shared}"),)),
+        "missing": Step(options=(*TIERED, f"--ckpt-local={TIER}-1"), before=((1, f"mkdir -p {TIER}-1"),)),
+    }
+    return dict(zip(steps, on_hosts(home, 3, *steps.values(), storage=HONEST_FUSE), strict=True))
+
+
+@pytest.mark.thorough
+def test_copies_of_a_partner_come_back_when_a_host_loses_all_that_its_tier_held(done: dict[str, Done]) -> None:
+    run = done["honest"].run
+    assert {name: of(run)[name] for name in OWN} == dict.fromkeys(OWN, "met"), run.text
+    found = run.measurement(SUBJECT)["patterns"]["tiers"]
+    loss = found["node_loss"]
+    assert (loss["hosts"], loss["lost"], loss["partner"], loss["missing"]) == (3, "h3", "h1", 0)
+    assert loss["integrity"]["bytes_checked"] == loss["integrity"]["bytes_expected"] == found["bytes"]
+    # All that one of three equal ranks had, and no more than that.
+    assert 0 < loss["returned_bytes"] < loss["copied_bytes"]
+    assert loss["copied_bytes"] >= found["bytes"]
+    assert done["honest"].left == ()
+    assert main(["verify", str(run.report)]) == 0
+
+
+@pytest.mark.thorough
+def test_a_partner_that_kept_an_older_copy_fails_and_no_other_requirement_does(done: dict[str, Done]) -> None:
+    run = done["stale"].run
+    assert run.code == 1, run.text
+    assert run.verdict("NODE-LOSS", SUBJECT)["reason"] == "wrong bytes"
+    assert of(run)["TIER-ORDER"] == "met"
+    faults = run.measurement(SUBJECT)["patterns"]["tiers"]["node_loss"]["integrity"]["faults"]
+    assert {fault["host"] for fault in faults} == {"h3"}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("step", "says"), [("shared", "hosts share the folder"), ("missing", "on every host: no file")]
+)
+def test_a_tier_that_hosts_share_or_lack_is_refused_before_the_first_write(
+    done: dict[str, Done], step: str, says: str
+) -> None:
+    run = done[step]
+    assert run.code == 4, run.text
+    assert says in " ".join(run.text.split())
+    assert run.left == ()

@@ -1,0 +1,105 @@
+"""What libraries do with threads and descriptors becomes a pattern that says so: from logs of strace made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_ckpt.facts.pattern import Pattern
+from pytest_ckpt.recording.build import pattern_of
+from pytest_ckpt.recording.strace_log import read_log
+
+DATA, OTHER = "/d/data", "/d/other"
+
+
+def recorded(*calls: tuple[int, str], threads: Sequence[int] = ()) -> Pattern:
+    """Return the pattern of calls of process 7 and its ``threads``, one after the other."""
+    births = [(7, f"clone(child_stack=0x7f, flags=CLONE_VM|CLONE_THREAD) = {thread}") for thread in threads]
+    ends = [(thread, "") for thread in (*threads, 7)]
+    lines = [
+        f"{thread} {number}.0 {call or '+++ exited with 0 +++'}"
+        for number, (thread, call) in enumerate([*births, *calls, *ends], 1)
+    ]
+    return pattern_of(read_log(lines), "/d", "made by hand", "a test")
+
+
+def opened(path: str, flags: str, number: int) -> str:
+    return f'openat(AT_FDCWD</d>, "{path}", {flags}, 0666) = {number}<{path}>'
+
+
+def written(path: str, size: int, number: int = 3) -> str:
+    return f'write({number}<{path}>, ""..., {size}) = {size}'
+
+
+def of(pattern: Pattern) -> list[str]:
+    return [step.call for step in pattern.steps]
+
+
+def test_a_thread_that_only_makes_durable_what_another_wrote_is_part_of_the_save() -> None:
+    pattern = recorded(
+        (7, opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC", 3)),
+        (7, written(DATA, 100)),
+        (8, f"fsync(3<{DATA}>) = 0"),
+        (7, f"close(3<{DATA}>) = 0"),
+        threads=(8,),
+    )
+    assert of(pattern) == ["create", "write", "fsync", "close"]
+
+
+def test_a_second_descriptor_of_a_file_neither_empties_nor_closes_it() -> None:
+    pattern = recorded(
+        (7, opened(DATA, "O_WRONLY|O_CREAT", 3)),
+        (7, written(DATA, 100)),
+        (7, opened(DATA, "O_WRONLY|O_CREAT", 4)),
+        (7, f"close(4<{DATA}>) = 0"),
+        (7, written(DATA, 50)),
+        (7, f"close(3<{DATA}>) = 0"),
+    )
+    assert of(pattern) == ["create", "write", "open", "close", "write", "close"]
+    assert [file.bytes for file in pattern.files] == [150]
+
+
+def test_a_pool_of_threads_whose_work_meets_in_one_file_is_one_lane() -> None:
+    """The first two work side by side, each on a file; the third then works on both."""
+    pattern = recorded(
+        (8, opened(DATA, "O_WRONLY|O_CREAT", 3)),
+        (9, opened(OTHER, "O_WRONLY|O_CREAT", 4)),
+        (8, written(DATA, 100)),
+        (9, written(OTHER, 200, 4)),
+        (10, f"fsync(3<{DATA}>) = 0"),
+        (10, f"fsync(4<{OTHER}>) = 0"),
+        (8, f"close(3<{DATA}>) = 0"),
+        (9, f"close(4<{OTHER}>) = 0"),
+        threads=(8, 9, 10),
+    )
+    assert {step.lane for step in pattern.steps} == {0}
+    assert of(pattern).count("fsync") == 2
+
+
+def test_a_number_that_one_thread_opens_while_another_closes_it_is_the_new_file() -> None:
+    lines = [
+        "7 1.0 clone(child_stack=0x7f, flags=CLONE_VM|CLONE_THREAD) = 8",
+        f"7 2.0 {opened(DATA, 'O_WRONLY|O_CREAT|O_TRUNC', 3)}",
+        f"7 3.0 {written(DATA, 100)}",
+        f'8 4.0 openat(AT_FDCWD</d>, "{OTHER}", O_WRONLY|O_CREAT, 0666 <unfinished ...>',
+        f"7 5.0 close(3<{DATA}> <unfinished ...>",
+        f"8 6.0 <... openat resumed>) = 3<{OTHER}>",
+        "7 7.0 <... close resumed>) = 0",
+        f"8 8.0 {written(OTHER, 50)}",
+        f"8 9.0 close(3<{OTHER}>) = 0",
+        "8 10.0 +++ exited with 0 +++",
+        "7 10.0 +++ exited with 0 +++",
+    ]
+    pattern = pattern_of(read_log(lines), "/d", "made by hand", "a test")
+    assert of(pattern) == ["create", "write", "close"] * 2
+    assert sorted(file.bytes for file in pattern.files) == [50, 100]
+
+
+def test_a_read_with_flags_has_its_own_place() -> None:
+    pattern = recorded(
+        (7, opened(DATA, "O_RDWR|O_CREAT|O_TRUNC", 3)),
+        (7, written(DATA, 100)),
+        (7, f"preadv2(3<{DATA}>, [...], 1, 60, 0) = 40"),
+        (7, f"fsync(3<{DATA}>) = 0"),
+        (7, f"close(3<{DATA}>) = 0"),
+    )
+    assert [(s.offset, s.bytes) for s in pattern.steps if s.call == "read"] == [(60, 40)]
