@@ -38,6 +38,7 @@ from pytest_ckpt.support.clean_pictures import cleaned_text
 MAXIMUM_ROWS = 40
 """Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
 
+_MAXIMUM_REQUESTS = 60
 _LONGEST = 260
 
 HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client")
@@ -193,6 +194,7 @@ def _environment() -> jinja2.Environment:
         "quantity": quantity,
         "system_columns": {table: [fact.name for fact in facts] for table, facts in REPEATED.items()},
         "table_rows": _table_rows,
+        "listed_requests": _listed_requests,
         "columns_alike": _columns_alike,
         "alike_readings": _alike_readings,
     }
@@ -255,6 +257,17 @@ def _alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping
         facts = tuple(value for name, value in reading.items() if name != "host")
         groups.setdefault(facts, (reading, []))[1].append(str(reading["host"]))
     return list(groups.values())
+
+
+def _listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return what a table lists of requests, in their order: of many, those with the highest 99th percentile."""
+
+    def weight(at: int) -> tuple[bool, float]:
+        # What was never answered is slower than all that was.
+        p99 = rows[at]["p99_seconds"]
+        return p99 is None, p99 or 0.0
+
+    return [rows[at] for at in sorted(sorted(range(len(rows)), key=weight, reverse=True)[:_MAXIMUM_REQUESTS])]
 
 
 def _table_rows(subject: view.Subject) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ _METHOD = (
 _BARS = {True: "▁▂▃▄▅▆▇█", False: "_.-=+*#@"}
 _COLUMNS = ("median", "slowest", "limit")
 _SHOWN = 40
+_P99 = "99th percentile of each run, at the endpoint where it was worst"
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 78.0, 1040.0, 34.0, 190.0, 222
 
 
@@ -49,6 +50,7 @@ def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
         f"{s['subject']} {s['kind']}: too few runs to show a change: {len(s['points'])} of {MINIMUM_RUNS}"
         for s in young
     ]
+    lines += _lines_of_requests(document["requests"], unicode=unicode)
     lines += [f"{s['subject']} {s['kind']}: left out: {text}" for s in document["series"] if (text := _left_out(s))]
     lines += document["notices"]
     if document["regression"] is not None:
@@ -60,6 +62,21 @@ def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
         )
     lines += ["", *textwrap.wrap(_METHOD, 100)]
     return [printable(text).replace("\n", " ") for text in lines]
+
+
+def _lines_of_requests(requests: Sequence[Mapping[str, Any]], *, unicode: bool) -> list[str]:
+    """Return a line for each kind of request to an object store, and what changed."""
+    if not requests:
+        return []
+    form = "{:<22} {:<12}{:>5}{:>12}  {}"
+    lines = ["", form.format("requests", "", "runs", "newest", _P99)]
+    for series in requests:
+        seconds = [point["p99_seconds"] for point in series["points"]]
+        bars = sparkline(seconds[-_SHOWN:], unicode=unicode)
+        newest = units.format_seconds(seconds[-1])
+        lines.append(form.format(series["subject"], series["kind"], len(seconds), newest, bars).rstrip())
+    lines += [f"{s['subject']} {s['kind']}: {_change(s)}" for s in requests if s["change"]]
+    return [*lines, ""]
 
 
 def trend_sections(document: Mapping[str, Any]) -> list[PageSection]:
@@ -79,7 +96,23 @@ def trend_sections(document: Mapping[str, Any]) -> list[PageSection]:
     )
     head = ("checkpoint", "operation", "started", "run", *_COLUMNS)
     sections.append(PageSection(heading="Every run", text=_METHOD, head=head, rows=rows))
+    if document["requests"]:
+        sections.append(_section_of_requests(document["requests"]))
     return sections
+
+
+def _section_of_requests(requests: Sequence[Mapping[str, Any]]) -> PageSection:
+    from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
+
+    changes = " ".join(f"{s['subject']} {s['kind']}: {_change(s)}" for s in requests if s["change"])
+    rows = tuple(
+        (s["subject"], s["kind"], p["started"], p["id"], units.format_seconds(p["p99_seconds"]))
+        for s in requests
+        for p in reversed(s["points"])
+    )
+    head = ("checkpoint", "request", "started", "run", "p99")
+    text = f"{_P99[:1].upper()}{_P99[1:]}. {changes}".rstrip()
+    return PageSection(heading="Requests to the object store", text=text, head=head, rows=rows)
 
 
 def sparkline(values: Sequence[float], *, unicode: bool) -> str:
