@@ -11,17 +11,18 @@ from pytest_ckpt.analysis.statistics import MINIMUM_RUNS, find_change
 
 SCHEMA = "pytest-ckpt/trend/1"
 _KINDS = ("save", "load")
+# A line of a history, what it has of a subject, or a point of a series; each is checked against its schema before.
+_Plain = Mapping[str, Any]
 # A run, and what it measured of a subject.
-_Of = tuple[Mapping[str, Any], Mapping[str, Any]]
+_Of = tuple[_Plain, _Plain]
 
 
-def make_trend(
-    entries: Sequence[Mapping[str, Any]], notices: Iterable[str], regression: float | None = None
-) -> dict[str, Any]:
+def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
     """Return the trend of a history, as plain types (schema pytest-ckpt/trend/1).
 
     A point is one run: the median of its operations, by which changes are found, and the slowest, which the limit is
-    for. A point of requests to an object store is their 99th percentile. Runs that did not end well, and runs under conditions other than the newest run's, are counted and left out.
+    for; of requests to an object store it is their 99th percentile. Runs that did not end well, and runs under
+    conditions other than the newest run's, are counted and left out.
     ``regression`` is the share by which a change must be slower to count as one, None where none is asked for.
     """
     series = [one for kind_of in _subjects(entries) for one in (_series(entries, kind_of, kind) for kind in _KINDS)]
@@ -41,7 +42,7 @@ def make_trend(
     }
 
 
-def _newest(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+def _newest(entries: Sequence[_Plain]) -> list[str]:
     """Say that the newest run is in no series, where it did not end well."""
     if not entries:
         return []
@@ -49,11 +50,11 @@ def _newest(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"the newest run, {entries[-1]['id']}, did not end well: {', '.join(broken)}"] if broken else []
 
 
-def _subjects(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+def _subjects(entries: Sequence[_Plain]) -> list[str]:
     return list(dict.fromkeys(m["subject"] for e in entries for m in e["subjects"]))
 
 
-def _series(entries: Sequence[Mapping[str, Any]], subject: str, kind: str) -> dict[str, Any]:
+def _series(entries: Sequence[_Plain], subject: str, kind: str) -> dict[str, Any]:
     found = _found(entries, subject)
     alike = _alike(found)
     whole = [(e, m) for e, m in alike if m["is_whole"] and m[f"{kind}_seconds"]]
@@ -79,7 +80,7 @@ def _series(entries: Sequence[Mapping[str, Any]], subject: str, kind: str) -> di
     }
 
 
-def _requests(entries: Sequence[Mapping[str, Any]], subject: str) -> Iterator[dict[str, Any]]:
+def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any]]:
     """Yield each kind of request to an object store; a run that did not end well, or not under these conditions, no."""
     of_runs = [
         (e, m["request_p99_seconds"])
@@ -101,7 +102,7 @@ def _requests(entries: Sequence[Mapping[str, Any]], subject: str) -> Iterator[di
         }
 
 
-def _found(entries: Sequence[Mapping[str, Any]], subject: str) -> list[_Of]:
+def _found(entries: Sequence[_Plain], subject: str) -> list[_Of]:
     """Return the runs that measured a subject, with what they measured."""
     return [(e, m) for e in entries for m in e["subjects"] if m["subject"] == subject]
 
@@ -112,7 +113,7 @@ def _alike(found: list[_Of]) -> list[_Of]:
     return [(e, m) for e, m in found if _key(m) == newest]
 
 
-def _change(points: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | None:
+def _change(points: Sequence[_Plain], name: str) -> dict[str, Any] | None:
     change = find_change([p[name] for p in points])
     if change is None:
         return None
@@ -125,6 +126,6 @@ def _change(points: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | 
     }
 
 
-def _key(measured: Mapping[str, Any]) -> str:
+def _key(measured: _Plain) -> str:
     # An option that an older run did not know yet was not set there.
     return json.dumps({name: value for name, value in measured["conditions"].items() if value}, sort_keys=True)

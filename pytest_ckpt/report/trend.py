@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.report.html import PageSection
 
+    Plain = Mapping[str, Any]
+    """A trend, a series of it or a point of that, as its schema says."""
+
 _METHOD = (
     "Each point is the median of a run's operations. A change is reported when the newest 5, 8, 13 or 21 runs differ "
     "from the up to 40 runs before them in an exact rank test (Mann and Whitney), with at most 0.05 % false alarms per "
@@ -26,7 +29,7 @@ _P99 = "99th percentile of each run, at the endpoint where it was worst"
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 78.0, 1040.0, 34.0, 190.0, 222
 
 
-def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
+def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
     """Return the trend as lines of text, with sparklines of block characters or of ASCII."""
     form = "{:<22} {:<5}{:>5}{:>12}{:>12}{:>12}{:>8}  {}"
     lines = [units.counted(document["runs"], "run"), ""]
@@ -64,7 +67,7 @@ def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
     return [printable(text).replace("\n", " ") for text in lines]
 
 
-def _lines_of_requests(requests: Sequence[Mapping[str, Any]], *, unicode: bool) -> list[str]:
+def _lines_of_requests(requests: Sequence[Plain], *, unicode: bool) -> list[str]:
     """Return a line for each kind of request to an object store, and what changed."""
     if not requests:
         return []
@@ -79,7 +82,7 @@ def _lines_of_requests(requests: Sequence[Mapping[str, Any]], *, unicode: bool) 
     return [*lines, ""]
 
 
-def trend_sections(document: Mapping[str, Any]) -> list[PageSection]:
+def trend_sections(document: Plain) -> list[PageSection]:
     """Return the trend as the sections of a page."""
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
@@ -101,7 +104,7 @@ def trend_sections(document: Mapping[str, Any]) -> list[PageSection]:
     return sections
 
 
-def _section_of_requests(requests: Sequence[Mapping[str, Any]]) -> PageSection:
+def _section_of_requests(requests: Sequence[Plain]) -> PageSection:
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     changes = " ".join(f"{s['subject']} {s['kind']}: {_change(s)}" for s in requests if s["change"])
@@ -123,11 +126,11 @@ def sparkline(values: Sequence[float], *, unicode: bool) -> str:
     return "".join(bars[round((value - low) / span * (len(bars) - 1))] for value in values)
 
 
-def _late(points: Sequence[Mapping[str, Any]]) -> int:
+def _late(points: Sequence[Plain]) -> int:
     return sum(p["slowest_seconds"] > p["limit_seconds"] for p in points)
 
 
-def _change(series: Mapping[str, Any]) -> str:
+def _change(series: Plain) -> str:
     change = series["change"]
     if change is None:
         return (
@@ -143,11 +146,11 @@ def _change(series: Mapping[str, Any]) -> str:
     )
 
 
-def _left_out(series: Mapping[str, Any]) -> str:
+def _left_out(series: Plain) -> str:
     return ", ".join(f"{units.counted(count, 'run')}: {why}" for why, count in series["left_out"].items() if count)
 
 
-def _chart(key: str, series: Mapping[str, Any]) -> str:
+def _chart(key: str, series: Plain) -> str:
     """Draw the median of every run, its slowest operation above it, and the limit, as far as it lies near."""
     points, kind = series["points"], series["kind"]
     slowest = max(p["slowest_seconds"] for p in points)
