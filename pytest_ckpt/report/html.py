@@ -16,8 +16,10 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
+from pytest_ckpt.judging.networks import HostRate, host_rates, networks_of
 from pytest_ckpt.report import charts, front, pictures, view
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.combined import runs_of
@@ -195,6 +197,7 @@ def _environment() -> jinja2.Environment:
         "table_rows": _table_rows,
         "columns_alike": _columns_alike,
         "alike_readings": _alike_readings,
+        "host_rates": _host_rates,
     }
     return environment
 
@@ -255,6 +258,19 @@ def _alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping
         facts = tuple(value for name, value in reading.items() if name != "host")
         groups.setdefault(facts, (reading, []))[1].append(str(reading["host"]))
     return list(groups.values())
+
+
+def _host_rates(
+    ran: Mapping[str, object], hosts: Sequence[Mapping[str, object]] | None
+) -> list[tuple[str, HostRate, HostRate]]:
+    """Return what each host saved and loaded, by its name, beside what its network carries; none where nobody knows."""
+    networks = networks_of(hosts or ())
+    if not networks:
+        return []
+    found: dict[str, dict[str, HostRate]] = {}
+    for rate in host_rates(from_plain(Measurement, ran), networks):
+        found.setdefault(rate.host, {})[rate.kind] = rate
+    return [(host, of_kind["save"], of_kind["load"]) for host, of_kind in found.items() if len(of_kind) == 2]
 
 
 def _table_rows(subject: view.Subject) -> list[dict[str, Any]]:
