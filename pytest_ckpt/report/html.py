@@ -20,7 +20,7 @@ from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
 from pytest_ckpt.judging.networks import HostRate, host_rates, networks_of
-from pytest_ckpt.report import charts, front, pictures, view
+from pytest_ckpt.report import charts, front, pictures, remedies, view
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.combined import runs_of
 from pytest_ckpt.report.published import group_messages, share
@@ -28,7 +28,7 @@ from pytest_ckpt.report.quantity import (
     NONE,
     margin_text,
     moment_text,
-    quantity,
+    quantities,
     rates_alike,
     seconds_alike,
     three_digits,
@@ -101,6 +101,8 @@ def render(document: dict[str, Any]) -> str:
         matrix=front.matrix(document),
         maximum_columns=front.MAXIMUM_COLUMNS,
         next_steps=view.next_steps(document),
+        helps=remedies.helps(verdicts),
+        help_of=lambda verdict: (h := remedies.heading_of(verdict)) and remedies.anchor_of(h),
         runs=runs_of(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
         topology=_topology(document),
@@ -192,7 +194,7 @@ def _environment() -> jinja2.Environment:
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
     }
     environment.globals |= {
-        "quantity": quantity,
+        "quantities": quantities,
         "system_columns": {table: [fact.name for fact in facts] for table, facts in REPEATED.items()},
         "table_rows": _table_rows,
         "columns_alike": _columns_alike,

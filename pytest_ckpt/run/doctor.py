@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.config.gate_files import load_gates, settle
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
-from pytest_ckpt.judging.obstacles import not_given, obstacles
+from pytest_ckpt.judging.cold import OTHER_PROOFS
+from pytest_ckpt.judging.obstacles import not_given, obstacles, sight_untried
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
@@ -119,8 +120,9 @@ def _caches(
     settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
 ) -> Generator[Finding, None, CacheSight]:
     """Look at what a client keeps of what it reads, on the target or, where there is none, on this host's own disk."""
-    if target and not {"page cache", "paths"}.issubset(target.capabilities):
-        return "declared"
+    known = sight_untried(target) if target else "untried"
+    if known == "declared":
+        return known
     sight: CacheSight = "untried"
     folder = target.location if target else scratch
     where = "on the target" if target else f"in {Path(scratch).parent}, not on a target"
@@ -131,7 +133,7 @@ def _caches(
         yield _direct(folder, where, seconds)
     except NoAnswerError as silence:
         yield silent("target", f"{folder}: {silence}")
-    return sight
+    return sight if known == "untried" else known
 
 
 def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tuple[Finding, TargetFacts | None]:
@@ -156,11 +158,9 @@ def _plan(settings: Settings, target: TargetFacts) -> tuple[Finding, Plan | None
         return Finding(name="plan", can=False, needed=True, description=error.what, remedy=error.remedy), None
     runs = ", ".join(str(c.subject) for c in plan.runnable)
     if not runs:
-        why = "; ".join(f"{c.subject}: {c.not_run}" for c in plan.checkpoints)
+        why = f"nothing would be run: {'; '.join(f'{c.subject}: {c.not_run}' for c in plan.checkpoints)}"
         remedy = "Choose another --ckpt-model or --ckpt-mode, or more --ckpt-processes."
-        return Finding(
-            name="plan", can=False, needed=True, description=f"nothing would be run: {why}", remedy=remedy
-        ), None
+        return Finding(name="plan", can=False, needed=True, description=why, remedy=remedy), None
     return Finding(name="plan", can=True, needed=True, description=runs), plan
 
 
@@ -277,7 +277,7 @@ def _gauge(folder: str, where: str, seconds: float) -> tuple[Finding, CacheSight
         return unknown("residency", f"a file of 4 MiB could not be written: {error}"), "untried"
     if gauge is None:
         description = f"no call counts cached pages {where}: COLD needs another proof"
-        remedy = "Give a second client (--ckpt-second-mount, --ckpt-hosts) or the command that empties its cache."
+        remedy = f"Give one of these: {OTHER_PROOFS}."
         return Finding(name="residency", can=False, needed=False, description=description, remedy=remedy), "blind"
     return Finding(name="residency", can=True, needed=False, description=f"{gauge} sees cached pages {where}"), "seen"
 
