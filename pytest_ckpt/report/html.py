@@ -16,8 +16,10 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
+from pytest_ckpt.judging.networks import HostRate, host_rates, networks_of
 from pytest_ckpt.report import charts, front, pictures, remedies, view
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.combined import runs_of
@@ -199,6 +201,7 @@ def _environment() -> jinja2.Environment:
         "listed_requests": _listed_requests,
         "columns_alike": _columns_alike,
         "alike_readings": _alike_readings,
+        "host_rates": _host_rates,
     }
     return environment
 
@@ -270,6 +273,19 @@ def _listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any
         return p99 is None, p99 or 0.0
 
     return [rows[at] for at in sorted(sorted(range(len(rows)), key=weight, reverse=True)[:_MAXIMUM_REQUESTS])]
+
+
+def _host_rates(
+    ran: Mapping[str, object], hosts: Sequence[Mapping[str, object]] | None
+) -> list[tuple[str, HostRate, HostRate]]:
+    """Return what each host saved and loaded, by its name, beside what its network carries; none where nobody knows."""
+    networks = networks_of(hosts or ())
+    if not networks:
+        return []
+    found: dict[str, dict[str, HostRate]] = {}
+    for rate in host_rates(from_plain(Measurement, ran), networks):
+        found.setdefault(rate.host, {})[rate.kind] = rate
+    return [(host, of_kind["save"], of_kind["load"]) for host, of_kind in found.items() if len(of_kind) == 2]
 
 
 def _table_rows(subject: view.Subject) -> list[dict[str, Any]]:
