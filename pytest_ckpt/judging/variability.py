@@ -11,7 +11,7 @@ from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, und
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.support.units import counted, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_percent, format_ratio, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,7 @@ _CACHED_RATIO = 3.0
 # The fewest loads of which one may be slow without moving their median to it.
 _MINIMUM_FIRST = 3
 _RANKS_OF_A_PERCENTILE = 100
+_MAXIMUM_SHOWN = 4
 
 _KINDS: tuple[OperationKind, ...] = ("save", "load")
 
@@ -53,11 +54,13 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, maximum
     ratios = [("slowest / median", skew, maximum)]
     if tail is not None:
         ratios.append(("p99 / p50", tail, MAXIMUM_TAIL))
-    numbers = ", ".join(f"{name} {value:.2f} (at most {limit})" for name, value, limit in ratios)
+    numbers = ", ".join(f"{name} {format_ratio(value, limit)} (at most {limit})" for name, value, limit in ratios)
     failed = any(value > limit for _, value, limit in ratios)
     because = f"{numbers}, in {where}." if failed else f"At worst {numbers}, in {where}."
     detail = (
         *_files_of(measurement, worst.slowest_rank),
+        *_slow_hosts(measurement, worst),
+        *_slow_endpoints(measurement),
         *(
             f"{o.kind} {o.index}: slowest / median {skew_of(o, measurement.rank_bytes)[0]:.2f}"
             for o in measurement.operations
@@ -66,6 +69,41 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, maximum
     # The value shown is the one that is nearest to its limit, or farthest beyond it.
     unit, measured, limit = max(ratios, key=lambda r: r[1] / r[2])
     return measured_as("over limit" if failed else "met", measured, limit, unit, because, detail)
+
+
+def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
+    """Say how the ranks of each of several hosts compare with all ranks, slowest first: a whole host may be late."""
+    per_byte = {
+        rank: seconds / count
+        for rank, (seconds, count) in enumerate(zip(operation.rank_seconds, measurement.rank_bytes, strict=True))
+        if count
+    }
+    of_host: dict[str, list[float]] = {}
+    for facts in measurement.ranks:
+        if facts.rank in per_byte:
+            of_host.setdefault(facts.host, []).append(per_byte[facts.rank])
+    if len(of_host) < 2:
+        return []
+    middle = statistics.median(per_byte.values())
+    slowest = sorted(((statistics.median(times) / middle, host) for host, times in of_host.items()), reverse=True)
+    shown = ", ".join(f"{host} {ratio:.2f}" for ratio, host in slowest[:_MAXIMUM_SHOWN])
+    return [f"by host, median of its ranks / median of all, {operation.kind} {operation.index}: {shown}"]
+
+
+def _slow_endpoints(measurement: Measurement) -> list[str]:
+    """Say how long requests to each of several endpoints took, kind by kind, slowest first."""
+    kinds: dict[str, list[tuple[float, str]]] = {}
+    for requests in measurement.requests:
+        if requests.median_seconds is not None:
+            kinds.setdefault(requests.kind, []).append((requests.median_seconds, requests.endpoint))
+    return [
+        f"by endpoint, median of {kind} requests: "
+        + ", ".join(
+            f"{name} {format_seconds(seconds)}" for seconds, name in sorted(times, reverse=True)[:_MAXIMUM_SHOWN]
+        )
+        for kind, times in kinds.items()
+        if len(times) > 1
+    ]
 
 
 def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
@@ -119,7 +157,7 @@ def judge_retention(
     deletes = ", ".join(format_seconds(s) for s in found.delete_seconds) or "none"
     because = (
         f"Save during a deletion: {format_seconds(found.save_while_deleting_seconds)}; median save without: "
-        f"{format_seconds(found.save_seconds)} ({ratio:.2f} x; limit {maximum} x)."
+        f"{format_seconds(found.save_seconds)} ({format_ratio(ratio, maximum)} x; limit {maximum} x)."
     )
     detail = (
         f"deletions between saves, each alone: {deletes}",
@@ -140,8 +178,9 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits, *, maximum: flo
     }
     ratios = {kind: statistics.median(u) / statistics.median(c) for kind, (u, c) in pairs.items()}
     worst = max(ratios, key=ratios.__getitem__)
+    times = {kind: format_ratio(ratio, maximum) for kind, ratio in ratios.items()}
     because = (
-        f"Unique data took {ratios['save']:.2f} x the time of constant data to save and {ratios['load']:.2f} x to load "
+        f"Unique data took {times['save']} x the time of constant data to save and {times['load']} x to load "
         f"(at most {maximum}). The result is that of unique data in any case."
     )
     detail = tuple(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import Event, HostsSeen
+from pytest_ckpt.facts.network import Streams
 from pytest_ckpt.facts.sights import Sight, Sign, TierSight
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.ranks.process.job import Job
@@ -32,12 +33,18 @@ _OF_ONE_CLIENT = frozenset(("addr", "mountaddr", "clientaddr", "localaddr", "por
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What came of a launch that only looks: why it failed, the hosts, in which sentences they differ, their tiers."""
+    """What came of a launch that looks: why it failed, the hosts, in which sentences they differ, their tiers.
+
+    ``launch`` has its ranks waiting where they were to; None: nobody waits. ``notices`` are sentences about the launch
+    itself.
+    """
 
     failure: Failure | None
     hosts: tuple[HostFacts, ...] = ()
     differences: tuple[str, ...] = ()
     tiers: tuple[TierSight, ...] = ()
+    launch: Launch | None = None
+    notices: tuple[str, ...] = ()
 
 
 def see_hosts(
@@ -51,13 +58,18 @@ def see_hosts(
     facts: TargetFacts | None,
     deadline_seconds: float,
     local: AreaRef | None = None,
+    streams: bool = False,
+    then_wait: contextlib.ExitStack | None = None,
 ) -> Seen:
     """Start so many ranks once, and ask each host what it is and what it sees of the target that ``facts`` describe.
 
     Where ranks may be on other hosts, small files are made in the target for the others to find, and removed; so are
-    some in ``local``, the folder of a local tier, which no other host may find.
+    some in ``local``, the folder of a local tier, which no other host may find. With
+    ``then_wait``, which ends them, the ranks wait for what they are to measure, if the launcher lets them. With
+    ``streams`` several hosts measure how fast their network is.
     """
     found: list[HostsSeen] = []
+    notices: list[str] = []
 
     def on_event(event: Event) -> None:
         if isinstance(event, HostsSeen):
@@ -65,15 +77,33 @@ def see_hosts(
 
     is_asked = facts is not None and "paths" in facts.capabilities and not launcher.stays_here
     with _sign(area, run_id) if is_asked else contextlib.nullcontext() as sign:
-        job = Job(processes=processes, area=area, deadline_seconds=deadline_seconds, tasks=(), sign=sign)
+        job = Job(
+            processes=processes,
+            area=area,
+            deadline_seconds=deadline_seconds,
+            tasks=(),
+            sign=sign,
+            streams=Streams(token=secrets.token_hex(32), ports=launcher.ports) if streams else None,
+            is_followed=then_wait is not None and launcher.may_wait,
+        )
         if local and not launcher.stays_here:
             job = replace(job, local=local, tier_sign=_sign_of(run_id, "tier"))
-        failure = Launch(launcher, run_id, folder, redactor).run(job, on_event)
+        launch = Launch(launcher, run_id, folder, redactor)
+        if then_wait:
+            then_wait.callback(launch.end)
+        failure = launch.run(job, on_event, say=notices.append)
     hosts = tuple(host for seen in found for host in seen.hosts)
     sights = tuple(sight for seen in found for sight in seen.sights)
     tiers = tuple(sight for seen in found for sight in seen.tiers)
     differ = (*unreached(hosts, facts), *differences(facts, sights)) if facts else ()
-    return Seen(failure=failure, hosts=hosts, differences=differ, tiers=tiers)
+    return Seen(
+        failure=failure,
+        hosts=hosts,
+        differences=differ,
+        tiers=tiers,
+        launch=launch if launch.waiting else None,
+        notices=tuple(notices),
+    )
 
 
 def _sign_of(run_id: str, what: str) -> Sign:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.codec import shared
 from pytest_ckpt.facts.engines import FileRule, JobPattern
 from pytest_ckpt.facts.models import Model
+from pytest_ckpt.facts.network import Streams
 from pytest_ckpt.facts.sights import Sign
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
@@ -193,7 +194,8 @@ class Job:
 
     ``second`` is the same area through another mount of the ranks' one host, where there is one; ``local`` is the
     run's area in the local tier, or before there is one that tier; ``sign`` is a file that each host is to find before
-    anything is measured, ``tier_sign`` one that none may find in the tier of another.
+    anything is measured, ``tier_sign`` one that none may find in the tier of another. With ``streams`` hosts measure
+    their network. ``is_followed``: its ranks then wait for another job.
     """
 
     processes: int
@@ -205,3 +207,5 @@ class Job:
     local: AreaRef | None = None
     sign: Sign | None = None
     tier_sign: Sign | None = None
+    streams: Streams | None = None
+    is_followed: bool = False

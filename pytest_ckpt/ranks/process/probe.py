@@ -13,6 +13,7 @@ from pytest_ckpt import __version__
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.sights import Sight, Sign, TierSight
+from pytest_ckpt.ranks.process.network import measured_networks
 from pytest_ckpt.support.client_state import host_state, mount_state
 from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
 from pytest_ckpt.support.references import load
@@ -40,6 +41,9 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
     if job.local and job.tier_sign:
         tier = cast("SightedStore", load(job.local.opener)(job.local)).sighting()
         tiers = _see_tiers(group, tier, job.tier_sign)
+    # Ranks that wait for another job hold nothing of the target.
+    store.close()
+    networks = measured_networks(group, activity, job.streams) if job.streams and group.spans_hosts else {}
     if group.rank != 0:
         return
     hosts: dict[str, HostFacts] = {}
@@ -47,7 +51,8 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
         first = hosts.setdefault(facts.host, facts)
         if first is not facts:
             hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks))
-    activity.tell(HostsSeen(hosts=tuple(hosts.values()), sights=tuple(sights), tiers=tuple(tiers)))
+    seen = tuple(replace(facts, network=networks.get(host)) for host, facts in hosts.items())
+    activity.tell(HostsSeen(hosts=seen, sights=tuple(sights), tiers=tuple(tiers)))
 
 
 def _see_each_other(group: Group, here: Sighting, sign: Sign, seconds: float) -> list[Sight]:
