@@ -18,6 +18,12 @@ GROUP = "pytest_ckpt.engines"
 """The group of entry points; each names an `EngineSpec` by its own name."""
 
 OPTION = "--ckpt-engine"
+_NOT_OURS = {
+    "gds": "there is no engine for GPUDirect Storage. It needs a GPU and kvikio, and no machine with both was at hand to "
+    "see one run; without them kvikio goes through the page cache, which must never be certified as GPUDirect."
+}
+"""Engines that a user may look for, and why there is none."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _REFERENCE = re.compile(r"[\w.]+:[\w.]+")
 
@@ -33,6 +39,8 @@ class Engines:
     def choose(self, name: str) -> EngineSpec:
         """Return an engine. Raises ValueError for a name that none has, UsageError for one that cannot be read."""
         if name not in self.known:
+            if why := _NOT_OURS.get(name):
+                raise UsageError(f"{OPTION} {name}: {why}", f"Choose one that there is: {OPTION}={self.default}.")
             raise ValueError(f"one of {', '.join(self.known)} is expected{nearest(name, self.known)}")
         return self.known[name]()
 

@@ -150,6 +150,7 @@ class PartnerScenario:
     def _move(self, ways: Sequence[Way], number: int, new: int) -> float:
         """Send files of checkpoint ``number``, and commit what arrives as ``new``; return rank 0's seconds."""
         mine, group = self.group.rank, self.group
+        self._buffers.clear()
         self.activity.begin(self._at("save", new))
         clock = Clock(activity=self.activity)
         group.start_together()
