@@ -19,8 +19,8 @@ GROUP = "pytest_ckpt.engines"
 
 OPTION = "--ckpt-engine"
 _NOT_OURS = {
-    "gds": "there is no engine for GPUDirect Storage. It needs a GPU and kvikio, and no machine with both was at hand to "
-    "see one run; without them kvikio goes through the page cache, which must never be certified as GPUDirect."
+    "gds": "there is no engine for GPUDirect Storage. It needs a GPU and kvikio, and none was seen to run on such a "
+    "machine; without them kvikio goes through the page cache, which must never be certified as GPUDirect."
 }
 """Engines that a user may look for, and why there is none."""
 
