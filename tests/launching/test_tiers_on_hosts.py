@@ -10,6 +10,7 @@ import pytest
 from pytest_ckpt.cli.main import main
 from tests.support.front_door import TINY, Run, in_every_rank
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+from tests.support.hosts.mishaps import Mishap
 from tests.support.hosts.storage import HONEST_FUSE
 
 # /run is a file system that each host has for itself.
@@ -53,6 +54,11 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
             options=(*TIERED, f"--ckpt-local={TIER}"), before=ON_EACH, environment=in_every_rank(home, STALE)
         ),
         "shared": Step(options=(*TIERED, f"--ckpt-local={shared}"), before=((1, f"mkdir -p {shared}"),)),
+        "killed": Step(
+            options=(*TIERED, "--ckpt-operations=6", f"--ckpt-local={TIER}"),
+            before=ON_EACH,
+            mishaps=(Mishap(what="rank"),),
+        ),
         "missing": Step(options=(*TIERED, f"--ckpt-local={TIER}-1"), before=((1, f"mkdir -p {TIER}-1"),)),
     }
     return dict(zip(steps, on_hosts(home, 3, *steps.values(), storage=HONEST_FUSE), strict=True))
@@ -94,3 +100,10 @@ def test_a_tier_that_hosts_share_or_lack_is_refused_before_the_first_write(
     assert run.code == 4, run.text
     assert says in " ".join(run.text.split())
     assert run.left == ()
+
+
+@pytest.mark.thorough
+def test_a_run_that_lost_a_rank_says_what_may_be_left_in_the_tiers_of_other_hosts(done: dict[str, Done]) -> None:
+    left = done["killed"].run.document["left_behind"]
+    assert any("may be left in the local tiers of h1, h2, h3" in sentence for sentence in left), left
+    assert done["killed"].left == ()
