@@ -31,7 +31,14 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
-    from pytest_ckpt.judging.obstacles import asks_cold, not_given, obstacles, refusals, unmeasured  # noqa: PLC0415
+    from pytest_ckpt.judging.obstacles import (  # noqa: PLC0415
+        asks_cold,
+        not_given,
+        obstacles,
+        refusals,
+        sight_untried,
+        unmeasured,
+    )
     from pytest_ckpt.report.plan import COLD_UNTRIED, describe, describe_obstacles, describe_ranks  # noqa: PLC0415
     from pytest_ckpt.run.foreseen import foreseen  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
@@ -49,17 +56,13 @@ def run(asked: argparse.Namespace) -> int:
     table = gates or (load_gates(settings.gates, "") if settings.gates != "auto" else None)
     plan = plan_run(settings, target, table.table if table else "")
     problems = foreseen(settings, plan, spec) if spec else Problems()
-    found = None
+    found, sight = None, sight_untried(target) if target else "untried"
     if gates:
-        found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue)
+        found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue, cache_sight=sight)
     said = [*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue)] if gates else []
     notes = [f"note: {sentence}" for sentence in said]
     # What only a write to the target could show.
-    not_tried = (
-        [COLD_UNTRIED]
-        if gates and target and "page cache" in target.capabilities and asks_cold(settings, gates, catalogue)
-        else []
-    )
+    not_tried = [COLD_UNTRIED] if gates and sight == "untried" and asks_cold(settings, gates, catalogue) else []
     if asked.json:
         told = {} if found is None else {"obstacles": to_plain(found), "not_tried": not_tried}
         print(json.dumps(plan.to_plain(ranks=asked.ranks) | told, indent=None if asked.ranks else 1))

@@ -23,6 +23,9 @@ MOUNTED: frozenset[Capability] = frozenset(
 )
 """What a mounted file system is taken to offer; whether it keeps its promises is what the checks of it find out."""
 
+MEMORY_KINDS = frozenset(("ramfs", "tmpfs"))
+"""File systems that live in the memory of one host."""
+
 Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance", "canary", "failover",
     "upgrade", "snapshots", "crash", "chain", "tier", "preempt", "serving", "compression",
     "scaling",
@@ -120,6 +123,11 @@ class TargetFacts:
     mount_point: str = ""
     options: str = ""
     plugin: str = ""
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether what it holds lies in this host's memory, so that nothing is read from storage."""
+        return self.kind in MEMORY_KINDS
 
     @property
     def description(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.wording import describe_blocked
-from pytest_ckpt.support.units import counted, format_count, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_count, format_general, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.check_row import Check
@@ -197,11 +197,11 @@ def judge_observation(observation: Observation, limit: float | None) -> Decision
             unit=unit,
             detail=detail,
         )
-    figure = format_seconds if unit == "s" else "{:g}".format
+    took, allowed = compared(measured, limit, format_seconds if unit == "s" else format_general)
     if measured > limit:
-        because = f"Took {figure(measured)}; limit {figure(limit)}, in {tried}."
+        because = f"Took {took}; limit {allowed}, in {tried}."
         return measured_as("over limit", measured, limit, unit, because, detail)
-    because = f"Worst: {figure(measured)}; limit {figure(limit)}, in {tried}."
+    because = f"Worst: {took}; limit {allowed}, in {tried}."
     return measured_as("met", measured, limit, unit, because, detail)
 
 

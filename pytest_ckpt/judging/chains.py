@@ -13,7 +13,15 @@ from pytest_ckpt.judging.decision import (
 )
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.with_commands import lost, missing_bytes, wrong_bytes
-from pytest_ckpt.support.units import counted, format_bytes, format_count, format_rate, format_seconds
+from pytest_ckpt.support.units import (
+    compared,
+    counted,
+    format_bytes,
+    format_count,
+    format_rate,
+    format_ratio,
+    format_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,21 +57,17 @@ def judge_chain(measurement: Measurement, limits: ClusterLimits) -> Decision:
     if longest.bytes != whole:
         because = f"The restore of {what} brought {format_count(longest.bytes)} of {counted(whole, 'byte')}."
         return lost(because, detail)
+    took, allowed = compared(longest.seconds, limit)
     if longest.seconds > limit:
-        because = (
-            f"The restore of {what} took {format_seconds(longest.seconds)}, {longest.seconds / limit:.2f} x the limit "
-            f"of {format_seconds(limit)}."
-        )
+        times = format_ratio(longest.seconds / limit)
+        because = f"The restore of {what} took {took}, {times} x the limit of {allowed}."
         return measured_as("over limit", longest.seconds, limit, "s", because, detail)
     found = measurement.patterns.chains if measurement.patterns else None
     if found is None:
         return without_pattern(measurement, ("chains",))
     if not found.misses_deleted:
         return lost("A delta that was deleted was still served: a restore would load over what is gone.", detail)
-    because = (
-        f"The restore of {what} took {format_seconds(longest.seconds)}; limit {format_seconds(limit)}. A delta that "
-        "was deleted was missed."
-    )
+    because = f"The restore of {what} took {took}; limit {allowed}. A delta that was deleted was missed."
     return measured_as("met", longest.seconds, limit, "s", because, detail)
 
 

@@ -34,6 +34,14 @@ BASIS_WORDS: Mapping[ColdBasis, str] = {
     "volume": "the volume moved",
 }
 
+OTHER_PROOFS = (
+    "several hosts (--ckpt-hosts), each of which then loads what another one saved; what makes timed reads possible: a "
+    "second client (--ckpt-second-mount) or the command that empties the client's cache (--ckpt-drop-caches); or the "
+    "bytes of every cache between clients and storage (--ckpt-client-cache) and checkpoints of "
+    f"{VOLUME_FACTOR} times as much as these and the clients' memory"
+)
+"""What a user can give where cached pages are not counted: all bases of COLD but the kernel's count."""
+
 Found = Literal["proven", "cached", "unknown"]
 
 

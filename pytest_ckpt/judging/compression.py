@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, measured_as
 from pytest_ckpt.judging.restore_patterns import without_pattern
-from pytest_ckpt.support.units import counted, format_bytes, format_seconds
+from pytest_ckpt.support.units import counted, format_bytes, format_ratio, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,8 @@ def judge_compression(measurement: Measurement, _limits: ClusterLimits, *, maxim
     )
     detail = tuple(_describe(found))
     because = (
-        f"Compressed saves took {saves:.2f} x the time of plain ones (at most {maximum}), loads {loads:.2f} x. "
+        f"Compressed saves took {format_ratio(saves, maximum)} x the time of plain ones (at most {maximum}), loads "
+        f"{loads:.2f} x. "
         f"{found.codec} stored {found.stored_bytes / found.bytes:.2f} of content that is made to compress as one "
         "measured training state: a job's own data may compress more or less."
     )

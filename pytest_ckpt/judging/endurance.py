@@ -15,7 +15,7 @@ from pytest_ckpt.analysis.steadiness import (
 )
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
-from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement
@@ -46,9 +46,10 @@ def judge_endure(measurement: Measurement, _limits: ClusterLimits, *, maximum: f
         return not_decided("too few", because)
     ratio = statistics.fmean(first) / statistics.fmean(last)
     loss = max(0.0, 1 - ratio)
+    kept, needed = compared(ratio, 1 - maximum, format_percent)
     because = (
-        f"Save rate in the last quarter of {format_seconds(found.seconds)}: {format_percent(ratio)} of the first "
-        f"quarter's (limit: at least {format_percent(1 - maximum)})."
+        f"Save rate in the last quarter of {format_seconds(found.seconds)}: {kept} of the first quarter's (limit: at "
+        f"least {needed})."
     )
     detail = (
         f"{counted(len(pairs), 'save')}, the newest {found.kept} kept; {len(first)} in the first quarter, mean "

@@ -17,7 +17,7 @@ from pytest_ckpt.judging.with_commands import (
     missing_bytes,
     wrong_bytes,
 )
-from pytest_ckpt.support.units import counted, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,8 @@ def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, 
     """Decide where a rank stood still for too long, or the save while the storage rebuilds was late or failed."""
     stall, where = _longest_stall(found)
     if stall > maximum:
-        because = f"Longest stall: {format_seconds(stall)} in {where}; limit {format_seconds(maximum)}."
+        took, allowed = compared(stall, maximum)
+        because = f"Longest stall: {took} in {where}; limit {allowed}."
         return measured_as("over limit", stall, maximum, "s", because, detail)
     for number, trial in enumerate(found.trials, start=1):
         if trial.after and trial.after.error:
@@ -105,9 +106,10 @@ def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, 
             return Decision(outcome="failed", reason="error", because=because, detail=detail)
     slowest = max(((t.after.seconds, n) for n, t in enumerate(found.trials, start=1) if t.after), default=(0.0, 0))
     if slowest[0] > limit:
+        took, allowed = compared(slowest[0], limit)
         because = (
-            f"The save after break {slowest[1]} was mended took {format_seconds(slowest[0])}; limit "
-            f"{format_seconds(limit)} ({MAXIMUM_NEXT_SAVE:g} x the save limit)."
+            f"The save after break {slowest[1]} was mended took {took}; limit {allowed} "
+            f"({MAXIMUM_NEXT_SAVE:g} x the save limit)."
         )
         return measured_as("over limit", slowest[0], limit, "s", because, detail)
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.save_costs import save_limit_seconds
-from pytest_ckpt.support.units import counted, format_bytes, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_bytes, format_ratio, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def judge_neighbour(
     alone, beside = statistics.median(found.alone_seconds), statistics.median(found.contended_seconds)
     because = (
         f"Median save during a second job's bursts: {format_seconds(beside)}; alone: {format_seconds(alone)} "
-        f"({beside / alone:.2f} x; limit {maximum:g} x)."
+        f"({format_ratio(beside / alone, maximum)} x; limit {maximum:g} x)."
     )
     reason: Reason = "over limit" if beside / alone > maximum else "met"
     return measured_as(reason, beside / alone, maximum, "beside / alone", because, detail)
@@ -69,17 +69,18 @@ def judge_mixed(measurement: Measurement, limits: ClusterLimits, *, maximum: flo
         because = f"One turn read only {counted(minimum, 'sample')}; a 99th percentile needs {_MINIMUM_READS}."
         return not_decided("too few", because, detail)
     slowest = max(found.save_seconds)
+    took, allowed = compared(slowest, limit)
     if slowest > limit:
         because = (
-            f"Slowest save during sample reads: {format_seconds(slowest)}, "
-            f"{slowest / limit:.2f} x the limit of {format_seconds(limit)} ({MAXIMUM_MIXED_SAVE:g} x the save limit)."
+            f"Slowest save during sample reads: {took}, {format_ratio(slowest / limit)} x the limit of {allowed} "
+            f"({MAXIMUM_MIXED_SAVE:g} x the save limit)."
         )
         return measured_as("over limit", slowest, limit, "s", because, detail)
     alone, beside = statistics.median(found.alone_p99_seconds), statistics.median(found.contended_p99_seconds)
     because = (
         f"99th percentile of a sample read during saves: {format_seconds(beside)}; alone: {format_seconds(alone)} "
-        f"({beside / alone:.2f} x; limit {maximum:g} x). Slowest save during the reads: {format_seconds(slowest)}; "
-        f"limit {format_seconds(limit)}."
+        f"({format_ratio(beside / alone, maximum)} x; limit {maximum:g} x). Slowest save during the reads: {took}; "
+        f"limit {allowed}."
     )
     reason: Reason = "over limit" if beside / alone > maximum else "met"
     return measured_as(reason, beside / alone, maximum, "during saves / alone", because, detail)

@@ -18,7 +18,7 @@ from pytest_ckpt.judging.with_commands import (
     missing_bytes,
     wrong_bytes,
 )
-from pytest_ckpt.support.units import counted, format_percent, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +42,8 @@ def judge_upgrade(measurement: Measurement, limits: ClusterLimits) -> Decision:
         return decided
     saves = [operation.seconds for operation in found.operations if operation.kind == "save"]
     slowest = max(saves, default=0.0)
-    figures = f"The slowest save beside the command took {format_seconds(slowest)}; limit {format_seconds(limit)}"
+    took, allowed = compared(slowest, limit)
+    figures = f"The slowest save beside the command took {took}; limit {allowed}"
     if slowest > limit:
         because = f"{figures} ({MAXIMUM_UPGRADE_SAVE:g} x the save limit)."
         return measured_as("over limit", slowest, limit, "s", because, detail)

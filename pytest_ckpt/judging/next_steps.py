@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_ckpt.judging.cold import OTHER_PROOFS
+
 _CLIENTS = (
     "Look at the mount options that let a client keep names, attributes or data (NFS: actimeo, noac, lookupcache)."
 )
@@ -18,7 +20,9 @@ NEXT_STEPS: dict[str, str] = {
     "One host alone: look there first. pytest-ckpt plan derives the limit.",
     "INTEGRITY": "Repeat with --ckpt-keep and the same --ckpt-seed, and read the places that the faults name on the "
     "storage itself.",
-    "COLD": "Make the drop work: run as root, or name a command with --ckpt-drop-caches.",
+    "COLD": "Make the drop work: run as root, or name the command that empties the client's cache "
+    f"(--ckpt-drop-caches). Where the kernel counts no cached pages, one of these proves it, too: {OTHER_PROOFS}. A "
+    "target in memory (tmpfs) cannot meet it.",
     "DURABLE-CALLS": "Look which fsync returned an error, and in the kernel's log (dmesg) of that host.",
     "STRAGGLER": "Look at the named rank's host, its link, and the server that holds its files.",
     "REPEAT": "Repeat at full size while nothing else uses hosts and storage; choose a size that exceeds caches.",

@@ -10,6 +10,7 @@ from pytest_ckpt.facts.settings import ACCEPTANCE
 from pytest_ckpt.facts.verdict import Grade
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.cold import OTHER_PROOFS
 from pytest_ckpt.judging.completeness import (
     asked_checkpoints,
     asked_checks,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.plan import Plan
 
@@ -36,9 +38,9 @@ _LATENCY_SECONDS = 1.0
 
 PossibleGrade = Grade | Literal["none"]
 
-CacheSight = Literal["seen", "blind", "declared", "untried"]
+CacheSight = Literal["seen", "blind", "declared", "memory", "untried"]
 """Whether cached pages of the target can be counted: a file that was written and read was seen in the cache, was not,
-the target declares that its clients keep none, or nobody has tried, which needs a write."""
+the target declares that its clients keep none, it is itself memory, or nobody has tried, which needs a write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,8 +72,14 @@ class Obstacle:
 _BLIND = Obstacle(
     grade="incomplete",
     text="COLD cannot be proven: no call counts cached pages of the target, and nothing else that proves it was given.",
-    remedy="a second client (--ckpt-second-mount, --ckpt-hosts), the command that empties the client's cache "
-    "(--ckpt-drop-caches), or a mount whose reads the kernel's page cache holds (FUSE: without direct I/O)",
+    remedy="a mount whose reads the kernel's page cache holds (FUSE: without direct I/O); or one of these: "
+    + OTHER_PROOFS,
+)
+
+_MEMORY = Obstacle(
+    grade="not certified",
+    text="COLD will fail: the target is memory of this host (tmpfs, ramfs), so nothing is read from storage.",
+    remedy="a folder on the storage under test (--ckpt-target)",
 )
 
 
@@ -81,6 +89,13 @@ _DECLARED = Obstacle(
     remedy="several hosts (--ckpt-hosts), each of which then loads what another one saved, or the bytes of every cache "
     "between clients and storage (--ckpt-client-cache) and checkpoints of three times as much",
 )
+
+
+def sight_untried(target: TargetFacts) -> CacheSight:
+    """Return what is known of cached pages of a target before anything is written to it."""
+    if target.is_memory:
+        return "memory"
+    return "untried" if {"page cache", "paths"}.issubset(target.capabilities) else "declared"
 
 
 def _larger(scale: float, shortest_seconds: float) -> str:
@@ -169,6 +184,8 @@ def obstacles(
         found.append(Obstacle(grade="incomplete", text=unheld.text, remedy=unheld.remedy))
     if cache_sight == "blind" and asks_cold(settings, gates, catalogue) and not _has_other_proof(settings):
         found.append(_BLIND)
+    if cache_sight == "memory" and asks_cold(settings, gates, catalogue):
+        found.append(_MEMORY)
     if cache_sight == "declared" and _needs_more_than_a_word(settings, gates, catalogue):
         found.append(_DECLARED)
     return found + list(_unasked(settings, gates, catalogue))
@@ -232,7 +249,8 @@ def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
     grades = {obstacle.grade for obstacle in found}
     if "none" in grades:
         return "none"
-    return "rehearsal" if "rehearsal" in grades else "incomplete" if grades else "certified"
+    worst_first: tuple[PossibleGrade, ...] = ("rehearsal", "not certified", "incomplete")
+    return next((grade for grade in worst_first if grade in grades), "certified")
 
 
 def _unasked(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:

@@ -15,7 +15,15 @@ from pytest_ckpt.judging.decision import (
 from pytest_ckpt.judging.proof import MAXIMUM_RESIDENT
 from pytest_ckpt.judging.variability import skew_of
 from pytest_ckpt.judging.wording import describe_fault
-from pytest_ckpt.support.units import counted, format_count, format_percent, format_rate, format_seconds
+from pytest_ckpt.support.units import (
+    compared,
+    counted,
+    format_count,
+    format_percent,
+    format_rate,
+    format_ratio,
+    format_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,8 +56,9 @@ def judge_storm(measurement: Measurement, limits: ClusterLimits, *, maximum: flo
     ratio = skew_of(worst, found.rank_bytes)[0] if worst else 0.0
     if worst is None or ratio <= MAXIMUM_STORM_SKEW:
         return decision
+    times = format_ratio(ratio, MAXIMUM_STORM_SKEW)
     because = (
-        f"Load {worst.index}: rank {worst.slowest_rank} took {ratio:.2f} x the median rank's time per byte "
+        f"Load {worst.index}: rank {worst.slowest_rank} took {times} x the median rank's time per byte "
         f"(at most {MAXIMUM_STORM_SKEW:g}): the storage serves the replicas unevenly."
     )
     return measured_as("uneven", ratio, MAXIMUM_STORM_SKEW, "slowest / median", because, decision.detail)
@@ -171,13 +180,14 @@ def _within(
         origin.append(f"the run was at {share:.4g} of the full size, so the limit is {format_seconds(limit)}")
     detail = [_describe(each, found) for each, found in patterns.items()]
     where = f"{name} load {slowest.index}" if len(patterns) > 1 else f"load {slowest.index}"
+    took, allowed = compared(slowest.seconds, limit)
     if slowest.seconds > limit:
         because = (
-            f"Slowest {where}: {format_seconds(slowest.seconds)}; limit {format_seconds(limit)}, {times} "
-            f"({slowest.seconds / limit:.2f} x the limit); rank {slowest.slowest_rank} was last."
+            f"Slowest {where}: {took}; limit {allowed}, {times} "
+            f"({format_ratio(slowest.seconds / limit)} x the limit); rank {slowest.slowest_rank} was last."
         )
         return measured_as("over limit", slowest.seconds, limit, "s", because, (*detail, *origin))
-    because = f"Slowest {where}: {format_seconds(slowest.seconds)}; limit {format_seconds(limit)}, {times}."
+    because = f"Slowest {where}: {took}; limit {allowed}, {times}."
     return measured_as("met", slowest.seconds, limit, "s", because, (*detail, *origin))
 
 

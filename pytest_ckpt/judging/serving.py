@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, measured_as
 from pytest_ckpt.judging.restore_patterns import not_cold, without_pattern, wrong_bytes
-from pytest_ckpt.support.units import counted, format_bytes, format_rate, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement
@@ -38,9 +38,10 @@ def judge_model_load(measurement: Measurement, limits: ClusterLimits) -> Decisio
     )
     detail = (*detail, origin, *_part(share))
     rate = format_rate(found.bytes * found.replicas / slowest.seconds) if slowest.seconds else "no time"
+    took, allowed = compared(slowest.seconds, limit)
     because = (
-        f"Slowest cold load of the weights ({_WAYS[slowest.way]}): {format_seconds(slowest.seconds)}, {rate} for "
-        f"{counted(found.replicas, 'replica')}; limit {format_seconds(limit)}.{_again(found, slowest)}"
+        f"Slowest cold load of the weights ({_WAYS[slowest.way]}): {took}, {rate} for "
+        f"{counted(found.replicas, 'replica')}; limit {allowed}.{_again(found, slowest)}"
     )
     return measured_as("over limit" if slowest.seconds > limit else "met", slowest.seconds, limit, "s", because, detail)
 
@@ -57,9 +58,10 @@ def judge_consolidate(measurement: Measurement, _limits: ClusterLimits) -> Decis
     detail = (read, *_part(share))
     if wrong := wrong_bytes(found.integrity, detail):
         return wrong
+    took, allowed = compared(found.seconds, limit)
     because = (
-        f"One client read {format_bytes(found.bytes)} of weights and wrote them again in "
-        f"{format_seconds(found.seconds)} ({rate} each way); limit {format_seconds(limit)}."
+        f"One client read {format_bytes(found.bytes)} of weights and wrote them again in {took} ({rate} each way); "
+        f"limit {allowed}."
     )
     return measured_as("over limit" if found.seconds > limit else "met", found.seconds, limit, "s", because, detail)
 

@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, failed_by, is_decided_by, measured_as, undecided
-from pytest_ckpt.support.units import counted, format_count, format_rate, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_count, format_rate, format_ratio, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
@@ -62,15 +62,15 @@ def judge_time(measurement: Measurement, kind: OperationKind, full_limit: float,
             f"{counted(measurement.bytes_of(short[0]), 'byte')}: its time is not that of a whole {kind}."
         )
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
+    took, allowed = compared(worst, limit)
     over = [o for o in operations if _seconds(o) > limit]
     if over:
         because = (
-            f"{len(over)} of {counted(planned, kind)} exceeded the limit of {format_seconds(limit)}; slowest: {kind} "
-            f"{slowest.index}, {format_seconds(worst)} ({worst / limit:.2f} x the limit), "
-            f"{_where(slowest)}."
+            f"{len(over)} of {counted(planned, kind)} exceeded the limit of {allowed}; slowest: {kind} "
+            f"{slowest.index}, {took} ({format_ratio(worst / limit)} x the limit), {_where(slowest)}."
         )
         return measured_as("over limit", worst, limit, "s", because, detail)
-    because = f"Slowest of {counted(planned, kind)}: {format_seconds(worst)}; limit {format_seconds(limit)}."
+    because = f"Slowest of {counted(planned, kind)}: {took}; limit {allowed}."
     return measured_as("met", worst, limit, "s", because, detail)
 
 

@@ -21,7 +21,7 @@ from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.save_costs import SaveCost, save_costs
 from pytest_ckpt.judging.speed import judge_time
 from pytest_ckpt.judging.with_commands import lost, missing_bytes, wrong_bytes
-from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,10 +93,8 @@ def judge_preempt(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         detail.append("a save had just begun when the notice came: the last one waits for it")
     if measurement.share < 1:
         detail.append(f"the run wrote {measurement.share:.4g} of the full size, and has as small a part of the notice")
-    because = (
-        f"Slowest of {counted(len(found.committed_seconds), 'save')} at notice: {format_seconds(slowest)}; limit "
-        f"{format_seconds(limit)}."
-    )
+    took, allowed = compared(slowest, limit)
+    because = f"Slowest of {counted(len(found.committed_seconds), 'save')} at notice: {took}; limit {allowed}."
     return measured_as("over limit" if slowest > limit else "met", slowest, limit, "s", because, detail)
 
 
@@ -225,16 +223,14 @@ def _judge_cost(
             "beside a save and the save are taken to grow with the size"
         )
     over = [cost for cost in costs if seconds_of(cost) > limit]
+    took, allowed = compared(seconds, limit)
     if over:
         because = (
-            f"{len(over)} of {counted(len(costs), 'save')} cost more than {format_seconds(limit)}; worst: save "
-            f"{worst.index}, {format_seconds(seconds)} ({describe(worst)})."
+            f"{len(over)} of {counted(len(costs), 'save')} cost more than {allowed}; worst: save {worst.index}, {took} "
+            f"({describe(worst)})."
         )
         return measured_as("over limit", seconds, limit, "s", because, detail)
-    because = (
-        f"Worst of {counted(len(costs), 'save')}: {format_seconds(seconds)} ({describe(worst)}); limit "
-        f"{format_seconds(limit)}."
-    )
+    because = f"Worst of {counted(len(costs), 'save')}: {took} ({describe(worst)}); limit {allowed}."
     return measured_as("met", seconds, limit, "s", because, detail)
 
 

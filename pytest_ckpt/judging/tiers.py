@@ -12,7 +12,7 @@ from pytest_ckpt.judging.save_costs import at_full_size, save_costs
 from pytest_ckpt.judging.strategies import describe_loss, not_saved
 from pytest_ckpt.judging.with_commands import lost, missing_bytes, wrong_bytes
 from pytest_ckpt.sizing.drains import drain_limit_seconds
-from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,8 +32,8 @@ def judge_drain(measurement: Measurement, limits: ClusterLimits, *, maximum: flo
         return decided
     assert rule, "asked of tiers alone"
     costs, share = save_costs(measurement), measurement.share
-    allowed = [drain_limit_seconds(rule, limits, full.lost_seconds) for full in at_full_size(costs, measurement)]
-    over = [(cost, limit * share) for cost, limit in zip(costs, allowed, strict=True)]
+    each_limit = [drain_limit_seconds(rule, limits, full.lost_seconds) for full in at_full_size(costs, measurement)]
+    over = [(cost, limit * share) for cost, limit in zip(costs, each_limit, strict=True)]
     worst, limit = max(over, key=lambda each: each[0].background_seconds - each[1])
     seconds = worst.background_seconds
     detail = [*_describe_drains(costs, measurement, rule), *_describe_limit(rule, limits, share)]
@@ -44,7 +44,8 @@ def judge_drain(measurement: Measurement, limits: ClusterLimits, *, maximum: flo
             "target survives, the work that is not drained yet costs too much."
         )
         return measured_as("over limit", seconds, 0.0, "s", because, detail)
-    figures = f"{counted(len(costs), 'drain')}, the slowest {format_seconds(seconds)}; limit {format_seconds(limit)}"
+    took, allowed = compared(seconds, limit)
+    figures = f"{counted(len(costs), 'drain')}, the slowest {took}; limit {allowed}"
     if seconds > limit:
         return measured_as("over limit", seconds, limit, "s", f"{figures}.", detail)
     found = measurement.patterns.tiers if measurement.patterns else None
@@ -57,9 +58,10 @@ def judge_drain(measurement: Measurement, limits: ClusterLimits, *, maximum: flo
     is_slower = min(found.beside_seconds) > maximum * max(found.alone_seconds)
     slowest, save_limit = max(found.beside_seconds), limits.save_limit_seconds * share
     if is_slower and slowest > save_limit:
+        longest, permitted = compared(slowest, save_limit)
         because = (
             f"Every save to the local tier beside a drain took over {maximum:g} x the slowest alone, and up to "
-            f"{format_seconds(slowest)}, over the save limit of {format_seconds(save_limit)}."
+            f"{longest}, over the save limit of {permitted}."
         )
         return measured_as("over limit", ratio, maximum, "beside / alone", because, detail)
     within = (

@@ -11,7 +11,7 @@ from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, und
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.support.units import counted, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_percent, format_ratio, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, maximum
     ratios = [("slowest / median", skew, maximum)]
     if tail is not None:
         ratios.append(("p99 / p50", tail, MAXIMUM_TAIL))
-    numbers = ", ".join(f"{name} {value:.2f} (at most {limit})" for name, value, limit in ratios)
+    numbers = ", ".join(f"{name} {format_ratio(value, limit)} (at most {limit})" for name, value, limit in ratios)
     failed = any(value > limit for _, value, limit in ratios)
     because = f"{numbers}, in {where}." if failed else f"At worst {numbers}, in {where}."
     detail = (
@@ -119,7 +119,7 @@ def judge_retention(
     deletes = ", ".join(format_seconds(s) for s in found.delete_seconds) or "none"
     because = (
         f"Save during a deletion: {format_seconds(found.save_while_deleting_seconds)}; median save without: "
-        f"{format_seconds(found.save_seconds)} ({ratio:.2f} x; limit {maximum} x)."
+        f"{format_seconds(found.save_seconds)} ({format_ratio(ratio, maximum)} x; limit {maximum} x)."
     )
     detail = (
         f"deletions between saves, each alone: {deletes}",
@@ -140,8 +140,9 @@ def judge_data(measurement: Measurement, _limits: ClusterLimits, *, maximum: flo
     }
     ratios = {kind: statistics.median(u) / statistics.median(c) for kind, (u, c) in pairs.items()}
     worst = max(ratios, key=ratios.__getitem__)
+    times = {kind: format_ratio(ratio, maximum) for kind, ratio in ratios.items()}
     because = (
-        f"Unique data took {ratios['save']:.2f} x the time of constant data to save and {ratios['load']:.2f} x to load "
+        f"Unique data took {times['save']} x the time of constant data to save and {times['load']} x to load "
         f"(at most {maximum}). The result is that of unique data in any case."
     )
     detail = tuple(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     Tell = Callable[[str, str], None]
 
 _TICK_SECONDS = 0.25
+_START_SECONDS = 60.0
 _READ_BYTES = 1 << 16
 # What a broken check is told by: the end of what it said.
 _LAST_WORDS = 1500
@@ -177,6 +178,7 @@ class _Listener:
         self._tell = tell
         self._began = self._moved = time.monotonic()
         self._call, self._path = "start", ""
+        self._has_called = False
         self._result = b""
         self._rest = b""
         self._says: list[str] = []
@@ -192,7 +194,9 @@ class _Listener:
                 for key, _ in selector.select(_TICK_SECONDS):
                     if self._read(key.fileobj is self._process.stdout, key.fd) == b"":
                         selector.unregister(key.fileobj)
-                if time.monotonic() - self._moved > deadline_seconds:
+                # A busy host takes its time to start a process, which says nothing of the target.
+                allowed = deadline_seconds if self._has_called else max(deadline_seconds, _START_SECONDS)
+                if time.monotonic() - self._moved > allowed:
                     return True
         return False
 
@@ -253,7 +257,7 @@ class _Listener:
         self._log.write(f"+{time.monotonic() - self._began:.3f} s {line}\n")
         before, event = from_line(line)
         if isinstance(event, Call):
-            self._call, self._path = event.call, event.path
+            self._call, self._path, self._has_called = event.call, event.path, True
             self._moved = time.monotonic()
             if self._tell:
                 self._tell(self._call, self._path)

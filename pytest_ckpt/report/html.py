@@ -26,7 +26,7 @@ from pytest_ckpt.report.quantity import (
     NONE,
     margin_text,
     moment_text,
-    quantity,
+    quantities,
     rates_alike,
     seconds_alike,
     three_digits,
@@ -192,7 +192,7 @@ def _environment() -> jinja2.Environment:
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
     }
     environment.globals |= {
-        "quantity": quantity,
+        "quantities": quantities,
         "system_columns": {table: [fact.name for fact in facts] for table, facts in REPEATED.items()},
         "table_rows": _table_rows,
         "columns_alike": _columns_alike,

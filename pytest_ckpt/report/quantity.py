@@ -12,13 +12,13 @@ from pytest_ckpt.support.units import counted
 NONE = "\N{EN DASH}"
 """What stands where nothing was measured."""
 
-_WRITTEN: dict[str, Callable[[float], str]] = {
+_WRITTEN: dict[str, Callable[..., str]] = {
     "s": units.format_seconds,
     "seconds": units.format_seconds,
     "B/s": units.format_rate,
     "bytes/s": units.format_rate,
     "B": units.format_bytes,
-    "bytes": lambda value: counted(round(value), "byte"),
+    "bytes": lambda value, digits=0: counted(round(value), "byte"),
     "fraction": units.format_percent,
 }
 
@@ -33,14 +33,27 @@ def quantity(value: float | None, unit: str) -> str:
 
     A unit such as ``slowest / median`` is a ratio of two equal things, and written as a factor.
     """
-    if value is None:
-        return NONE
+    return NONE if value is None else _writer_of(unit)(value)
+
+
+def quantities(measured: float | None, limit: float | None, unit: str) -> tuple[str, str]:
+    """Return a measured value and its limit as `quantity` does, in as many digits as tell them apart."""
+    if measured is None or limit is None:
+        return quantity(measured, unit), quantity(limit, unit)
+    return units.compared(measured, limit, _writer_of(unit))
+
+
+def _writer_of(unit: str) -> Callable[..., str]:
     if unit in _WRITTEN:
-        return _WRITTEN[unit](value)
-    if " / " in unit:
-        return f"{value:.2f} \N{MULTIPLICATION SIGN}"
-    shown = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3g}"
-    return f"{shown} {unit}".rstrip()
+        return _WRITTEN[unit]
+
+    def write(value: float, *, digits: int = 3) -> str:
+        if " / " in unit:
+            return f"{value:.{digits - 1}f} \N{MULTIPLICATION SIGN}"
+        shown = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{digits}g}"
+        return f"{shown} {unit}".rstrip()
+
+    return write
 
 
 def seconds_alike(largest: float | None) -> Callable[[float | None], str]:

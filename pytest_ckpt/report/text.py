@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
 from pytest_ckpt.report.combined import runs_lines
-from pytest_ckpt.report.quantity import NONE, margin_text, quantity, three_digits
+from pytest_ckpt.report.quantity import NONE, margin_text, quantities, quantity, three_digits
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import units
 from pytest_ckpt.support.units import counted
@@ -60,10 +60,11 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
     measured, limit, unit = verdict.get("measured"), verdict.get("limit"), verdict.get("unit") or ""
     lines = [f"{verdict['id']} failed for {verdict['subject']}: {verdict['because']}"]
     facts = []
+    took, allowed = quantities(measured, limit, unit)
     if measured is not None:
-        facts.append(("measured", quantity(measured, unit)))
+        facts.append(("measured", took))
     if limit is not None:
-        facts.append(("limit", quantity(limit, unit)))
+        facts.append(("limit", allowed))
     if measured is not None and limit is not None and measured != limit:
         facts.append(("by", quantity(abs(measured - limit), unit) + _beyond(measured, limit)))
     if facts:

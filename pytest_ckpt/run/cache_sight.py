@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.judging.obstacles import sight_untried
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ def gauge_of(folder: str, seconds: float) -> str | None:
 
 
 def cache_sight(target: TargetFacts, folder: str, deadline_seconds: float) -> CacheSight:
-    """Return what is seen of the cache of a target from a folder on it; one without a page cache declares that."""
-    if not {"page cache", "paths"}.issubset(target.capabilities):
-        return "declared"
+    """Return what is seen of the cache of a target from a folder on it, where that has to be tried at all."""
+    if (known := sight_untried(target)) != "untried":
+        return known
     try:
         return "seen" if gauge_of(folder, min(ANSWER_SECONDS, deadline_seconds)) else "blind"
     except (NoAnswerError, RefusedError):

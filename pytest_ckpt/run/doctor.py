@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.config.gate_files import load_gates, settle
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
-from pytest_ckpt.judging.obstacles import not_given, obstacles
+from pytest_ckpt.judging.cold import OTHER_PROOFS
+from pytest_ckpt.judging.obstacles import not_given, obstacles, sight_untried
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
@@ -26,6 +27,7 @@ from pytest_ckpt.run.pod import second_node, shared_memory
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.memory_limits import memory_limit_bytes
+from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import counted, format_bytes
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
@@ -59,8 +61,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterator[Finding]:
     """Look at the target, at what a run on it would need, and at what stands between it and a certificate."""
     spec: TargetSpec | None = None
-    target: TargetFacts | None = None
-    described: TargetFacts | None = None
+    target = described = None
     plan: Plan | None = None
     access, seconds = NO_ACCESS, min(ANSWER_SECONDS, settings.deadline_seconds)
     if settings.target:
@@ -119,8 +120,9 @@ def _caches(
     settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
 ) -> Generator[Finding, None, CacheSight]:
     """Look at what a client keeps of what it reads, on the target or, where there is none, on this host's own disk."""
-    if target and not {"page cache", "paths"}.issubset(target.capabilities):
-        return "declared"
+    known = sight_untried(target) if target else "untried"
+    if known == "declared":
+        return known
     sight: CacheSight = "untried"
     folder = target.location if target else scratch
     where = "on the target" if target else f"in {Path(scratch).parent}, not on a target"
@@ -131,7 +133,7 @@ def _caches(
         yield _direct(folder, where, seconds)
     except NoAnswerError as silence:
         yield silent("target", f"{folder}: {silence}")
-    return sight
+    return sight if known == "untried" else known
 
 
 def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tuple[Finding, TargetFacts | None]:
@@ -156,11 +158,9 @@ def _plan(settings: Settings, target: TargetFacts) -> tuple[Finding, Plan | None
         return Finding(name="plan", can=False, needed=True, description=error.what, remedy=error.remedy), None
     runs = ", ".join(str(c.subject) for c in plan.runnable)
     if not runs:
-        why = "; ".join(f"{c.subject}: {c.not_run}" for c in plan.checkpoints)
+        why = f"nothing would be run: {'; '.join(f'{c.subject}: {c.not_run}' for c in plan.checkpoints)}"
         remedy = "Choose another --ckpt-model or --ckpt-mode, or more --ckpt-processes."
-        return Finding(
-            name="plan", can=False, needed=True, description=f"nothing would be run: {why}", remedy=remedy
-        ), None
+        return Finding(name="plan", can=False, needed=True, description=why, remedy=remedy), None
     return Finding(name="plan", can=True, needed=True, description=runs), plan
 
 
@@ -176,7 +176,7 @@ def _launch(
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     seen = see_hosts(
         launcher,
-        f"doctor-{os.getpid()}",
+        f"doctor-{own_name()}",
         folder,
         redactor,
         processes=settings.processes,
@@ -277,7 +277,7 @@ def _gauge(folder: str, where: str, seconds: float) -> tuple[Finding, CacheSight
         return unknown("residency", f"a file of 4 MiB could not be written: {error}"), "untried"
     if gauge is None:
         description = f"no call counts cached pages {where}: COLD needs another proof"
-        remedy = "Give a second client (--ckpt-second-mount, --ckpt-hosts) or the command that empties its cache."
+        remedy = f"Give one of these: {OTHER_PROOFS}."
         return Finding(name="residency", can=False, needed=False, description=description, remedy=remedy), "blind"
     return Finding(name="residency", can=True, needed=False, description=f"{gauge} sees cached pages {where}"), "seen"
 

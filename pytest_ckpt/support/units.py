@@ -9,12 +9,17 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d{1,3})?|\.\d+(?:[eE][+-]?\d{1,3})?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([^\s\d](?:.*\S)?)?\s*", re.ASCII)
 _RATIO = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*", re.ASCII)
 _LARGEST = Fraction(10) ** 30
+# Of a float.
+_EVERY_DIGIT = 17
 
 _MILLISECOND = Fraction(1, 1000)
 _SECONDS: dict[str, Fraction] = {
@@ -116,6 +121,32 @@ def format_rate(bytes_per_second: float, *, digits: int = 3) -> str:
 def format_percent(fraction: float, *, digits: int = 3) -> str:
     """Return a share as a percentage: ``5 %`` for 0.05, ``0.35 %`` for 0.0035."""
     return f"{_number(fraction * 100, digits)} %"
+
+
+def compared(value: float, limit: float, write: Callable[..., str] = format_seconds) -> tuple[str, str]:
+    """Return a value and its limit for people, in as many digits as tell them apart: ``1.0004 s`` and ``1 s``.
+
+    ``write`` takes a number and the keyword ``digits``.
+    """
+    texts = write(value), write(limit)
+    digits = 3
+    while texts[0] == texts[1] and value != limit and digits < _EVERY_DIGIT:
+        digits += 1
+        texts = write(value, digits=digits), write(limit, digits=digits)
+    return texts
+
+
+def format_ratio(ratio: float, limit: float = 1.0) -> str:
+    """Return how many times something is another, in two decimals or as many as tell it from its limit: ``1.0004``."""
+    decimals = 2
+    while ratio != limit and float(f"{ratio:.{decimals}f}") == limit and decimals < _EVERY_DIGIT:
+        decimals += 1
+    return f"{ratio:.{decimals}f}"
+
+
+def format_general(value: float, *, digits: int = 6) -> str:
+    """Return a number without a unit of its own: ``0.25``, ``12``."""
+    return f"{value:.{digits}g}"
 
 
 def format_count(count: int) -> str:

@@ -1,20 +1,27 @@
 """A call on storage in a process of its own, so that storage that does not answer holds nobody else.
 
 A call that hangs cannot be interrupted, and a process that is in one cannot be killed until the storage answers. So
-whoever must go on asks a child, waits for a time, and goes on without it.
+whoever must go on asks a child, waits for a time, and goes on without it. The time begins when the child has imported
+what it needs and says so: what a busy host needs to start a process is no silence of the storage.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import selectors
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.references import load
 from pytest_ckpt.support.resources import PACKAGE_HOME
+
+_BEGIN_SECONDS = 180.0
+"""For an interpreter to start on a busy host; one that takes longer lies on storage that does not answer."""
 
 
 class NoAnswerError(Exception):
@@ -33,47 +40,74 @@ class RefusedError(Exception):
         self.remedy = remedy
 
 
-def call_in_time(reference: str, argument: Any, seconds: float) -> Any:
+def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iterable[str] = ()) -> Any:
     """Call ``module:function`` with an argument in a child and return its answer; both are plain JSON types.
 
-    Raises NoAnswerError when it takes longer, RefusedError when the function raises UsageError or OSError.
+    The ``seconds`` begin when the child has imported the function and the ``imports`` (``module:name``).
+
+    Raises NoAnswerError when it takes longer, RefusedError when the function raises UsageError or OSError, or when
+    the child does not begin.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ckpt.targets.child", reference],
-        cwd=PACKAGE_HOME,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as begun:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest_ckpt.targets.child", reference, str(writing), *imports],
+                cwd=PACKAGE_HOME,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(writing,),
+                text=True,
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        with selectors.DefaultSelector() as selector:
+            selector.register(begun, selectors.EVENT_READ)
+            has_begun = bool(selector.select(_BEGIN_SECONDS))
+    if not has_begun:
+        _leave(process)
+        raise RefusedError(
+            f"it could not be tried: process {process.pid}, which was to try, did not begin for {_BEGIN_SECONDS:g} s",
+            f"Try again when this host is less busy, and see that {sys.executable} is not on the storage under test.",
+        )
     try:
-        said, complaint = process.communicate(json.dumps(argument), timeout=seconds)
+        output, complaint = process.communicate(json.dumps(argument), timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
-        # Whenever the storage lets go of it, it must not stay as a zombie.
-        threading.Thread(target=process.communicate, daemon=True).start()
+        _leave(process)
         raise NoAnswerError(process.pid, seconds) from None
     if process.returncode:
         last = (complaint.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         raise RefusedError(f"it could not be tried: {last}")
-    told: dict[str, Any] = json.loads(said)
-    if "error" in told:
-        raise RefusedError(told["error"], told["remedy"])
-    return told["answer"]
+    answer: dict[str, Any] = json.loads(output)
+    if "error" in answer:
+        raise RefusedError(answer["error"], answer["remedy"])
+    return answer["answer"]
+
+
+def _leave(process: subprocess.Popen[str]) -> None:
+    """Kill a process; whenever the storage lets go of it, it must not stay as a zombie."""
+    process.kill()
+    threading.Thread(target=process.communicate, daemon=True).start()
 
 
 def main() -> None:
     """Call the function that the command line names with what standard input holds; print its answer."""
-    function = load(sys.argv[1])
+    reference, begun, *imports = sys.argv[1:]
+    function = load(reference)
+    for name in imports:
+        load(name)
+    # The end of the pipe is the word: it needs nobody who reads it.
+    os.close(int(begun))
     try:
-        told = {"answer": function(json.load(sys.stdin))}
+        answer = {"answer": function(json.load(sys.stdin))}
     except UsageError as error:
-        told = {"error": error.what, "remedy": error.remedy}
+        answer = {"error": error.what, "remedy": error.remedy}
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        told = {"error": f"{place}{error.strerror or error}", "remedy": ""}
-    print(json.dumps(told))
+        answer = {"error": f"{place}{error.strerror or error}", "remedy": ""}
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":

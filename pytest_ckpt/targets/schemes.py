@@ -96,7 +96,8 @@ def check_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = 
         # The other process works in another folder.
         text = str(user_path(text, "--ckpt-target"))
     asked = {"spec": to_plain(spec), "text": text, "access": to_plain(access)}
-    return from_plain(TargetFacts, call_in_time("pytest_ckpt.targets.schemes:check_as_asked", asked, seconds))
+    answer = call_in_time("pytest_ckpt.targets.schemes:check_as_asked", asked, seconds, imports=(spec.make,))
+    return from_plain(TargetFacts, answer)
 
 
 def check_as_asked(asked: Mapping[str, Any]) -> Any:

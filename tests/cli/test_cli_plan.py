@@ -14,6 +14,9 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.run import foreseen
 from pytest_ckpt.sizing.models import MODELS
 from pytest_ckpt.targets.child import NoAnswerError
+from pytest_ckpt.targets.posix import target
+from pytest_ckpt.targets.posix.mounts import Mount
+from pytest_ckpt.targets.posix.target import PosixTarget
 from tests.support import CHECKOUT
 
 pytestmark = pytest.mark.covers(commands=("plan",))
@@ -228,6 +231,17 @@ def test_a_target_that_does_not_answer_holds_a_plan_for_seconds_and_is_named(cap
     told = capsys.readouterr().out
     assert "did not answer for 10 s; process 4711 waits for it" in told
     assert "Remedy: Unmount it" in told
+
+
+@pytest.mark.parametrize("form", ["text", "JSON"])
+def test_a_target_in_memory_is_an_obstacle(plan, form, monkeypatch):
+    # Of a host that has one there.
+    monkeypatch.setattr(target, "mount_of", lambda _: Mount(
+        mount_point="/dev/shm", file_system="tmpfs", source="tmpfs", options="rw"))  # fmt: skip
+    monkeypatch.setattr(foreseen, "check_in_time", lambda *_: PosixTarget("/tmp").check())
+    printed = plan("--ckpt-target=/dev/shm", *SMALL, *(["--json"] if form == "JSON" else []))
+    assert "COLD will fail: the target is memory of this host" in printed
+    assert "cached pages of the target can be counted" not in printed
 
 
 def test_space_and_memory_are_obstacles_beside_all_others_each_with_its_remedy(capsys, tmp_path):

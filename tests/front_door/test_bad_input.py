@@ -522,6 +522,11 @@ def test_an_mpi_that_cannot_start_is_refused_with_the_command_to_try(refused, py
         says=["MPI cannot start 2 ranks", "exit code 7", "no fabric found", "Try it by hand", "-n 2"],
     )  # fmt: skip
     assert "-m pytest_ckpt.ranks" in said
+    # It is quoted as a shell wants it: what is pasted does the same.
+    line = said.partition("Try it by hand: ")[2].partition(" (each rank")[0]
+    assert line.endswith(" </dev/null")
+    tried = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (tried.returncode, tried.stderr) == (7, "no fabric found\n")
 
 
 def test_a_launcher_that_starts_too_few_ranks_is_refused(refused, pytester):

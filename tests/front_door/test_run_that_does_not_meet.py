@@ -141,6 +141,7 @@ def test_memory_as_a_target_fails_cold(door: FrontDoor) -> None:
     assert run.code == 1, run.text
     assert "(tmpfs on /dev/shm" in run.text
     assert run.outcomes()["COLD"] == "failed"
+    assert "ckpt obstacle: COLD will fail: the target is memory of this host" in run.text
 
 
 @pytest.mark.thorough

@@ -100,6 +100,13 @@ class TestTime:
         assert judged(requirement, at).limit == pytest.approx(limit * scale)
         assert f"{scale:.4g} of the full size" in judged(requirement, at).detail
 
+    def test_what_is_missed_by_a_hair_is_told_in_as_many_digits_as_show_it(self, requirement, kind, limit):
+        verdict = judged(requirement, measurement(**{kind: (limit * 1.000004,) * 3}))
+        times = verdict.because.partition(" (")[2].partition(" x the limit")[0]
+        took = verdict.because.partition(" (")[0].rpartition(", ")[2]
+        assert took not in verdict.because.replace(took, "", 1), "the limit is not written as the same figure"
+        assert times == "1.000004"
+
     def test_too_few_operations_leave_it_undecided(self, requirement, kind, limit):
         verdict = judged(requirement, measurement(**{kind: (1.0, 1.0)}))
         assert (verdict.outcome, verdict.reason) == ("not run", "not measured")

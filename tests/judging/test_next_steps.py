@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from pytest_ckpt.facts.proofs import COLD_BASES
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.next_steps import NEXT_STEPS
+
+
+def test_where_cold_failed_every_way_to_prove_it_is_named() -> None:
+    ways = {
+        "seen": "--ckpt-drop-caches",
+        "other client": "--ckpt-hosts",
+        "timed canary": "--ckpt-second-mount",
+        "volume": "--ckpt-client-cache",
+        "declared": "",
+    }
+    assert set(ways) == set(COLD_BASES)
+    assert all(option in NEXT_STEPS["COLD"] for option in ways.values())
 
 
 def test_every_requirement_says_what_to_do_first_where_it_fails() -> None:

@@ -14,7 +14,7 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.grading import Judgement, judge_run
-from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade, shortfalls, unmeasured
+from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade, shortfalls, sight_untried, unmeasured
 from pytest_ckpt.judging.scope import scope_of, unheld_model
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from tests.support.made_target import mounted
@@ -174,6 +174,21 @@ def test_a_cache_that_nobody_can_see_is_an_obstacle_where_cold_is_required() -> 
     assert obstacles(*run, cache_sight="seen") == obstacles(*run, cache_sight="untried") == []
     behaviour = run_of("llama3-8b", ckpt_suite="conformance")
     assert "COLD" not in "".join(o.text for o in obstacles(*behaviour, cache_sight="blind"))
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ramfs"])
+def test_a_target_in_memory_is_an_obstacle_where_cold_is_required(kind: str) -> None:
+    assert sight_untried(mounted(kind)) == "memory"
+    run = run_of("llama3-8b", kind=kind)
+    (told,) = obstacles(*run, cache_sight="memory")
+    assert told.line.startswith("COLD will fail: the target is memory of this host")
+    assert "--ckpt-target" in told.remedy
+    assert possible_grade([told]) == "not certified"
+    behaviour = run_of("llama3-8b", kind=kind, ckpt_suite="conformance")
+    assert "COLD will fail" not in "".join(o.text for o in obstacles(*behaviour, cache_sight="memory"))
+    unbound = dataclasses.replace(SPEED, kinds={**SPEED.kinds, "COLD": "off"})
+    assert not obstacles(*run_of("llama3-8b", kind=kind, gates=unbound), cache_sight="memory")
+    assert sight_untried(mounted("ext4")) == "untried"
 
 
 def test_a_target_s_word_on_caches_is_an_obstacle_where_the_gates_want_more() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ckpt.report.quantity import margin_text, moment_text, quantity, rates_alike, seconds_alike
+from pytest_ckpt.report.quantity import margin_text, moment_text, quantities, quantity, rates_alike, seconds_alike
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,24 @@ def test_margins(margin: float | None, text: str) -> None:
 )  # fmt: skip
 def test_quantities(value: float | None, unit: str, text: str) -> None:
     assert quantity(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("measured", "limit", "unit", "texts"),
+    [
+        (1.0004, 1.0, "s", ("1.0004 s", "1 s")),
+        (1.25001, 1.25, "beside / alone", ("1.25001 ×", "1.25000 ×")),
+        (0.100004, 0.1, "fraction", ("10.0004 %", "10 %")),
+        (12.5, None, "s", ("12.5 s", "–")),
+        (3.0, 0.0, "faults", ("3 faults", "0 faults")),
+        (2.0, 2.0, "faults", ("2 faults", "2 faults")),
+        (1.2344, 1.2343, "files a second", ("1.2344 files a second", "1.2343 files a second")),
+    ],
+)
+def test_a_limit_just_missed_is_told_from_what_was_measured(
+    measured: float, limit: float | None, unit: str, texts: tuple[str, str]
+) -> None:
+    assert quantities(measured, limit, unit) == texts
 
 
 def test_columns_share_unit_and_decimals() -> None:

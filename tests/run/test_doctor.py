@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.schemas import faults
+from tests.support.machine import file_system_of
 
 pytestmark = pytest.mark.covers(commands=("doctor",))
 
@@ -58,6 +61,17 @@ def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_a
     assert "no-such-launcher" in found["MPI launch"]["description"]
     assert found["memory"]["description"] == "not known: no rank was started"
     assert found["clock"]["description"].startswith("monotonic")
+
+
+def test_a_target_in_memory_cannot_be_certified_and_is_told_so(capsys):
+    if file_system_of(Path("/dev/shm")) != "tmpfs":
+        pytest.skip("there is no file system in memory")
+    with tempfile.TemporaryDirectory(prefix="ckpt-", dir="/dev/shm") as folder:
+        words = [f"--ckpt-target={folder}", *TWO, "--ckpt-launcher=no-such-launcher", "--json"]
+        main(["doctor", *words])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (told,) = [f for f in findings if "COLD will fail" in f["description"]]
+    assert (told["name"], told["can"], "--ckpt-target" in told["remedy"]) == ("certificate", False, True)
 
 
 @pytest.mark.thorough

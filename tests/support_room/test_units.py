@@ -197,6 +197,36 @@ def test_formatted_sizes_are_near_what_they_were_made_from(count: int):
         assert abs(units.parse_size(text.replace(",", "")) - count) <= 0.0051 * count + 1
 
 
+@pytest.mark.parametrize(
+    ("value", "limit", "texts"),
+    [
+        (1.0004, 1.0, ("1.0004 s", "1 s")),
+        (1.0, 1.0, ("1 s", "1 s")),
+        (0.5, 1.0, ("500 ms", "1 s")),
+        (119.9999, 120.0, ("119.9999 s", "2 min")),
+        (1.0 + 2**-52, 1.0, ("1.0000000000000002 s", "1 s")),
+    ],
+)
+def test_a_value_and_its_limit_have_the_digits_that_tell_them_apart(
+    value: float, limit: float, texts: tuple[str, str]
+) -> None:
+    assert units.compared(value, limit) == texts
+
+
+@given(st.floats(min_value=1e-5, max_value=1e9), st.floats(min_value=1e-5, max_value=1e9))
+@settings(deadline=None)
+def test_two_values_look_alike_only_where_they_are(value: float, limit: float) -> None:
+    for write in (units.format_seconds, units.format_percent, units.format_rate, units.format_general):
+        one, other = units.compared(value, limit, write)
+        # Dividing by a unit may round the last of a float's digits away.
+        assert one != other or value == pytest.approx(limit, rel=1e-15)
+
+
+def test_a_ratio_is_told_from_its_limit() -> None:
+    ratios = ((1.0004, 1), (2, 1), (1, 1), (1.25001, 1.25), (0.9999, 1))
+    assert [units.format_ratio(*pair) for pair in ratios] == ["1.0004", "2.00", "1.00", "1.25001", "0.9999"]
+
+
 @given(st.integers(min_value=0, max_value=2**60))
 @settings(deadline=None)
 def test_a_bare_number_of_bytes_is_itself(count: int):

@@ -38,7 +38,7 @@ _LOOKS = ["-m", "pytest_ckpt.targets.child", "pytest_ckpt.targets.schemes:check_
 
 
 def _looks(event: str, args: tuple[object, ...]) -> bool:
-    return event == "subprocess.Popen" and isinstance(args[1], list) and args[1][1:] == _LOOKS
+    return event == "subprocess.Popen" and isinstance(args[1], list) and args[1][1:4] == _LOOKS
 
 
 class Hung(BaseException):

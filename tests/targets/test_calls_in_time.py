@@ -1,0 +1,71 @@
+"""A call in a process of its own: its time begins with the process, so that a busy host is no silent storage."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.targets import child
+from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
+from tests.support.machine import eventually, patience
+
+PATH = "os.path:basename"
+HANG, LONG_SECONDS = "time:sleep", 1000
+
+
+@pytest.fixture
+def late_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Have every new interpreter begin late, as on a busy host; return the seconds."""
+    seconds = patience(1.0)
+    late = tmp_path / "python"
+    late.write_text(f'#!/bin/sh\nsleep {seconds}\nexec {sys.executable} "$@"\n')
+    late.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(late))
+    return seconds
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_process_that_begins_late_is_no_target_that_is_silent(late_python: float) -> None:
+    assert call_in_time(PATH, "/mnt/array", late_python / 2) == "array"
+
+
+def test_a_target_that_is_silent_is_one_however_late_its_process_began(late_python: float) -> None:
+    with pytest.raises(NoAnswerError, match=r"did not answer for 0\.5 s; process \d+ waits") as silence:
+        call_in_time(HANG, LONG_SECONDS, 0.5)
+    eventually(lambda: is_gone(silence.value.pid), "the process is ended and reaped")
+
+
+def test_a_process_that_never_begins_is_told_as_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stuck = tmp_path / "python"
+    stuck.write_text(f"#!/bin/sh\nexec sleep {LONG_SECONDS}\n")
+    stuck.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stuck))
+    monkeypatch.setattr(child, "_BEGIN_SECONDS", 0.2)
+    with pytest.raises(RefusedError, match=r"could not be tried: process \d+, .* did not begin for 0\.2 s") as refused:
+        call_in_time(PATH, "/mnt/array", 1000)
+    assert str(stuck) in refused.value.remedy
+    pid = int(str(refused.value).split("process ")[1].split(",")[0])
+    eventually(lambda: is_gone(pid), "the process is ended and reaped")
+
+
+def test_a_process_that_breaks_before_it_begins_is_told_with_its_last_line() -> None:
+    with pytest.raises(RefusedError, match="could not be tried: ModuleNotFoundError: No module named 'no_such'"):
+        call_in_time("no_such:module", None, 1000)
+    with pytest.raises(RefusedError, match="could not be tried: ModuleNotFoundError: No module named 'no_such'"):
+        call_in_time(PATH, "/mnt/array", 1000, imports=("no_such:module",))
+
+
+def test_no_end_of_a_pipe_is_left_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    call_in_time(PATH, "/mnt/array", 1000)
+    assert len(os.listdir("/proc/self/fd")) == before
