@@ -27,6 +27,10 @@ class KeptLog:
         self._left_out = 0
         file.touch()
 
+    def is_now(self, file: Path) -> None:
+        """Take in that the file was moved."""
+        self._file = file
+
     def write(self, line: str) -> None:
         """Append a line, which has no end yet."""
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:

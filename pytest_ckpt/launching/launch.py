@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import json
 import os
+import select
 import selectors
 import shlex
 import shutil
 import socket
-import subprocess
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, event_from_plain, event_to_plain, from_line
+from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, Ready, event_from_plain, event_to_plain, from_line
+from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.launching.kept_log import KeptLog, bytes_of_log
 from pytest_ckpt.launching.pace import allowances_of
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog
-from pytest_ckpt.ranks.process.controller import END
-from pytest_ckpt.support.die_with_parent import tied_to_this_process
-from pytest_ckpt.support.processes import end_launch
+from pytest_ckpt.launching.started_ranks import StartedRanks, listener_of, scratch_folder, started
+from pytest_ckpt.ranks.process.controller import END, LEAVE, NEXT, WAITING
 from pytest_ckpt.wire.frames import CONTROLLER
-from pytest_ckpt.wire.listener import ENDED, Connection, Listener
+from pytest_ckpt.wire.listener import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from pytest_ckpt.facts.failure import Failure
     from pytest_ckpt.launching.launcher import Launcher
     from pytest_ckpt.ranks.process.job import Job
     from pytest_ckpt.support.redaction import Redactor
@@ -39,27 +36,35 @@ if TYPE_CHECKING:
     OnEvent = Callable[[Event], None]
 
 _TICK_SECONDS = 0.25
-_READ_BYTES = 1 << 16
 # A launcher may fail to start anything: its daemons miss each other, a socket is taken. Nothing was measured by then.
 _TRIES = 3
 # More than any launcher says of how it ended.
 _MAXIMUM_SAID = 10_000
+_LEAVE_SECONDS = 10.0
 
 
 class Launch:
-    """Starts the ranks of one job and reports what they tell. ``folder`` is created and keeps the evidence."""
+    """Starts the ranks of a job and reports what they tell. ``folder`` is created and keeps the evidence.
+
+    Ranks of a job after which they wait stay, and take the next job that is run with as many.
+    """
 
     def __init__(self, launcher: Launcher, run_id: str, folder: Path, redactor: Redactor) -> None:
         self._launcher = launcher
         self._run_id = run_id
         self._folder = folder
         self._redactor = redactor
-        self._lines: dict[int, bytes] = {}
-        self._numbers: dict[Connection, int] = {}
         self._logs: dict[str, KeptLog] = {}
         self._log_bytes = 0
         self._launcher_says: collections.deque[str] = collections.deque(maxlen=_MAXIMUM_SAID)
-        self._rank_0: Connection | None = None
+        self._ranks: StartedRanks | None = None
+        self._tries = 0
+        self._all_have_the_job = False
+
+    @property
+    def waiting(self) -> int:
+        """How many ranks wait for another job."""
+        return len(self._ranks.waiting) if self._ranks else 0
 
     def run(
         self,
@@ -71,105 +76,137 @@ class Launch:
         """Run the job to its end. Return None when all of it was done, else why it ended.
 
         ``listener`` hears every event of rank 0, ``tick`` is called several times a second. A launcher that ends before
-        any rank has reported is tried again, twice at most; ``say`` is told of it, and the launcher's log. A
-        KeyboardInterrupt is let through when no rank is left.
+        any rank has reported is tried again, twice at most, and ranks that waited and do not go on are started again;
+        ``say`` is told of it, and the launcher's log. A KeyboardInterrupt is let through when no rank is left.
         """
-        self._folder.mkdir(parents=True)
-        self._log_bytes = bytes_of_log(job.processes)
-        self._logs = {"launcher": KeptLog(self._folder / "launcher.log", self._log_bytes)}
-        tries = 0
+        if not self._logs:
+            self._folder.mkdir(parents=True)
+            self._log_bytes = bytes_of_log(job.processes)
+            self._logs = {"launcher": KeptLog(self._folder / "launcher.log", self._log_bytes)}
+        if self._ranks:
+            failure = self._go_on(job, listener, tick)
+            if failure is None or self._all_have_the_job:
+                return failure
+            self._tell(f"Ranks that waited for this do not go on ({failure.message}); they are started again.", say)
+        self._tries = 0
         while True:
-            tries += 1
-            watch = RankWatchdog(job.processes, job.deadline_seconds, socket.gethostname(), allowances_of(job))
-            failure = self._run_once(job, watch, listener, tick, tries)
+            self._tries += 1
+            watch = _watch(job)
+            self._start(job.processes)
+            failure = self._followed(job, watch, listener, tick)
             if failure is None or not watch.may_be_tried_again(failure):
                 return failure
-            if tries == _TRIES:
-                return dataclasses.replace(failure, message=f"{failure.message} (tried {tries} times)")
-            text = f"The launcher ended before any rank started ({failure.message}); trying again."
-            self._log("launcher", self._redactor.text(text))
-            say(self._redactor.text(text))
+            if self._tries == _TRIES:
+                return dataclasses.replace(failure, message=f"{failure.message} (tried {self._tries} times)")
+            self._tell(f"The launcher ended before any rank started ({failure.message}); trying again.", say)
 
     def answer(self, word: Any) -> None:
         """Tell rank 0 something while it works; a rank that is gone hears nothing."""
-        if self._rank_0:
-            self._rank_0.send(word)
+        if self._ranks and self._ranks.rank_0:
+            self._ranks.rank_0.send(word)
 
-    def _run_once(
-        self,
-        job: Job,
-        watch: RankWatchdog,
-        listener: OnEvent,
-        tick: Callable[[], None],
-        tries: int,
-    ) -> Failure | None:
-        self._lines, self._numbers = {}, {}
-        self._launcher_says.clear()
-        scratch = _make_scratch()
-        began = time.monotonic()
-        exit_code: int | None = None
-        callers = Listener(only_this_host=self._launcher.stays_here, callers=job.processes, ports=self._launcher.ports)
+    def move_to(self, folder: Path) -> None:
+        """Keep the evidence in another folder from now on, with what there is of it."""
+        folder.parent.mkdir(exist_ok=True)
+        shutil.move(self._folder, folder)
+        self._folder = folder
+        for name, log in self._logs.items():
+            log.is_now(folder / f"{name}.log")
+
+    def end(self) -> None:
+        """End ranks that wait: they are asked to, then made to. Nothing happens where none do."""
+        ranks = self._ranks
+        if ranks is None:
+            return
+        for rank in ranks.waiting:
+            rank.send(LEAVE)
+        until = time.monotonic() + _LEAVE_SECONDS
         try:
-            command = self._launcher.command(job.processes)
+            while ranks.process.poll() is None and time.monotonic() < until:
+                select.select([ranks.callers.fileno(), *ranks.streams], [], [], _TICK_SECONDS)
+                for rank, word in ranks.callers.take():
+                    if word == END:
+                        rank.send(END)
+                for stream in tuple(ranks.streams):
+                    for line in ranks.read(stream):
+                        self._log("launcher", self._redactor.text(line))
+        finally:
+            self._end()
+
+    def _start(self, processes: int) -> None:
+        self._launcher_says.clear()
+        scratch = scratch_folder()
+        try:
+            callers = listener_of(self._launcher, processes)
+            command = self._launcher.command(processes)
             environment = self._launcher.environment(self._run_id, scratch)
             self._keep(command, environment | {CONTROLLER: callers.environment[CONTROLLER]})
-            process = subprocess.Popen(
-                tied_to_this_process(command),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=environment | callers.environment,
-                start_new_session=True,
-            )
-            try:
-                failure = self._follow(process, callers, job, watch, listener, tick)
-            finally:
-                self._rank_0 = None
-                stuck = end_launch(process, self._run_id)
-                for stream in (process.stdout, process.stderr):
-                    if stream:
-                        with contextlib.suppress(OSError):
-                            stream.close()
-                exit_code = process.poll()
-            if failure and stuck:
-                pids = ", ".join(map(str, stuck))
-                said = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
-                failure = dataclasses.replace(failure, stack="\n".join(filter(None, [failure.stack, said])))
-            return failure
-        finally:
-            callers.close()
+            self._ranks = started(command, environment, callers, scratch)
+        except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
-            ended = {"exit_code": exit_code, "seconds": time.monotonic() - began, "tries": tries}
+            raise
+
+    def _go_on(self, job: Job, listener: OnEvent, tick: Callable[[], None]) -> Failure | None:
+        """Run a job on the ranks that wait."""
+        assert self._ranks
+        self._all_have_the_job = False
+        watch = _watch(job)
+        while self._hear(self._ranks, job, watch, listener):
+            pass
+        if len(self._ranks.waiting) < job.processes:
+            self._end()
+            return Failure(kind="launch", message="some of them are gone")
+        for rank in self._ranks.waiting:
+            rank.send(NEXT)
+        self._ranks.waiting.clear()
+        return self._followed(job, watch, listener, tick)
+
+    def _followed(self, job: Job, watch: RankWatchdog, listener: OnEvent, tick: Callable[[], None]) -> Failure | None:
+        """Follow the ranks until they have ended, or wait for another job; end what is left otherwise."""
+        assert self._ranks
+        try:
+            failure = self._follow(self._ranks, job, watch, listener, tick)
+        except BaseException:
+            self._end()
+            raise
+        if failure is None and self.waiting:
+            return None
+        stuck = self._end()
+        if failure and stuck:
+            pids = ", ".join(map(str, stuck))
+            blocked = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
+            failure = dataclasses.replace(failure, stack="\n".join(filter(None, [failure.stack, blocked])))
+        return failure
+
+    def _end(self) -> list[int]:
+        """End what is left of the ranks, and keep how they ended."""
+        ranks, self._ranks = self._ranks, None
+        if ranks is None:
+            return []
+        try:
+            return ranks.end(self._run_id)
+        finally:
+            seconds = time.monotonic() - ranks.began
+            ended = {"exit_code": ranks.process.poll(), "seconds": seconds, "tries": self._tries}
             (self._folder / "exit.json").write_text(json.dumps(ended) + "\n")
 
     def _follow(
-        self,
-        process: subprocess.Popen[bytes],
-        callers: Listener,
-        job: Job,
-        watch: RankWatchdog,
-        listener: OnEvent,
-        tick: Callable[[], None],
+        self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent, tick: Callable[[], None]
     ) -> Failure | None:
-        assert process.stdout
-        assert process.stderr
-        with contextlib.ExitStack() as stack:
-            selector = stack.enter_context(selectors.DefaultSelector())
-            selector.register(callers, selectors.EVENT_READ)
-            streams = {process.stdout.fileno(), process.stderr.fileno()}
-            for stream in streams:
-                os.set_blocking(stream, False)
-                selector.register(stream, selectors.EVENT_READ)
+        with selectors.DefaultSelector() as selector:
+            for source in (ranks.callers.fileno(), *ranks.streams):
+                selector.register(source, selectors.EVENT_READ)
             looked = 0.0
-            while streams:
+            while ranks.streams:
                 for key, _ in selector.select(_TICK_SECONDS):
-                    if key.fileobj is callers:
-                        self._hear(callers, job, watch, listener)
-                    elif (lines := self._read(key.fd)) is None:
+                    if key.fd == ranks.callers.fileno():
+                        self._hear(ranks, job, watch, listener)
+                        continue
+                    self._take_lines(ranks.read(key.fd), watch)
+                    if key.fd not in ranks.streams:
                         selector.unregister(key.fileobj)
-                        streams.remove(key.fd)
-                    else:
-                        self._take_lines(lines, watch)
+                if job.is_followed and len(ranks.waiting) == job.processes:
+                    return None
                 # Not after each word of thousands of ranks: both look at all of them.
                 if time.monotonic() - looked > _TICK_SECONDS:
                     looked = time.monotonic()
@@ -177,20 +214,24 @@ class Launch:
                     if hung := watch.hung():
                         return hung
             # What ranks told before they ended may still be on its way through this host.
-            while self._hear(callers, job, watch, listener):
+            while self._hear(ranks, job, watch, listener):
                 pass
-        return watch.ended(process.wait(), "\n".join(self._launcher_says))
+        ranks.waiting.clear()
+        return watch.ended(ranks.process.wait(), "\n".join(self._launcher_says))
 
-    def _hear(self, callers: Listener, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
+    def _hear(self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
         """Take in what ranks have told on their connections; return whether there was anything."""
-        heard = callers.take()
-        for rank, word in heard:
+        words = ranks.callers.take()
+        for rank, word in words:
             if word == END:
                 watch.confirm(rank)
-                self._numbers.pop(rank, None)
+                ranks.numbers.pop(rank, None)
                 rank.send(END)
+            elif word == WAITING:
+                ranks.waiting[rank] = None
             elif word is ENDED:
-                if (number := self._numbers.pop(rank, None)) is not None:
+                ranks.waiting.pop(rank, None)
+                if (number := ranks.numbers.pop(rank, None)) is not None:
                     watch.gone(number)
             else:
                 try:
@@ -200,12 +241,12 @@ class Launch:
                     self._log("launcher", self._redactor.text(f"a rank told something that is not known: {error}"))
                     continue
                 if isinstance(event, Hello) and event.rank is not None:
-                    self._numbers[rank] = event.rank
+                    ranks.numbers[rank] = event.rank
                 if isinstance(event, Hello) and event.rank == 0:
-                    self._rank_0 = rank
+                    ranks.rank_0 = rank
                     rank.send(to_plain(job))
                 self._take(event, watch, listener)
-        return bool(heard)
+        return bool(words)
 
     def _take_lines(self, lines: list[str], watch: RankWatchdog) -> None:
         """Take in what launcher and libraries print, and ranks that have no connection."""
@@ -223,24 +264,18 @@ class Launch:
             told = json.dumps(self._redactor.plain(event_to_plain(event)))
             self._log(f"rank-{event.rank}", told)
         else:
+            if isinstance(event, Ready):
+                self._all_have_the_job = True
             listener(event)
+
+    def _tell(self, text: str, say: Callable[[str], None]) -> None:
+        self._log("launcher", self._redactor.text(text))
+        say(self._redactor.text(text))
 
     def _log(self, name: str, line: str) -> None:
         if name not in self._logs:
             self._logs[name] = KeptLog(self._folder / f"{name}.log", self._log_bytes)
         self._logs[name].write(line)
-
-    def _read(self, descriptor: int) -> list[str] | None:
-        """Return the whole lines that have arrived, or None at the end."""
-        try:
-            data = os.read(descriptor, _READ_BYTES)
-        except BlockingIOError:
-            return []
-        if not data:
-            return None
-        *lines, rest = (self._lines.get(descriptor, b"") + data).split(b"\n")
-        self._lines[descriptor] = rest
-        return [line.decode(errors="replace") for line in lines]
 
     def _keep(self, command: list[str], environment: dict[str, str]) -> None:
         """Keep the command and what was set for it; the rest of the environment may hold secrets."""
@@ -251,13 +286,5 @@ class Launch:
         (self._folder / "environment").write_text("\n".join(lines) + "\n")
 
 
-def _make_scratch() -> str:
-    """Make a folder for the launcher's sockets and segments; remove those of controllers that were killed."""
-    # Memory-backed, so that segments never touch a disk; a short name, as sockets need one.
-    home = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
-    for left in home.glob("ckpt-*-*"):
-        pid = left.name.split("-")[1]
-        with contextlib.suppress(OSError):
-            if left.lstat().st_uid == os.geteuid() and pid.isdigit() and not Path("/proc", pid).exists():
-                shutil.rmtree(left, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"ckpt-{os.getpid()}-", dir=home)
+def _watch(job: Job) -> RankWatchdog:
+    return RankWatchdog(job.processes, job.deadline_seconds, socket.gethostname(), allowances_of(job))

@@ -55,6 +55,12 @@ class Launcher:
         """Whether the launcher is Slurm's srun."""
         return "slurm" in self.version.lower()
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether ranks that wait surely keep no other launch from starting; a scheduler may let that wait for them."""
+        is_mpiexec = self.is_open_mpi or "hydra" in self.version.lower()
+        return is_mpiexec and not (self.hosts and "SLURM_JOB_ID" in os.environ)
+
     def places(self, processes: int) -> list[str]:
         """Return the host of each rank: slots are taken in the order of the hosts, and again where they do not do."""
         slots = [host.name for host in self.hosts for _ in range(host.slots)]

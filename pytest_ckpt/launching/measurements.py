@@ -38,8 +38,12 @@ HOOKS_LOG = "hooks.log"
 class Measurements:
     """Hands out the measurements of one run, from the files in its folder; makes those that are not there yet."""
 
-    def __init__(self, context: LaunchContext, observer: Observer, hooks: LaunchHooks) -> None:
+    def __init__(
+        self, context: LaunchContext, observer: Observer, hooks: LaunchHooks, waiting: Launch | None = None
+    ) -> None:
+        """``waiting`` is a launch whose ranks wait: the first measurement is theirs, if it is one of as many."""
         self._context = context
+        self._waiting = waiting
         self._redactor = context.redactor
         self._observer = observer
         self._hooks = hooks
@@ -161,15 +165,24 @@ class Measurements:
             return
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
-            launch = Launch(
-                self._context.launcher, self._context.run_id, self._context.folder / launch_name, self._redactor
+            failure = self._launch(job, self._context.folder / launch_name).run(
+                job, recorder.take, self._observer.tick, self._observer.said
             )
-            failure = launch.run(job, recorder.take, self._observer.tick, self._observer.said)
         finally:
             self._observer.end()
             recorder.close(failure)
             if self._hooks.is_active:
                 self._show(subjects, launch_name)
+
+    def _launch(self, job: Job, folder: Path) -> Launch:
+        """Return what runs a job: the ranks that wait, where they are as many, or a launch of its own."""
+        launch, self._waiting = self._waiting, None
+        if launch and launch.waiting == job.processes:
+            launch.move_to(folder)
+            return launch
+        if launch:
+            launch.end()
+        return Launch(self._context.launcher, self._context.run_id, folder, self._redactor)
 
     def _second_area(self) -> AreaRef | None:
         """Return the area as another mount on this host shows it; hosts have each other instead."""

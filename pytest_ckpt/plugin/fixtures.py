@@ -23,7 +23,7 @@ from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.plugin.carried import Carried, Timed, hang
-from pytest_ckpt.plugin.stash import PLUGINS, RUN
+from pytest_ckpt.plugin.stash import OPEN_RUN, PLUGINS, RUN
 from pytest_ckpt.plugin.terminal_observer import TerminalObserver
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.run.crash import keep_traceback
@@ -76,7 +76,8 @@ def ckpt_observer(request: pytest.FixtureRequest) -> Observer:
 def bench(request: pytest.FixtureRequest, ckpt_observer: Observer) -> Measurements:
     """Hands out measurements: the first to ask launches the ranks, for all subjects that the session will ask for."""
     stash = request.config.stash
-    bench = Measurements(stash[RUN], ckpt_observer, stash[PLUGINS])
+    opened = stash.get(OPEN_RUN, None)
+    bench = Measurements(stash[RUN], ckpt_observer, stash[PLUGINS], opened.waiting if opened else None)
     asked = _asked(request.session, stash[RUN])
     bench.want({c.subject for c in stash[RUN].plan.checkpoints if asked.measures(str(c.subject))})
     return bench

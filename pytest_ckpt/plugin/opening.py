@@ -66,7 +66,15 @@ def _lead(config: pytest.Config, plugins: Plugins, said: dict[str, str | None], 
         return
     _end_on_sigterm(config)
     try:
-        config.stash[OPEN_RUN] = run = open_run(settings, command, extras, plugins.facts(settings), targets)
+        config.stash[OPEN_RUN] = run = open_run(
+            settings,
+            command,
+            extras,
+            plugins.facts(settings),
+            targets,
+            # Workers of xdist start ranks themselves, and so does who calls a hook before.
+            measures_here=getattr(config.option, "dist", "no") == "no" and not plugins.is_active,
+        )
     except Crash as crash:
         pytest.exit(str(crash), EXIT_CRASHED)
     config.stash[RUN] = run.context

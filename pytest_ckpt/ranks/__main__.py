@@ -28,8 +28,7 @@ def main() -> int:
     """Run the job that rank 0 is told; return the exit code of this rank."""
     # A rank must not go on writing when the process that started it is gone.
     die_with_parent()
-    from pytest_ckpt.facts.events import Ready  # noqa: PLC0415
-    from pytest_ckpt.ranks.process.activity import Activity, beat_seconds  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.controller import Controller  # noqa: PLC0415
 
     activity, controller = Activity(), None
@@ -42,26 +41,9 @@ def main() -> int:
     except Exception as error:
         _give_up(activity, controller, error)
         return 1
-    activity.introduce(group.rank)
     try:
-        job = _receive(group, controller)
-        if group.size != job.processes:
-            raise RuntimeError(
-                f"{job.processes} processes were asked for and MPI counts {group.size}: "
-                "the launcher and mpi4py belong to different MPIs"
-            )
-        controller.lose_after(max(job.deadline_seconds, _CUT_OFF_SECONDS))
-        activity.report_every(beat_seconds(job.deadline_seconds))
-        if group.rank == 0:
-            activity.tell(Ready())
-        job = dataclasses.replace(job, area=job.area.of_client(group.rank))
-        if job.tasks:
-            _measure(group, activity, job, controller)
-        else:
-            from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
-
-            probe(group, activity, job)
-        activity.stop()
+        while _do_job(group, activity, controller):
+            pass
         controller.finish()
         group.leave()
     except KeyboardInterrupt:
@@ -70,6 +52,34 @@ def main() -> int:
         _give_up(activity, controller, error)
         group.abort()
         return 1
+
+
+def _do_job(group: Group, activity: Activity, controller: Controller) -> bool:
+    """Do the job that rank 0 is told; return whether another one follows, which is waited for."""
+    from pytest_ckpt.facts.events import Ready  # noqa: PLC0415
+    from pytest_ckpt.ranks.process.activity import beat_seconds  # noqa: PLC0415
+
+    activity.introduce(group.rank)
+    job = _receive(group, controller)
+    if group.size != job.processes:
+        raise RuntimeError(
+            f"{job.processes} processes were asked for and MPI counts {group.size}: "
+            "the launcher and mpi4py belong to different MPIs"
+        )
+    controller.lose_after(max(job.deadline_seconds, _CUT_OFF_SECONDS))
+    activity.report_every(beat_seconds(job.deadline_seconds))
+    if group.rank == 0:
+        activity.tell(Ready())
+    job = dataclasses.replace(job, area=job.area.of_client(group.rank))
+    if job.tasks:
+        _measure(group, activity, job, controller)
+    else:
+        from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
+
+        probe(group, activity, job)
+    # Nobody listens while ranks wait: their reports would fill the connection.
+    activity.stop()
+    return job.is_followed and controller.is_followed()
 
 
 def _end_at_once() -> None:

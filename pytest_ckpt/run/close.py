@@ -62,6 +62,9 @@ def close_run(
     """
     began = time.monotonic()
     context = run.context
+    if run.waiting:
+        # Nothing was measured, or by others.
+        run.waiting.end()
     left_behind = _clean(context)
     run.serving.close()
     measurements = _measurements(context)

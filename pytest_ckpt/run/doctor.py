@@ -27,6 +27,7 @@ from pytest_ckpt.run.pod import second_node, shared_memory
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.memory_limits import memory_limit_bytes
+from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import counted, format_bytes
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
@@ -60,8 +61,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterator[Finding]:
     """Look at the target, at what a run on it would need, and at what stands between it and a certificate."""
     spec: TargetSpec | None = None
-    target: TargetFacts | None = None
-    described: TargetFacts | None = None
+    target = described = None
     plan: Plan | None = None
     access, seconds = NO_ACCESS, min(ANSWER_SECONDS, settings.deadline_seconds)
     if settings.target:
@@ -176,7 +176,7 @@ def _launch(
     redactor = Redactor.of(os.environ, (o.value for o in settings.origins))
     seen = see_hosts(
         launcher,
-        f"doctor-{os.getpid()}",
+        f"doctor-{own_name()}",
         folder,
         redactor,
         processes=settings.processes,

@@ -32,11 +32,17 @@ _OF_ONE_CLIENT = frozenset(("addr", "mountaddr", "clientaddr", "localaddr", "por
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What came of a launch that only looks: why it failed, the hosts, and in which sentences they differ."""
+    """What came of a launch that looks: why it failed, the hosts, and in which sentences they differ.
+
+    ``launch`` has its ranks waiting where they were to; None: nobody waits. ``notices`` are sentences about the launch
+    itself.
+    """
 
     failure: Failure | None
     hosts: tuple[HostFacts, ...] = ()
     differences: tuple[str, ...] = ()
+    launch: Launch | None = None
+    notices: tuple[str, ...] = ()
 
 
 def see_hosts(
@@ -49,12 +55,15 @@ def see_hosts(
     area: AreaRef,
     facts: TargetFacts | None,
     deadline_seconds: float,
+    then_wait: contextlib.ExitStack | None = None,
 ) -> Seen:
     """Start so many ranks once, and ask each host what it is and what it sees of the target that ``facts`` describe.
 
-    Where ranks may be on other hosts, small files are made in the target for the others to find, and removed.
+    Where ranks may be on other hosts, small files are made in the target for the others to find, and removed. With
+    ``then_wait``, which ends them, the ranks wait for what they are to measure, if the launcher lets them.
     """
     found: list[HostsSeen] = []
+    notices: list[str] = []
 
     def on_event(event: Event) -> None:
         if isinstance(event, HostsSeen):
@@ -62,12 +71,28 @@ def see_hosts(
 
     is_asked = facts is not None and "paths" in facts.capabilities and not launcher.stays_here
     with _sign(area, run_id) if is_asked else contextlib.nullcontext() as sign:
-        job = Job(processes=processes, area=area, deadline_seconds=deadline_seconds, tasks=(), sign=sign)
-        failure = Launch(launcher, run_id, folder, redactor).run(job, on_event)
+        job = Job(
+            processes=processes,
+            area=area,
+            deadline_seconds=deadline_seconds,
+            tasks=(),
+            sign=sign,
+            is_followed=then_wait is not None and launcher.may_wait,
+        )
+        launch = Launch(launcher, run_id, folder, redactor)
+        if then_wait:
+            then_wait.callback(launch.end)
+        failure = launch.run(job, on_event, say=notices.append)
     hosts = tuple(host for seen in found for host in seen.hosts)
     sights = tuple(sight for seen in found for sight in seen.sights)
     differ = (*unreached(hosts, facts), *differences(facts, sights)) if facts else ()
-    return Seen(failure=failure, hosts=hosts, differences=differ)
+    return Seen(
+        failure=failure,
+        hosts=hosts,
+        differences=differ,
+        launch=launch if launch.waiting else None,
+        notices=tuple(notices),
+    )
 
 
 @contextlib.contextmanager

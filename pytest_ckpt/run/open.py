@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.evidence.signing import Signer
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.launching.launch import Launch
     from pytest_ckpt.launching.second_client import SecondClient
 
 _REMOVE_SECONDS = 120.0
@@ -52,7 +53,8 @@ class OpenRun:
 
     ``notices`` are sentences for the person who started it, ``began`` the monotonic second in which opening began,
     ``cache_sight`` says whether cached pages of the target can be counted. ``serving`` is closed when the target is
-    clean: it ends the server that the run started itself.
+    clean: it ends the server that the run started itself. ``waiting`` is the launch whose ranks have looked at their
+    hosts and wait for what they are to measure; None: ranks are started for that.
     """
 
     context: RunContext
@@ -62,6 +64,7 @@ class OpenRun:
     preflight_seconds: float = 0.0
     cache_sight: CacheSight = "untried"
     serving: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    waiting: Launch | None = None
 
 
 def open_run(
@@ -70,16 +73,19 @@ def open_run(
     extras: Sequence[Requirement] = (),
     plugins: Sequence[PluginFacts] = (),
     targets: Mapping[str, TargetSpec] = TARGETS,
+    *,
+    measures_here: bool = False,
 ) -> OpenRun:
     """Check everything, then make the run folder and the run's area on the target. Raises UsageError and Crash.
 
     ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told, ``targets`` are the
-    kinds of targets that are known. Whatever ends this early, Ctrl-C too: nothing that was made is left but the file of
-    a crash.
+    kinds of targets that are known. Where this process is the one that ``measures_here``, the ranks that looked at
+    their hosts wait for that. Whatever ends this early, Ctrl-C too: nothing that was made is left but the file of a
+    crash.
     """
     folder = user_path(settings.report, "--ckpt-report")
     try:
-        return _open(settings, command, extras, plugins, targets, folder)
+        return _open(settings, command, extras, plugins, targets, folder, measures_here=measures_here)
     except UsageError:
         raise
     except Exception as error:
@@ -102,6 +108,8 @@ def _open(
     plugins: Sequence[PluginFacts],
     targets: Mapping[str, TargetSpec],
     folder: Path,
+    *,
+    measures_here: bool,
 ) -> OpenRun:
     began = time.monotonic()
     run_id = _new_id()
@@ -109,13 +117,20 @@ def _open(
     system = read_system(Path(settings.system)) if settings.system else None
     if settings.require_system:
         check_described(system)
-    notices = []
+    notices: list[str] = []
     with contextlib.ExitStack() as serving, contextlib.ExitStack() as scratch, contextlib.ExitStack() as undo:
         access = serving.enter_context(reached(settings, targets))
         probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
         checked = preflight.check(
-            settings, run_id, probe=probe, catalogue=extended(extras), targets=targets, access=access
+            settings,
+            run_id,
+            probe=probe,
+            catalogue=extended(extras),
+            targets=targets,
+            access=access,
+            then_wait=undo if measures_here else None,
         )
+        notices += checked.notices
         if placed := placed_otherwise(checked.launcher, checked.hosts):
             notices.append(placed)
         area = _create(checked.target, run_id, undo)
@@ -134,7 +149,9 @@ def _open(
             for leftover in target.leftovers() if target else ():
                 remedy = f"; if that run has ended, remove it: {leftover.command}" if leftover.command else ""
                 notices.append(f"{left_by}{leftover.why}{remedy or f': {leftover.what}'}")
-        if probe.exists():
+        if checked.waiting:
+            checked.waiting.move_to(folder / "launches" / "probe")
+        elif probe.exists():
             shutil.copytree(probe, folder / "launches" / "probe")
         context = _context(
             settings,
@@ -162,6 +179,7 @@ def _open(
         preflight_seconds=time.monotonic() - began,
         cache_sight=sight,
         serving=kept,
+        waiting=checked.waiting,
     )
 
 

@@ -11,6 +11,7 @@ from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.launching.second_client import agent_on, is_elsewhere
 from pytest_ckpt.run.findings import Finding
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def second_node(settings: Settings, environment: Mapping[str, str] = os.environ)
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
     except UsageError:
         return  # the launch was told to fail
-    elsewhere = is_elsewhere(agent_on(names[1], launcher, f"doctor-{os.getpid()}"), launcher.ports)
+    elsewhere = is_elsewhere(agent_on(names[1], launcher, f"doctor-{own_name()}"), launcher.ports)
     if elsewhere is None:
         description, remedy = f"{names[1]} does not answer", "Look at the launcher, and at ssh to that host."
         yield Finding(name="second node", can=False, needed=False, description=description, remedy=remedy)

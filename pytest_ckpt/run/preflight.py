@@ -23,7 +23,7 @@ from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.run.commands import check_commands
 from pytest_ckpt.run.fitting import check_memory, check_space
-from pytest_ckpt.run.hosts import alike, see_hosts
+from pytest_ckpt.run.hosts import Seen, alike, see_hosts
 from pytest_ckpt.run.local_tier import check_local_tier
 from pytest_ckpt.run.report_place import check_report_place
 from pytest_ckpt.sizing.near_full import Volume, why_not
@@ -38,11 +38,13 @@ from pytest_ckpt.targets.protocol import Target
 from pytest_ckpt.targets.schemes import NO_ACCESS, make_target, spec_of
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Mapping
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.waivers import Waiver
+    from pytest_ckpt.launching.launch import Launch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +52,8 @@ class Preflight:
     """What was found to be in order.
 
     ``settings`` are the run's, with the suites that the gates choose; ``catalogue`` is what can be asked of the target;
-    ``small`` is the target that checks may fill, ``local`` the local tier; None where there is none.
+    ``small`` is the target that checks may fill, ``local`` the local tier, ``waiting`` the launch whose ranks wait for
+    what they are to measure; None where there is none. ``notices`` are sentences for who started the run.
     """
 
     settings: Settings
@@ -65,6 +68,8 @@ class Preflight:
     plan: Plan
     launcher: Launcher
     hosts: tuple[HostFacts, ...]
+    waiting: Launch | None = None
+    notices: tuple[str, ...] = ()
 
 
 def check(
@@ -75,14 +80,15 @@ def check(
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     targets: Mapping[str, TargetSpec] = TARGETS,
     access: Access = NO_ACCESS,
+    then_wait: contextlib.ExitStack | None = None,
 ) -> Preflight:
     """Check settings, target, space, launcher, hosts and memory; raise one UsageError that names all that is wrong.
 
     Without a target that answers and without gates nothing else can be checked: those are raised at once.
 
     With ``probe`` the ranks are started once, without torch, to see their hosts; the evidence of that launch is put
-    into the folder that it names. ``targets`` are the known kinds of targets by scheme, ``access`` is how the run's own
-    is reached.
+    into the folder that it names. With ``then_wait``, which ends them, they go on waiting. ``targets`` are the known
+    kinds of targets by scheme, ``access`` is how the run's own is reached.
     """
     if not settings.target:
         raise UsageError(
@@ -133,12 +139,12 @@ def check(
         if settings.measures and facts.capacity:
             check_space(plan, settings, facts.capacity.free_bytes)
     launcher: Launcher | None = None
-    hosts: tuple[HostFacts, ...] = ()
+    seen = Seen(failure=None)
     with problems.noting():
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
         if probe and starts:
-            hosts = _see_hosts(settings, plan, launcher, run_id, target, facts, probe)
-            check_memory(plan, hosts)
+            seen = _see_hosts(settings, plan, launcher, run_id, target, facts, probe, then_wait)
+            check_memory(plan, seen.hosts)
     problems.refuse()
     return Preflight(
         settings=settings,
@@ -152,7 +158,9 @@ def check(
         facts=facts,
         plan=plan,
         launcher=launcher,
-        hosts=hosts,
+        hosts=seen.hosts,
+        waiting=seen.launch,
+        notices=seen.notices,
     )
 
 
@@ -210,8 +218,15 @@ def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
 
 
 def _see_hosts(
-    settings: Settings, plan: Plan, launcher: Launcher, run_id: str, target: Target, facts: TargetFacts, folder: Path
-) -> tuple[HostFacts, ...]:
+    settings: Settings,
+    plan: Plan,
+    launcher: Launcher,
+    run_id: str,
+    target: Target,
+    facts: TargetFacts,
+    folder: Path,
+    then_wait: contextlib.ExitStack | None,
+) -> Seen:
     processes = max(c.layout.processes for c in plan.runnable)
     seen = see_hosts(
         launcher,
@@ -222,6 +237,7 @@ def _see_hosts(
         area=target.place(),
         facts=facts,
         deadline_seconds=settings.deadline_seconds,
+        then_wait=then_wait,
     )
     if seen.failure or not seen.hosts:
         command = shlex.join(launcher.command(processes, calls_back=False))
@@ -236,4 +252,4 @@ def _see_hosts(
             f"--ckpt-target {facts.location} is not the same on every host: {'; '.join(seen.differences)}.",
             alike(facts),
         )
-    return seen.hosts
+    return seen

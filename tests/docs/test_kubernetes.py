@@ -36,7 +36,11 @@ _REPLICAS = {
     "type": "object",
     "additionalProperties": False,
     "required": ["replicas", "template"],
-    "properties": {"replicas": {"type": "integer", "minimum": 1}, "template": {"type": "object"}},
+    "properties": {
+        "replicas": {"type": "integer", "minimum": 1},
+        "restartPolicy": {"enum": ["Always", "OnFailure", "Never", "ExitCode"]},
+        "template": {"type": "object"},
+    },
 }
 # What kubeflow.org/v2beta1 says of an MPIJob, as far as the manifests use it; pods are checked by Kubernetes' own.
 MPI_JOB = {
@@ -167,6 +171,17 @@ def test_a_bucket_takes_the_place_of_a_claim_and_its_secret_is_no_word_of_a_comm
     (ssh,) = filled("ssh.yaml", values())
     assert "SendEnv AWS_*" in ssh["data"]["ssh_config"]
     assert "AcceptEnv AWS_*" in ssh["data"]["sshd_config"]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_run_that_failed_is_not_started_again(name):
+    """The operator takes the policy of a replica over that of a template, and OnFailure for a launcher without one."""
+    *_, document = filled(name, values())
+    spec = document["spec"]
+    of_mpi = spec.get("mpiReplicaSpecs", {})
+    assert spec.get("runPolicy", spec)["backoffLimit"] == 0
+    assert {role: replica["restartPolicy"] for role, replica in of_mpi.items()} == dict.fromkeys(of_mpi, "Never")
+    assert [pod["spec"].get("restartPolicy") for pod in pods(name)] == [None if of_mpi else "Never"] * len(pods(name))
 
 
 def test_an_indexed_job_has_a_pod_for_pytest_besides_the_workers():

@@ -12,6 +12,9 @@ import pytest
 from pytest_ckpt.cli.main import main
 from tests.support.front_door import TINY, FrontDoor
 
+# A worker of pytest-xdist measures: ranks that the controller of the run started do not wait for it.
+LAUNCHES_AGAIN = "-n1"
+
 
 @pytest.fixture
 def launcher(door: FrontDoor) -> str:
@@ -42,11 +45,11 @@ def tries(report: Path, launch: str) -> tuple[int, int]:
 
 
 def test_a_launch_that_did_not_start_is_tried_again_and_that_is_said(door: FrontDoor, launcher: str) -> None:
-    (door.home / "plan").write_text("fail start fail fail start")
+    (door.home / "plan").write_text("fail fail start")
     run = door.run(*TINY, "--ckpt-engine=stream", launcher)
     assert run.code == 0, run.text
     assert set(run.outcomes().values()) == {"met"}
-    assert (tries(run.report, "probe"), tries(run.report, "1")) == ((0, 2), (0, 3))
+    assert tries(run.report, "1") == (0, 3)
     assert run.launches == ["1"]
     assert run.text.count("The launcher ended before any rank started (exit code 213: no daemon answers)") == 2
     assert (run.report / "launches/1/launcher.log").read_text().count("trying again") == 2
@@ -56,7 +59,7 @@ def test_a_launcher_that_ends_well_without_starting_a_rank_fails_the_measurement
     door: FrontDoor, launcher: str
 ) -> None:
     (door.home / "plan").write_text("start" + " nothing" * 9)
-    run = door.run(*TINY, launcher)
+    run = door.run(*TINY, launcher, LAUNCHES_AGAIN)
     assert run.code != 0, run.text
     assert run.launches == ["1"]
     assert "met" not in run.outcomes().values()
@@ -67,7 +70,7 @@ def test_a_launcher_that_never_starts_anything_fails_the_launch_after_three_trie
     door: FrontDoor, launcher: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (door.home / "plan").write_text("start fail fail fail start")
-    run = door.run(*TINY, "--ckpt-engine=stream", launcher)
+    run = door.run(*TINY, "--ckpt-engine=stream", launcher, LAUNCHES_AGAIN)
     assert run.code == 8, run.text
     assert set(run.outcomes().values()) == {"not run"}
     failure = run.measurement()["failure"]

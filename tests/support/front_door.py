@@ -41,7 +41,8 @@ STREAM = "--ckpt-engine=stream"
 REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
 
 _MARK = "PYTEST_CKPT_RUN"
-_PLUGIN = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider")
+# Tests have hypothesis; users do not, and its plugin takes a quarter of a second of every start.
+_PLUGIN = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 _CLUSTER = 64
 _RUN_SECONDS = 240.0
 

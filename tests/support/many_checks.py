@@ -1,8 +1,9 @@
 """Makes many checks of one place, a few at a time, each in a process forked from this one: ``python many_checks.py``.
 
-Reads from standard input what is asked, as JSON: ``checks`` (names), ``words`` (of the command line of a check),
-``at_once``, ``seconds`` (after which a check counts as blocked) and ``seconds_in_all`` (after which none is begun any
-more: a target that answers nothing would take that long for each). Writes {check: observation} to standard output.
+Reads from standard input what is asked, as JSON: ``room`` (of the checks: ``posix`` or ``objects``), ``checks``
+(names), ``words`` (of the command line of a check), ``at_once``, ``seconds`` (after which a check counts as blocked)
+and ``seconds_in_all`` (after which none is begun any more: a target that answers nothing would take that long for
+each). Writes {check: observation} to standard output.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import time
 import traceback
 from typing import Any
 
-from pytest_ckpt.conformance import __main__ as command
 from pytest_ckpt.facts.checks import BY_NAME, in_room
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.failure import BlockedCall
@@ -28,8 +28,8 @@ ALONE = ("power cut", "small folder")
 
 def main() -> None:
     asked = json.load(sys.stdin)
-    for check in in_room("posix"):
-        importlib.import_module(f"pytest_ckpt.conformance.posix.checks.{check.code.split(':')[0]}")
+    for check in in_room(asked["room"]):
+        importlib.import_module(f"pytest_ckpt.conformance.{asked['room']}.checks.{check.code.split(':')[0]}")
     alone = [name for name in asked["checks"] if BY_NAME[name].needs in ALONE]
     rest = [name for name in asked["checks"] if name not in alone]
     end = time.monotonic() + asked["seconds_in_all"]
@@ -37,7 +37,11 @@ def main() -> None:
     json.dump(found, sys.stdout)
 
 
+_COMMANDS = {"posix": "pytest_ckpt.conformance.__main__", "objects": "pytest_ckpt.conformance.objects.__main__"}
+
+
 def _make(names: list[str], asked: dict[str, Any], at_once: int, end: float) -> dict[str, Any]:
+    command = importlib.import_module(_COMMANDS[asked["room"]])
     found: dict[str, Any] = {}
     running: dict[int, tuple[str, Any, Any, float]] = {}
     waiting = list(names)
@@ -48,7 +52,8 @@ def _make(names: list[str], asked: dict[str, Any], at_once: int, end: float) -> 
                 found[name] = {"broke": "it was not begun: those before it took too long"}
                 continue
             out, log = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - read when the check has ended
-            running[_start(name, asked["words"], out.fileno(), log.fileno())] = (name, out, log, time.monotonic())
+            pid = _start(command, name, asked["words"], out.fileno(), log.fileno())
+            running[pid] = (name, out, log, time.monotonic())
         pid, _ = os.waitpid(-1, os.WNOHANG)
         if pid in running:
             name, out, log, _ = running.pop(pid)
@@ -64,7 +69,7 @@ def _make(names: list[str], asked: dict[str, Any], at_once: int, end: float) -> 
     return found
 
 
-def _start(name: str, words: dict[str, list[str]], out: int, log: int) -> int:
+def _start(command: Any, name: str, words: dict[str, list[str]], out: int, log: int) -> int:
     if pid := os.fork():
         return pid
     try:

@@ -1,8 +1,8 @@
 """Which checks each fault of a target fails: the table that test_matrix.py holds against targets that misbehave.
 
-``fails`` are the checks that must fail, ``may_fail`` those that may besides: a fault that damages bytes meets other
-checks' files at the right moment or does not. Nothing else may fail. ``says`` are words that the verdict of a check
-must contain.
+``fails`` are the checks that must fail; nothing else may. ``may_fail`` are those that luck decides, and which are not
+made: a fault that damages bytes meets other checks' files at the right moment or does not. ``says`` are words that the
+verdict of a check must contain.
 """
 
 from __future__ import annotations
@@ -68,13 +68,14 @@ class Row:
 
     @property
     def meets(self) -> frozenset[str]:
-        """The checks that the fault can meet: in their folders it acts, and on an operation that they ask for."""
+        """The checks that the fault can meet: in their folders it acts, and on an operation that they ask for.
+
+        Without those that may fail besides: what luck decides proves nothing.
+        """
         path, acts_on = self.parameters.get("path", "*"), set(FAULTS[self.fault].operations)
-        return (
-            self.fails
-            | self.may_fail
-            | {n for n in ALL if acts_on & set(OPERATIONS_OF.get(n, acts_on)) and fnmatch.fnmatch(f"{n}-1/file", path)}
-        )
+        reached = {name for name in ALL if fnmatch.fnmatch(f"{name}-1/file", path)}
+        asking = {name for name in reached if acts_on & set(OPERATIONS_OF.get(name, acts_on))}
+        return self.fails | asking - self.may_fail
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.facts.check_row import Room
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import decide_observed
 from tests.support import CHECKOUT
 from tests.support.machine import patience
@@ -71,12 +75,21 @@ def observe(words: dict[str, list[str]], names: list[str], seconds: float = MAXI
     return judged(made(words, names, seconds)[0])
 
 
-def made(words: dict[str, list[str]], names: list[str], seconds: float) -> tuple[dict[str, Any], list[str]]:
-    """Make checks; return what each saw, and the names of those that did not end."""
+def made(
+    words: dict[str, list[str]],
+    names: Sequence[str],
+    seconds: float,
+    *,
+    room: Room = "posix",
+    at_once: int = AT_ONCE,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """Make checks, ``at_once`` at a time; return what each saw, and the names of those that did not end."""
     asked = {
-        "checks": names,
+        "room": room,
+        "checks": list(names),
         "words": words,
-        "at_once": AT_ONCE,
+        "at_once": at_once,
         "seconds": patience(seconds),
         # A target that answers nothing at all must not hold the tests for an hour, however busy the machine is.
         "seconds_in_all": min(patience(MAXIMUM_SECONDS_IN_ALL), 2 * MAXIMUM_SECONDS_IN_ALL),
@@ -84,6 +97,7 @@ def made(words: dict[str, list[str]], names: list[str], seconds: float) -> tuple
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.many_checks"],
         cwd=CHECKOUT,
+        env=os.environ | dict(environment or {}),
         input=json.dumps(asked),
         capture_output=True,
         text=True,
@@ -94,12 +108,12 @@ def made(words: dict[str, list[str]], names: list[str], seconds: float) -> tuple
     return found, [name for name, seen in found.items() if seen.get("blocked")]
 
 
-def judged(seen_of: dict[str, Any]) -> dict[str, Verdict]:
-    """Judge what checks saw as a run on shared storage does."""
+def judged(seen_of: dict[str, Any], gates: Gates = SHARED) -> dict[str, Verdict]:
+    """Judge what checks saw as a run with these gates does."""
     found = {}
     for name, seen in seen_of.items():
         assert "broke" not in seen, f"{name} itself broke: {seen['broke']}"
         requirement, _, subject = name.partition(".")
         observation = from_plain(Observation, {"requirement": requirement, "subject": subject} | seen)
-        found[name] = decide_observed(REQUIREMENTS[requirement], observation, SHARED)
+        found[name] = decide_observed(REQUIREMENTS[requirement], observation, gates)
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import signal
 import threading
@@ -183,6 +185,28 @@ def test_a_key_that_is_overwritten_is_always_whole(client):
         ended.result()
 
 
+def test_who_reads_slowly_gets_what_was_there_when_he_asked(client):
+    """The pages of a file that is sent as it lies are zeros to him once another object has their space."""
+    host, _, port = client.meta.endpoint_url.rpartition("//")[2].partition(":")
+    data, keys = os.urandom(250_000), [f"slow/{number}" for number in range(8)]
+    for key in keys:
+        client.put_object(Bucket=BUCKET, Key=key, Body=data)
+    file = os.open(file_of(client.meta.endpoint_url), os.O_RDWR)
+    # What is read from the disk comes in large pages, which several objects share.
+    os.fsync(file)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(file)
+    with contextlib.ExitStack() as ends:
+        answers = []
+        for key in keys:
+            reader = ends.enter_context(contextlib.closing(http.client.HTTPConnection(host, int(port))))
+            reader.request("GET", f"/{BUCKET}/{key}")
+            answers.append(ends.enter_context(reader.getresponse()))
+        for key in keys:
+            client.put_object(Bucket=BUCKET, Key=key, Body=b"")
+        assert [key for key, answer in zip(keys, answers, strict=True) if answer.read() != data] == []
+
+
 def test_listings_are_complete_in_order_and_by_folders(client):
     keys = sorted(f"list/{number % 7}/{number:04}" for number in range(1205))
     with ThreadPoolExecutor(8) as writers:
@@ -201,14 +225,19 @@ def test_space_goes_back_when_nobody_holds_it_and_all_of_it_with_the_process():
         client = boto3.client(
             "s3", endpoint_url=endpoint, region_name="x", aws_access_key_id="a", aws_secret_access_key="a"
         )
-        pid = server_of(endpoint)
-        files = [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if "deleted" in os.readlink(fd)]
-        (file,) = [fd for fd in files if int(fd.name) > 2]
+        pid, file = server_of(endpoint), file_of(endpoint)
         uploaded(client, "space", [(1, PART), (2, PART)])
         assert file.stat().st_blocks * 512 >= 2 * len(PART)
         client.put_object(Bucket=BUCKET, Key="space", Body=b"small")
         eventually(lambda: file.stat().st_blocks * 512 < MIB, "the space of what was overwritten is given back")
         os.kill(pid, signal.SIGKILL)
+
+
+def file_of(endpoint):
+    """Return what the objects of the server at an endpoint lie in."""
+    files = [fd for fd in Path(f"/proc/{server_of(endpoint)}/fd").iterdir() if "deleted" in os.readlink(fd)]
+    (file,) = [fd for fd in files if int(fd.name) > 2]
+    return file
 
 
 def server_of(endpoint):

@@ -26,6 +26,7 @@ from pytest_ckpt.targets.posix import target as posix
 from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, remove
 from tests.support.selection import examples
 
+CANARY = "canary-0123456789abcdef"
 NAMES = ("m/checkpoint-0001/a.pt", "m/checkpoint-0001/b.pt", "m/checkpoint-0002.partial/a.pt")
 
 
@@ -70,7 +71,7 @@ def test_a_run_makes_one_folder_that_others_cannot_read_and_says_whose_it_is(run
 
 
 def test_what_the_run_made_is_removed(run, target):
-    make(run, *NAMES, "m/canary-4711")
+    make(run, *NAMES, f"m/{CANARY}")
     assert clean(run) == []
     assert not any(target.iterdir())
 
@@ -101,7 +102,7 @@ def test_a_file_of_others_stays_and_is_told(run):
     assert sorted(p.name for p in run.path.rglob("*") if p.is_file()) == ["notes.txt", "thesis.tex"]
 
 
-@pytest.mark.parametrize("name", ["canary-bird.jpg", "canary-", "canary-12.old", "OWNER.json.mine"])
+@pytest.mark.parametrize("name", ["canary-bird.jpg", "canary-", "canary-4711", f"{CANARY}.old", "OWNER.json.mine"])
 def test_a_name_that_only_looks_like_ours_stays(run, name):
     make(run, name)
     (left,) = clean(run)
@@ -200,7 +201,7 @@ def test_a_second_name_of_a_file_elsewhere_keeps_its_content(run, tmp_path):
     assert (tmp_path / "copy").read_text() == "ours"
 
 
-parts = st.sampled_from(["m", "n", "a.pt", "b.pt", "checkpoint-0001", "é ü", "canary-1", "OWNER.json"])
+parts = st.sampled_from(["m", "n", "a.pt", "b.pt", "checkpoint-0001", "é ü", CANARY, "OWNER.json"])
 paths = st.lists(parts, min_size=1, max_size=3).map("/".join)
 
 
@@ -216,7 +217,7 @@ def test_of_any_tree_exactly_what_is_known_goes(known, found):
                 make(run, name)
         files = {str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file()}
         ours = known | {"OWNER.json"}
-        expected = {f for f in files if not (f in ours or f.endswith("canary-1")) or not walkable(f, ours)}
+        expected = {f for f in files if not (f in ours or f.endswith(CANARY)) or not walkable(f, ours)}
         left = clean(run, known)
         assert {str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file()} == expected
         assert bool(left) == bool(expected) == run.path.exists()

@@ -157,7 +157,18 @@ def test_where_the_first_gauge_is_blind_the_second_is_used(tmp_path, monkeypatch
     assert find_gauge(tmp_path) == "mincore"
 
 
-def test_the_file_for_the_trial_never_writes_over_another(tmp_path):
-    (tmp_path / f"canary-{os.getpid()}").write_text("mine")
+def test_the_file_for_the_trial_never_writes_over_another(tmp_path, monkeypatch):
+    monkeypatch.setattr("pytest_ckpt.targets.posix.residency.own_name", lambda: "taken")
+    (tmp_path / "canary-taken").write_text("mine")
     with pytest.raises(FileExistsError):
         find_gauge(tmp_path)
+
+
+def test_two_pods_whose_processes_have_one_number_may_try_the_same_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    names = set()
+    unlink = Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda path, **how: names.add(path.name) or unlink(path, **how))
+    for _ in range(2):
+        find_gauge(tmp_path)
+    assert len(names) == 2

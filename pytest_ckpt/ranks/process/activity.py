@@ -61,8 +61,9 @@ class Activity:
 
     def report_every(self, seconds: float) -> None:
         """Start the thread that reports what this rank is doing."""
-        thread = threading.Thread(target=self._beat, args=(seconds,), name="activity", daemon=True)
-        thread.start()
+        self._rank.stop = threading.Event()
+        words = (seconds, self._rank.stop)
+        threading.Thread(target=self._beat, args=words, name="activity", daemon=True).start()
 
     def stop(self) -> None:
         """End the reports."""
@@ -153,8 +154,8 @@ class Activity:
         )
         self.tell(doing)
 
-    def _beat(self, seconds: float) -> None:
-        while not self._rank.stop.wait(seconds):
+    def _beat(self, seconds: float, stop: threading.Event) -> None:
+        while not stop.wait(seconds):
             for lane in tuple(self._rank.lanes):
                 lane.tell_doing()
 

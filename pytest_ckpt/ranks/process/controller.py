@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 END = "end"
 """What a rank says last, and hears when all that it said has arrived."""
+WAITING, NEXT, LEAVE = "waiting", "next", "leave"
+"""What a rank says when its job is done and another may follow, and the two answers."""
 
 _END_SECONDS = 60.0
 
@@ -49,6 +51,11 @@ class Controller:
         if word is None:
             raise RuntimeError("the connection to the controller has ended")
         return word
+
+    def is_followed(self) -> bool:
+        """Say that the job is done, and wait, without a core, for whether another one follows."""
+        self._caller.send(WAITING)
+        return bool(self.hear() == NEXT)
 
     def lose_after(self, seconds: float) -> None:
         """Take the connection for lost when nothing that is sent has arrived for so long."""

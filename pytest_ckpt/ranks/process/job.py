@@ -193,6 +193,7 @@ class Job:
 
     ``second`` is the same area through another mount of the ranks' one host, where there is one; ``local`` is the
     run's area in the local tier; ``sign`` is a file that each host is to find before anything is measured.
+    ``is_followed``: its ranks then wait for another job.
     """
 
     processes: int
@@ -203,3 +204,4 @@ class Job:
     second: AreaRef | None = None
     local: AreaRef | None = None
     sign: Sign | None = None
+    is_followed: bool = False

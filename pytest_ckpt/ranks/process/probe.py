@@ -36,6 +36,8 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
     if job.sign:
         here = cast("SightedStore", store).sighting()
         sights = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
+    # Ranks that wait for another job hold nothing of the target.
+    store.close()
     if group.rank != 0:
         return
     hosts: dict[str, HostFacts] = {}

@@ -6,6 +6,7 @@ import mmap
 import os
 from pathlib import Path
 
+from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.targets.posix.residency import find_gauge
 
 # Of `direct`; that of the residency gauge is its own.
@@ -19,7 +20,7 @@ def residency(folder: str) -> str | None:
 
 def direct(folder: str) -> None:
     """Write a page past the page cache."""
-    file = Path(folder) / f"{_FILE}{os.getpid()}"
+    file = Path(folder) / f"{_FILE}{own_name()}"
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
         try:

@@ -7,6 +7,8 @@ import mmap
 import os
 from typing import TYPE_CHECKING, Literal
 
+from pytest_ckpt.support.own_names import own_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -56,7 +58,7 @@ def find_gauge(folder: Path) -> Gauge | None:
     Not every file system keeps its data where the kernel counts it (overlays, file systems with caches of their
     own): so a file is written, read, and must then be seen in the cache before a gauge is believed.
     """
-    canary = folder / f"canary-{os.getpid()}"
+    canary = folder / f"canary-{own_name()}"
     try:
         descriptor = os.open(canary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.own_names import OWN_NAME
 from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
-_CANARY = re.compile(r"canary-\d+")  # ranks.residency makes them
+_CANARY = re.compile(f"canary-{OWN_NAME}")  # ranks.residency makes them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

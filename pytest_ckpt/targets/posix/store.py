@@ -19,6 +19,7 @@ from pytest_ckpt.facts.proofs import CommitProof, Entry
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
+from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.targets.posix.ballast import PosixBallast
 from pytest_ckpt.targets.posix.clones import clone_of
 from pytest_ckpt.targets.posix.direct_io import DirectWay
@@ -100,7 +101,7 @@ class PosixStore:
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
         """Write a file beside its place, make it durable, and move it there in one step."""
-        place, made = self._folder / name, self._folder / f".{name}.{os.getpid()}"
+        place, made = self._folder / name, self._folder / f".{name}.{own_name()}"
         with made.open("xb") as file:
             file.write(data)
             file.flush()

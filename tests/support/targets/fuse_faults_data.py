@@ -114,7 +114,7 @@ class StaleData(Fault, name="stale data"):
     """The second client goes on to see the bytes that a path had when it first read them, for a time."""
 
     client = SECOND
-    seconds = 5.0
+    seconds = 2.5
     maximum_bytes = 16 << 20
 
     def begin(self):

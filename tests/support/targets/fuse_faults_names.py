@@ -222,7 +222,7 @@ class StaleNames(Fault, name="stale names"):
     """The second client goes on to find under a name what it has found there before, for a time."""
 
     client = SECOND
-    seconds = 5.0
+    seconds = 2.5
 
     def begin(self):
         self.seen = {}
@@ -257,7 +257,7 @@ class StaleAbsence(Fault, name="stale negative names"):
     """The second client goes on not to find a name that it has looked for in vain before, for a time."""
 
     client = SECOND
-    seconds = 5.0
+    seconds = 2.5
 
     def begin(self):
         self.missed: dict[tuple[int, bytes], float] = {}
@@ -277,7 +277,7 @@ class StaleAttributes(Fault, name="stale attributes"):
     """The second client goes on to see the size and the times that a file had when it first asked, for a time."""
 
     client = SECOND
-    seconds = 5.0
+    seconds = 2.5
 
     def begin(self):
         self.seen: dict[int, tuple[float, Attributes]] = {}
@@ -296,7 +296,7 @@ class StaleListing(Fault, name="stale listing"):
     """The second client goes on to list the names that a folder had when it first listed it, for a time."""
 
     client = SECOND
-    seconds = 5.0
+    seconds = 2.5
 
     def begin(self):
         self.seen = {}

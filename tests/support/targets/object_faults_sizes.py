@@ -6,11 +6,13 @@ import socket
 import threading
 from collections.abc import Sequence
 
+from pytest_ckpt.targets.objects.keys import MARKER
 from pytest_ckpt.targets.objects.server.held import Condition, Object, Refused
+from pytest_ckpt.targets.objects.server.http import Handler
 from tests.support.targets.object_faults import Requests, Store
 
 _FEW = 24
-"""Connections: more than all other checks have at a time, and fewer than a crowd."""
+"""Connections: fewer than a crowd."""
 
 
 class FoldedOffsets(Store, fault="offsets of 32 bits"):
@@ -48,43 +50,50 @@ class FewPartsNamed(Store, fault="1,000 parts named at most"):
 
 
 class _Crowded(Store):
-    """Counts its connections."""
+    """Knows which connections look for the same checkpoint, each until it looks for another one or ends."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.connections, self.line = 0, threading.Lock()
+        self.looked_for: dict[Handler, str] = {}
+        self.line = threading.Lock()
+
+    def is_late(self, connection: Handler, checkpoint: str) -> bool:
+        """Return whether many connections look for a checkpoint already."""
+        with self.line:
+            others = sum(found == checkpoint for other, found in self.looked_for.items() if other is not connection)
+            self.looked_for[connection] = checkpoint
+        return others >= _FEW
 
     class handler(Requests):  # noqa: N801 - an attribute
         _held: _Crowded
 
-        def setup(self) -> None:
-            with self._held.line:
-                self._held.connections += 1
-                self.is_late = self._held.connections > _FEW
-            super().setup()
+        @property
+        def is_late(self) -> bool:
+            """Whether this request is one of a crowd's, and comes late."""
+            place, _, name = (self._key or self._query.get("prefix", "")).rpartition("/")
+            return place.endswith("/checkpoint") and name in ("", MARKER) and self._held.is_late(self, place)
 
         def finish(self) -> None:
-            with self._held.line:
-                self._held.connections -= 1
+            self._held.looked_for.pop(self, None)
             super().finish()
 
 
 class BusyForCrowds(_Crowded, fault="busy for a crowd"):
-    """Who comes when there are 24 connections already is told to come again, whenever he does."""
+    """Who looks for a checkpoint that 24 connections look for already is told to come again, whenever he does."""
 
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
         def _done(self) -> None:
-            if self.is_late:
+            if self.command in ("GET", "HEAD") and self.is_late:
                 raise Refused(503, "SlowDown", "Please reduce your request rate.")
             super()._done()
 
 
 class LessForCrowds(_Crowded, fault="less for a crowd"):
-    """Who comes when there are 24 connections already finds no object."""
+    """Who looks for a checkpoint that 24 connections look for already finds no marker."""
 
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
         def _done(self) -> None:
-            if self.is_late and self.command == "GET" and self._key:
+            if self.command == "GET" and self.is_late and self._key:
                 raise Refused(404, "NoSuchKey", "The specified key does not exist.")
             super()._done()
 

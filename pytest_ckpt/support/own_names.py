@@ -1,0 +1,13 @@
+"""Names of files that several hosts may make in one folder at the same time."""
+
+from __future__ import annotations
+
+import secrets
+
+OWN_NAME = "[0-9a-f]{16}"
+"""What `own_name` returns, as a regular expression."""
+
+
+def own_name() -> str:
+    """Return a word that nobody else has: the number of a process names none of another host, or of another pod."""
+    return secrets.token_hex(8)

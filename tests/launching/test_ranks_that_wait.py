@@ -1,0 +1,117 @@
+"""Ranks that have looked at their hosts wait without a core, and do the next job; where they are gone, others do it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.events import Event, HostsSeen
+from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.launching.launch import Launch
+from pytest_ckpt.launching.launcher import Launcher, find_launcher
+from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.support.processes import marked_processes
+from pytest_ckpt.support.redaction import Redactor
+from tests.support.front_door import TINY, FrontDoor
+
+RUN = "a-test-of-ranks-that-wait"
+AREA = AreaRef(scheme="", location="/", run_id=RUN, opener="pytest_ckpt.targets.posix.store:open_store")
+LAST = Job(processes=2, area=AREA, deadline_seconds=60, tasks=())
+FIRST = replace(LAST, is_followed=True)
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """A launch whose two ranks have looked and wait."""
+    launch = Launch(find_launcher(None, ()), RUN, tmp_path / "launch", Redactor.of({}, ()))
+    assert launch.run(FIRST, lambda _event: None) is None
+    assert launch.waiting == 2
+    yield launch
+    launch.end()
+    assert marked_processes(RUN) == []
+
+
+def ranks() -> dict[int, list[str]]:
+    """Return the process of each rank, and what the kernel says of its first thread."""
+    words = {pid: Path("/proc", str(pid), "cmdline").read_bytes() for pid in marked_processes(RUN)}
+    return {
+        pid: Path("/proc", str(pid), "status").read_text().splitlines()
+        for pid, command in words.items()
+        if b"pytest_ckpt.ranks" in command and b"mpiexec" not in command and b"prterun" not in command
+    }
+
+
+def switches() -> dict[int, int]:
+    """Return how often each rank has gone to sleep."""
+    name = "voluntary_ctxt_switches:"
+    return {
+        pid: int(line.removeprefix(name)) for pid, lines in ranks().items() for line in lines if line.startswith(name)
+    }
+
+
+def test_ranks_that_wait_do_not_wake_up_and_do_the_next_job(launch: Launch, tmp_path: Path) -> None:
+    told: list[Event] = []
+    before = switches()
+    assert len(before) == 2
+    # A wait that polls would wake up a thousand times in it.
+    time.sleep(0.5)
+    after = switches()
+    assert all(after[pid] - before[pid] < 20 for pid in before), (before, after)
+    launch.move_to(tmp_path / "elsewhere" / "1")
+    assert launch.run(LAST, told.append) is None
+    assert [event.hosts[0].ranks for event in told if isinstance(event, HostsSeen)] == [(0, 1)]
+    assert launch.waiting == 0
+    kept = sorted(file.name for file in (tmp_path / "elsewhere" / "1").iterdir())
+    assert kept == ["command", "environment", "exit.json", "launcher.log", "rank-0.log", "rank-1.log"]
+    assert not (tmp_path / "launch").exists()
+    pids = {int(line.split('"pid": ')[1].rstrip("}")) for rank in (0, 1) for line in hellos(tmp_path, rank)}
+    assert pids == set(before)
+
+
+def hellos(folder: Path, rank: int) -> list[str]:
+    lines = (folder / "elsewhere" / "1" / f"rank-{rank}.log").read_text().splitlines()
+    return [line for line in lines if '"hello"' in line]
+
+
+def test_where_one_of_them_is_gone_others_do_the_job_and_that_is_said(launch: Launch) -> None:
+    gone = next(iter(switches()))
+    os.kill(gone, signal.SIGKILL)
+    told: list[Event] = []
+    sentences: list[str] = []
+    assert launch.run(LAST, told.append, say=sentences.append) is None
+    assert len([event for event in told if isinstance(event, HostsSeen)]) == 1
+    (sentence,) = sentences
+    assert sentence.startswith("Ranks that waited for this do not go on (")
+    assert sentence.endswith("); they are started again.")
+
+
+def test_ranks_that_are_not_needed_end_by_themselves(launch: Launch, tmp_path: Path) -> None:
+    launch.end()
+    assert marked_processes(RUN) == []
+    assert '"exit_code": 0' in (tmp_path / "launch" / "exit.json").read_text()
+    launch.end()
+
+
+def test_a_run_that_measures_nothing_leaves_no_rank_waiting(door: FrontDoor) -> None:
+    run = door.run(*TINY, "--ckpt-engine=stream", "-k", "nothing-of-this-name")
+    assert [folder.name for folder in (run.report / "launches").iterdir()] == ["probe"]
+    assert '"exit_code": 0' in (run.report / "launches/probe/exit.json").read_text()
+    assert marked_processes(run.run_id) == []
+
+
+def test_ranks_wait_only_where_no_other_launch_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_mpi = Launcher(template=("mpiexec",), version="mpiexec (Open MPI) 5.0.11", hosts=())
+    over_hosts = replace(open_mpi, hosts=(HostSlots(name="n1", slots=1), HostSlots(name="n2", slots=1)))
+    slurm = replace(over_hosts, template=("srun",), version="slurm-wlm 22.05.8")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert [each.may_wait for each in (open_mpi, over_hosts, slurm)] == [True, True, False]
+    # Its daemons are a step of the job, as those of the second client.
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert [each.may_wait for each in (open_mpi, over_hosts, slurm)] == [True, False, False]
