@@ -43,7 +43,7 @@ class Recorder:
         self._began = self._since = time.monotonic()
         self._stages: dict[str, float] = {}
         self._told: SubjectEvents | None = None
-        # Also of a launch that ends before a rank tells anything: whoever verifies a run misses the log of measurements.
+        # Also of a launch that ends before a rank tells anything: no measurement may lack its log.
         events.touch()
 
     def spent(self, stage: str, seconds: float) -> None:
