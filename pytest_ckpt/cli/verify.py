@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from pytest_ckpt.evidence.outcome import Examination
+    from pytest_ckpt.evidence.signers import Signer
 
 HELP = "check that a run folder was not changed and that its verdicts follow from its measurements"
 DESCRIPTION = (
@@ -30,39 +31,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", metavar="RUN", nargs="*", help="the folders of all runs that the certificate of several is made of"
     )
-    parser.add_argument("--key", metavar="PUB", help="the signer's public key (Ed25519, PEM)")
+    parser.add_argument(
+        "--key",
+        metavar="PUB",
+        action="append",
+        default=[],
+        help="a signer's public key (Ed25519, PEM); may be given several times: what is signed must be by one of them",
+    )
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
 
 
 def run(asked: argparse.Namespace) -> int:
     """Print what holds and what does not."""
     from pytest_ckpt.evidence.combined_verification import is_combined, verify_combined  # noqa: PLC0415
+    from pytest_ckpt.evidence.signers import KnownKey, signers  # noqa: PLC0415
     from pytest_ckpt.evidence.signing import read_public_key  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.evidence.verification import verify_folder  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.judging.grading import EXIT_INCOMPLETE  # noqa: PLC0415
 
-    key = read_public_key(Path(asked.key), option="--key") if asked.key else None
+    known = [KnownKey(name=name, key=read_public_key(Path(name), option="--key")) for name in asked.key]
+    keys = [one.key for one in known]
     folder, runs = Path(asked.folder), [Path(run) for run in asked.runs]
     several = bool(runs) or is_combined(folder)
-    checks = verify_combined(folder, runs, key) if several else verify_folder(folder, key)
+    checks = verify_combined(folder, runs, keys) if several else verify_folder(folder, keys)
+    found = signers({str(place): place for place in (folder, *runs)}, known)
     is_broken = any(c.outcome == "broken" for c in checks)
     unfinished = is_unfinished(folder)
     if asked.json:
         outcome = "changed" if is_broken else "incomplete" if unfinished else "unchanged"
-        print(json.dumps({"schema": SCHEMA, "outcome": outcome, "checks": to_plain(checks)}, indent=1))
+        document = {"schema": SCHEMA, "outcome": outcome, "checks": to_plain(checks), "signers": to_plain(found)}
+        print(json.dumps(document, indent=1))
     else:
-        say(_lines(checks, is_broken=is_broken, unfinished=unfinished))
+        say(_lines(checks, found, is_broken=is_broken, unfinished=unfinished))
     return 1 if is_broken else EXIT_INCOMPLETE if unfinished else 0
 
 
-def _lines(checks: tuple[Examination, ...], *, is_broken: bool, unfinished: bool) -> list[str]:
+def _lines(
+    checks: tuple[Examination, ...], found: tuple[Signer, ...], *, is_broken: bool, unfinished: bool
+) -> list[str]:
     lines = []
     width = max(10, *(len(check.name) for check in checks))
     for check in checks:
         lines.append(f"{check.name:<{width}} {check.outcome:<12} {check.description}")
         lines += [f"{'':<{width + 14}}{detail}" for detail in check.details]
+    for signer in found:
+        signed = f"signature in {', '.join(signer.signed)}" if signer.signed else "no signature here"
+        which = f"{signer.key}: {signed}" if signer.key else f"{signed}, by its own word"
+        name, outcome = "signer", "known" if signer.key else "not known"
+        lines.append(f"{name:<{width}} {outcome:<12} {which}; SHA-256 of the key {signer.key_id}")
     # Of several folders, each has its own.
     unchecked = dict.fromkeys(c.name.rpartition(": ")[2] for c in checks if c.outcome == "not checked")
     if is_broken:

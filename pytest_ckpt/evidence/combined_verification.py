@@ -36,8 +36,12 @@ def is_combined(folder: Path) -> bool:
     return isinstance(report, dict) and COMBINED in report
 
 
-def verify_combined(folder: Path, runs: Sequence[Path], key: PublicKey | None) -> tuple[Examination, ...]:
-    """Check a certificate of several runs, and all its runs. Raises UsageError where one lacks, or is none of them."""
+def verify_combined(folder: Path, runs: Sequence[Path], keys: Sequence[PublicKey] | None) -> tuple[Examination, ...]:
+    """Check a certificate of several runs, and all its runs. Raises UsageError where one lacks, or is none of them.
+
+    Whatever of them is signed must be signed with one of ``keys``, where there are any.
+    """
+    keys = keys or ()
     if not (folder / MANIFEST).is_file():
         raise UsageError(f"{folder} holds no {MANIFEST}, so {_WRITTEN[0]} did not write it.", f"Say {_WRITTEN[1]}.")
     if not is_combined(folder):
@@ -60,9 +64,10 @@ def verify_combined(folder: Path, runs: Sequence[Path], key: PublicKey | None) -
                    for name in ("verdicts", "pages")]  # fmt: skip
     signed = [place for place in (folder, *labels) if (place / ATTESTATION).exists()]
     # Who was given a key expects a signature somewhere.
-    checks.append(check_signature(folder, None if wrong else report, key if folder in signed or not signed else None))
+    expected = keys if folder in signed or not signed else ()
+    checks.append(check_signature(folder, None if wrong else report, expected))
     for run, label in labels.items():
-        found = verify_folder(run, key if run in signed else None)
+        found = verify_folder(run, keys if run in signed else ())
         checks += [dataclasses.replace(c, name=f"{label}: {c.name}") for c in found]
     return tuple(checks)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 SIGN_OPTION = "--ckpt-sign"
 
 
-def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicKey | None) -> Examination:
-    """Check the envelope's form, what it states, and with ``key`` who signed it."""
+def check_signature(folder: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
+    """Check the envelope's form, what it states, and with ``keys`` that the owner of one of them signed it."""
     file = folder / ATTESTATION
     if file.is_symlink():
         # A manifest does not list it, so nothing else would tell.
@@ -28,7 +28,7 @@ def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicK
             name="signature", outcome="broken", description=description, details=(f"changed: {ATTESTATION}",)
         )
     if not file.exists():
-        return _unsigned(report, key)
+        return unsigned(report, keys)
     try:
         data = read(file)
         envelope = read_envelope(data)
@@ -46,30 +46,32 @@ def check_signature(folder: Path, report: Mapping[str, Any] | None, key: PublicK
         faults.append("there is no report that can be read to hold the statement against")
     elif envelope.payload != statement(report, sha256):
         faults.append(f"what was signed is not what the folder holds ({_stated(envelope.payload, sha256)})")
-    if key is not None:
-        from pytest_ckpt.evidence.signing import is_signed_by, key_id  # noqa: PLC0415
+    if keys:
+        from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415
 
-        if not is_signed_by(envelope, key):
-            faults.append("no signature in it was made with the private key that belongs to --key")
-        elif key_id(key) not in {s.keyid for s in envelope.signatures}:
+        known = [(s, key) for s in envelope.signatures for key in keys if is_made_by(s, envelope, key)]
+        if not known:
+            faults.append("no signature in it was made with a private key that belongs to --key")
+        elif any(s.keyid != key_id(key) for s, key in known):
             faults.append("the key's id in it, which nothing protects, was changed")
     if faults:
         return Examination(
             name="signature", outcome="broken", description="the signature does not hold", details=tuple(faults)
         )
-    if key is None:
+    if not keys:
         description = f"{ATTESTATION} fits the folder; who signed it cannot be known without --key"
         return Examination(name="signature", outcome="not checked", description=description)
     return Examination(
-        name="signature", outcome="holds", description="report.json and manifest were signed with the key of --key"
+        name="signature", outcome="holds", description="report.json and manifest were signed with a key of --key"
     )
 
 
-def _unsigned(report: Mapping[str, Any] | None, key: PublicKey | None) -> Examination:
+def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
+    """Return what is found of a folder without a signature: broken where it had one, or one is expected."""
     was_signed = report is not None and any(
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
     )
-    if was_signed or key is not None:
+    if was_signed or keys:
         description = f"{ATTESTATION} is not there" + (": the run was signed, so it was removed" if was_signed else "")
         return Examination(
             name="signature", outcome="broken", description=description, details=(f"removed: {ATTESTATION}",)

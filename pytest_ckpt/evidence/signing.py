@@ -95,18 +95,15 @@ def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:
     return key
 
 
-def is_signed_by(envelope: Envelope, key: Ed25519PublicKey) -> bool:
-    """Whether one of the envelope's signatures was made with the private key that belongs to this public one."""
+def is_made_by(signature: Signature, envelope: Envelope, key: Ed25519PublicKey) -> bool:
+    """Whether a signature of the envelope was made with the private key that belongs to this public one."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
 
-    message = pre_authentication_encoding(envelope.payload_type, envelope.payload)
-    for signature in envelope.signatures:
-        try:
-            key.verify(signature.sig, message)
-        except InvalidSignature:
-            continue
-        return True
-    return False
+    try:
+        key.verify(signature.sig, pre_authentication_encoding(envelope.payload_type, envelope.payload))
+    except InvalidSignature:
+        return False
+    return True
 
 
 def key_id(key: Ed25519PublicKey) -> str:

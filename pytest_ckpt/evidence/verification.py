@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from pytest_ckpt.evidence.own_tables import gate_faults, name_faults, option_fau
 from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.run_files import Document
 from pytest_ckpt.evidence.schemas import faults
-from pytest_ckpt.evidence.signature_check import _unsigned, check_signature
+from pytest_ckpt.evidence.signature_check import check_signature, unsigned
 from pytest_ckpt.evidence.unfinished import NO_REPORT, is_unfinished
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.measurement import Measurement
@@ -62,10 +62,14 @@ class _Report:
         return self.schema.number == upgrade.TODAY and bool(self.written["run"]["version"] == __version__)
 
 
-def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Examination, ...]:
-    """Check a run folder. Raises UsageError when it is none. ``key`` is the public key its signer is known by."""
+def verify_folder(folder: Path, keys: Sequence[PublicKey] | None) -> tuple[Examination, ...]:
+    """Check a run folder. Raises UsageError when it is none.
+
+    ``keys`` are the public keys that its signer may be known by; without any, who signed it is not checked.
+    """
+    keys = keys or ()
     if is_unfinished(folder):
-        return _of_unfinished(folder, key)
+        return _of_unfinished(folder, keys)
     if not (folder / MANIFEST).is_file():
         raise UsageError(
             f"{folder} holds no {MANIFEST}, so it is no folder of a run that ended.",
@@ -81,10 +85,10 @@ def verify_folder(folder: Path, key: PublicKey | None) -> tuple[Examination, ...
         checks += [_check_verdicts(folder, report), *_check_plugins(report.today), _check_pages(folder, report)]
         if (folder / PDF).exists():
             checks.append(_check_pdf(folder / PDF, report))
-    return (*checks, check_signature(folder, report.written if report else None, key))
+    return (*checks, check_signature(folder, report.written if report else None, keys))
 
 
-def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Examination, ...]:
+def _of_unfinished(folder: Path, keys: Sequence[PublicKey]) -> tuple[Examination, ...]:
     """Check a run that wrote no report: its measurements are held against plan, session and events."""
     nothing = {"digests": f"there is no {MANIFEST}", "schema": NO_REPORT, "pages": "there is no certificate"}
     digests, schema, pages = (
@@ -113,7 +117,7 @@ def _of_unfinished(folder: Path, key: PublicKey | None) -> tuple[Examination, ..
                 description=description,
                 details=some(document["grade_reasons"]),
             )
-    return (digests, schema, verdicts, pages, _unsigned(None, key))
+    return (digests, schema, verdicts, pages, unsigned(None, keys))
 
 
 def check_digests(folder: Path) -> Examination:

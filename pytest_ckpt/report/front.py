@@ -6,37 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ckpt.report import view
+from pytest_ckpt.report.remedies import anchor_of, heading_of
 from pytest_ckpt.report.view import Document
 
 MAXIMUM_COLUMNS = 8
 """Checkpoints that a matrix has room for on a phone; of one, and of more, each has a line of its own."""
-
-FAQ: Mapping[str, str] = {
-    "SAVE": "SAVE or LOAD: a limit was missed",
-    "LOAD": "SAVE or LOAD: a limit was missed",
-    "INTEGRITY": "INTEGRITY: bytes are wrong",
-    "COLD": "COLD: the page cache was warm",
-    "REPEAT": "REPEAT: times scatter",
-    "STRAGGLER": "STRAGGLER: one rank is late",
-    "STALE": "STALE, VISIBLE, NAMES on NFS",
-    "VISIBLE": "STALE, VISIBLE, NAMES on NFS",
-    "NAMES": "STALE, VISIBLE, NAMES on NFS",
-    "DIRECT": "O_DIRECT is refused",
-}
-"""Parts of docs/faq.md on requirements that failed."""
-
-FAQ_OF_REASONS: Mapping[str, str] = {
-    "no test": "A test was deselected",
-    "not selected": "A suite was not selected",
-    "not given": "What a check needs was not given",
-    "not planned": "The model needs more ranks than there are",
-    "unproven": "Uncached reads cannot be proven",
-    "command failed": "The command that drops caches fails",
-    "run ended": "The run ended before something was measured",
-    "hung": "A rank hung",
-    "killed": "A rank was killed",
-}
-"""Parts of docs/faq.md by why there is no verdict, or why a rank ended."""
 
 _NEXT_OF_REASONS: Mapping[str, str] = {
     "no test": "Run again without deselecting (-k, -m, a name on the command line), and let the session end.",
@@ -54,14 +28,15 @@ _AGAIN = "Read the reason, put it right, and run again."
 class OpenPoint:
     """Required verdicts that are not met and ask for the same step.
 
-    ``names`` are requirements with what they are of, ``ids`` the requirements, ``faq`` a heading of docs/faq.md.
+    ``names`` are requirements with what they are of, ``ids`` the requirements, ``helps`` the id of
+    what helps with them in the certificate, empty where nothing is written of them.
     """
 
     outcome: str
     ids: tuple[str, ...]
     names: str
     next_step: str
-    faq: str
+    helps: str
 
 
 def open_points(document: Document) -> list[OpenPoint]:
@@ -75,21 +50,20 @@ def open_points(document: Document) -> list[OpenPoint]:
             reason = verdict.get("reason") or ""
             if outcome == "failed":
                 step = view.cure(verdict) or steps.get(verdict["id"], _AGAIN)
-                faq = FAQ_OF_REASONS.get(reason, FAQ.get(verdict["id"], ""))
             elif outcome == "not run":
-                step, faq = _NEXT_OF_REASONS.get(reason, _AGAIN), FAQ_OF_REASONS.get(reason, "")
+                step = _NEXT_OF_REASONS.get(reason, _AGAIN)
             else:
-                step, faq = "Have it met before the waiver expires.", "Waived"
-            groups.setdefault((outcome, step, faq), []).append(verdict)
+                step = "Have it met before the waiver expires."
+            groups.setdefault((outcome, step, heading_of(verdict)), []).append(verdict)
     return [
         OpenPoint(
             outcome=outcome,
             ids=tuple(dict.fromkeys(v["id"] for v in verdicts)),
             names=view.names_in_short([*dict.fromkeys(v["subject"] for v in verdicts)], 3),
             next_step=step,
-            faq=faq,
+            helps=heading and anchor_of(heading),
         )
-        for (outcome, step, faq), verdicts in groups.items()
+        for (outcome, step, heading), verdicts in groups.items()
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import tomllib
 
 from pytest_ckpt.config.options import resolve
@@ -10,7 +11,8 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.judging import with_commands
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from tests.support.docs_pages import options_page, requirements_page
+from pytest_ckpt.report.remedies import HEADINGS
+from tests.support.docs_pages import options_page, remedies, requirements_page
 
 
 def test_the_page_of_options_is_made_from_the_table_of_options():
@@ -32,6 +34,19 @@ def test_the_file_that_sets_all_options_is_one_that_a_run_takes(tmp_path):
 def test_the_page_of_requirements_is_made_from_the_catalogue():
     page = requirements_page.PAGE.read_text()
     assert page == requirements_page.with_catalogue(page), "run: python -m tests.support.docs_pages.requirements_page"
+
+
+def test_what_helps_in_a_certificate_is_what_the_page_says():
+    assert remedies.FILE.read_text() == remedies.from_the_faq(), "run: python -m tests.support.docs_pages.remedies"
+
+
+def test_what_helps_has_no_link_that_leads_out_of_a_certificate_and_no_example():
+    told = json.loads(remedies.FILE.read_text())
+    assert set(told) == HEADINGS
+    for text in told.values():
+        assert "<a " not in text
+        assert "<pre" not in text
+        assert not text.rstrip().endswith(":</p>")
 
 
 def test_every_requirement_and_every_check_stands_on_its_page():

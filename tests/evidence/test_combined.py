@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import write_manifest
 from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.evidence.signing import Signer, key_id, read_public_key
 from pytest_ckpt.facts.checks import in_room
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.judging.waivers import Waiver
@@ -348,12 +349,18 @@ def test_a_change_in_a_run_is_named_with_the_run(written, capsys):
     assert "changed: events.jsonl" in said
 
 
-def test_a_certificate_of_several_runs_can_be_signed(make, tmp_path, capsys):
+def pair(folder, name):
+    """Make a pair of keys; returns the files of the private and of the public one, and the private one."""
     key = Ed25519PrivateKey.generate()
-    private, public = tmp_path / "key.pem", tmp_path / "key.pub"
+    private, public = folder / f"{name}.pem", folder / f"{name}.pub"
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     private.chmod(0o600)
     public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    return private, public, key
+
+
+def test_a_certificate_of_several_runs_can_be_signed(make, tmp_path, capsys):
+    private, public, _ = pair(tmp_path, "key")
     out, folders = tmp_path / "out", (make(1), make(2))
     assert main(["judge", *map(str, folders), f"--out={out}", f"--sign={private}"]) == 0
     code, said = verify(capsys, out, *folders, f"--key={public}")
@@ -361,6 +368,49 @@ def test_a_certificate_of_several_runs_can_be_signed(make, tmp_path, capsys):
     (out / "attestation.dsse.json").unlink()
     code, said = verify(capsys, out, *folders, f"--key={public}")
     assert (code, "attestation.dsse.json is not there" in said) == (1, True)
+
+
+def test_who_signed_the_certificate_and_each_of_its_runs_is_told_known_or_not(make, tmp_path, capsys):
+    private, tester, _ = pair(tmp_path, "tester")
+    _, vendor, of_vendor = pair(tmp_path, "vendor")
+    _, unused, _ = pair(tmp_path, "unused")
+    out, folders = tmp_path / "out", (make(1, signer=Signer(key=of_vendor)), make(2))
+    assert main(["judge", *map(str, folders), f"--out={out}", f"--sign={private}"]) == 0
+    code, said = verify(capsys, out, *folders, f"--key={tester}", f"--key={vendor}", f"--key={unused}")
+    assert code == 0, said
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.startswith("signer ")]
+    assert [line.partition("; SHA-256")[0] for line in lines] == [
+        f"signer known {tester}: signature in {out}",
+        f"signer known {vendor}: signature in {folders[0]}",
+        f"signer known {unused}: no signature here",
+    ]
+    # Whoever knows one of the two does not take the other's word.
+    code, said = verify(capsys, out, *folders, f"--key={tester}", "--json")
+    document = json.loads(said)
+    assert faults(document, "verify") == []
+    assert (code, document["outcome"]) == (1, "changed")
+    assert [c["name"] for c in document["checks"] if c["outcome"] == "broken"] == ["run 1: signature"]
+    assert document["signers"] == [
+        {"key_id": key_id(read_public_key(tester, option="--key")), "key": str(tester), "signed": [str(out)]},
+        {"key_id": key_id(of_vendor.public_key()), "key": "", "signed": [str(folders[0])]},
+    ]
+    # Without a key, all that is known of both is their own word.
+    code, said = verify(capsys, out, *folders)
+    assert (code, said.count("not known"), said.count("by its own word")) == (0, 2, 2), said
+
+
+def test_a_stranger_who_takes_a_known_keys_id_is_not_known(make, tmp_path, capsys):
+    _, vendor, of_vendor = pair(tmp_path, "vendor")
+    folder = make(1, signer=Signer(key=Ed25519PrivateKey.generate()))
+    attestation = folder / "attestation.dsse.json"
+    envelope = json.loads(attestation.read_text())
+    envelope["signatures"][0]["keyid"] = key_id(of_vendor.public_key())
+    attestation.write_text(json.dumps(envelope))
+    code, said = verify(capsys, folder, f"--key={vendor}", "--json")
+    assert code == 1
+    assert [(s["key"], s["signed"]) for s in json.loads(said)["signers"]] == [
+        (str(vendor), []), ("", [str(folder)]),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

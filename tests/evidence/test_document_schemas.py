@@ -58,6 +58,7 @@ DOCUMENTS = {
         "schema": "pytest-ckpt/verify/2", "outcome": "changed",
         "checks": [{"name": name, "outcome": "broken", "description": "why", "details": ["changed: x"]}
                    for name in ("digests", "schema", "verdicts", "pages", "signature")],
+        "signers": [{"key_id": "ab", "key": "", "signed": ["ckpt-report"]}],
     },
     "diff": {
         "schema": "pytest-ckpt/diff/1", "before": RUN, "after": RUN | {"exit_code": None},
@@ -93,7 +94,7 @@ def test_each_is_a_schema_and_names_its_document(name):
 
 
 def test_there_are_no_others():
-    assert {p.name for p in resources.folder("templates").glob("*.json")} == {
+    assert {p.name for p in resources.folder("templates").glob("*.schema.json")} == {
         f"{name}.schema.json" for name in (*NAMES, *KEPT)
     }
 

@@ -71,7 +71,7 @@ def test_a_folder_that_nobody_touched_is_unchanged(plain):
 
 
 def test_a_signed_folder_that_nobody_touched_is_unchanged(signed):
-    assert set(outcomes(signed, KEY.public_key()).values()) == {"holds"}
+    assert set(outcomes(signed, [KEY.public_key()]).values()) == {"holds"}
     assert outcomes(signed)["signature"] == "not checked"
 
 
@@ -107,14 +107,14 @@ def test_a_changed_byte_in_any_file_is_found_and_the_file_is_named(signed):
             flipped = bytearray(data)
             flipped[place] ^= 1 << rng.randrange(8)
             file.write_bytes(flipped)
-            found = verify_folder(signed, KEY.public_key())
+            found = verify_folder(signed, [KEY.public_key()])
             assert "broken" in {c.outcome for c in found}, f"{name}, byte {place}"
             if name not in (MANIFEST, ATTESTATION):
                 assert f"changed: {name}" in found[0].details
             tried += 1
         file.write_bytes(data)
     assert tried > 40
-    assert "broken" not in outcomes(signed, KEY.public_key()).values()
+    assert "broken" not in outcomes(signed, [KEY.public_key()]).values()
 
 
 @pytest.mark.parametrize("bit", range(8))
@@ -137,7 +137,7 @@ def test_a_byte_put_at_the_end_or_taken_from_it_is_found(signed, change):
             if other == data:
                 continue
             (signed / name).write_bytes(other)
-            assert "broken" in outcomes(signed, KEY.public_key()).values(), name
+            assert "broken" in outcomes(signed, [KEY.public_key()]).values(), name
         (signed / name).write_bytes(data)
 
 
@@ -230,13 +230,13 @@ def test_all_changed_alike_is_found_by_the_signature_alone(signed):
         "digests": "holds", "schema": "holds", "verdicts": "holds", "pages": "holds", "signature": "broken"
     }  # fmt: skip
     shutil.copy(signed / ATTESTATION, forged)
-    assert outcomes(forged, KEY.public_key())["signature"] == "broken"
+    assert outcomes(forged, [KEY.public_key()])["signature"] == "broken"
     assert any("changed since: manifest.sha256, report.json" in d for d in details(forged))
     other = Ed25519PrivateKey.generate()
     write_report(json.loads((forged / REPORT).read_text()), forged, Signer(key=other))
-    assert set(outcomes(forged, other.public_key()).values()) == {"holds"}
-    assert details(forged, KEY.public_key()) == [
-        "no signature in it was made with the private key that belongs to --key"
+    assert set(outcomes(forged, [other.public_key()]).values()) == {"holds"}
+    assert details(forged, [KEY.public_key()]) == [
+        "no signature in it was made with a private key that belongs to --key"
     ]
 
 
@@ -246,7 +246,7 @@ def test_a_signature_that_was_taken_away_is_missed(signed):
 
 
 def test_with_a_key_a_folder_without_a_signature_does_not_hold(plain):
-    assert outcomes(plain, KEY.public_key())["signature"] == "broken"
+    assert outcomes(plain, [KEY.public_key()])["signature"] == "broken"
 
 
 def test_the_command_says_what_holds_and_what_an_unsigned_folder_cannot_show(plain, capsys):

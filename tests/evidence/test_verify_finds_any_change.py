@@ -43,7 +43,7 @@ def kind(request):
 
 def broken(folder, kind):
     """Return the details of what does not hold."""
-    checks = verify_folder(folder, KEY.public_key() if kind == "signed" else None)
+    checks = verify_folder(folder, [KEY.public_key()] if kind == "signed" else None)
     return [d for c in checks if c.outcome == "broken" for d in (c.description, *c.details)]
 
 

@@ -8,12 +8,11 @@ import subprocess
 import pytest
 
 from pytest_ckpt.facts.verdict import REASONS
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.next_steps import NEXT_STEPS
-from pytest_ckpt.report import front
+from pytest_ckpt.report import front, remedies
 from pytest_ckpt.report.html import render
-from tests.support import CHECKOUT, browser, made_up_run, report_pages
-
-HEADINGS = set(re.findall(r"^### (.+)$", (CHECKOUT / "docs" / "faq.md").read_text(), re.MULTILINE))
+from tests.support import browser, made_up_run, report_pages
 
 
 def verdict(name, subject="a", outcome="met", severity="required", reason="", detail=""):
@@ -28,10 +27,43 @@ def document(*verdicts):
     return {"requirements": list(verdicts), "catalogue": rows}
 
 
-def test_each_part_of_the_faq_that_is_named_is_there():
-    assert {*front.FAQ.values(), *front.FAQ_OF_REASONS.values(), "Waived"} <= HEADINGS
-    assert set(front.FAQ) <= set(NEXT_STEPS)
-    assert set(front.FAQ_OF_REASONS) <= set(REASONS)
+def test_every_requirement_of_ours_that_fails_leads_to_what_helps():
+    assert set(REQUIREMENTS) == remedies.REQUIREMENTS
+    assert set(REASONS) >= remedies.REASONS
+    for name in REQUIREMENTS:
+        failed = [verdict(name, outcome="failed", severity=severity) for severity in ("required", "advisory")]
+        for one in failed:
+            (part,) = remedies.helps([one])
+            assert part.heading == remedies.heading_of(one)
+            assert part.text.startswith("<p>")
+
+
+def test_what_helps_is_told_of_what_failed_and_of_what_is_required_and_lacks():
+    def told(**of):
+        return [part.heading for part in remedies.helps([verdict("SAVE", **of)])]
+
+    assert told(outcome="failed") == ["SAVE or LOAD: a limit was missed"]
+    assert told(outcome="failed", reason="hung") == ["A rank hung"]
+    assert told(outcome="not run", reason="not given") == ["What a check needs was not given"]
+    assert told(outcome="not run", reason="not given", severity="advisory") == []
+    assert told(outcome="waived", reason="over limit") == ["Waived"]
+    assert told() == []
+
+
+def test_each_failure_of_a_certificate_links_to_what_helps_with_it_and_stands_there_once():
+    made = report_pages.DOCUMENTS["not certified"]()
+    page = render(made)
+    rows = re.findall(r'<tr role="row" class="[^"]*was-failed.*?</tr>', page, re.DOTALL)
+    failed = [v for v in made["requirements"] if v["outcome"] == "failed"]
+    assert len(rows) == len(failed) > 2
+    for row, of in zip(rows, failed, strict=True):
+        anchor = remedies.anchor_of(remedies.heading_of(of))
+        assert f'href="#{anchor}">What helps</a>' in row
+        assert page.count(f'id="{anchor}"') == 1
+    points = re.findall(r"<li>.*?</li>", page.partition('id="exceptions"')[2].partition("</ul>")[0], re.DOTALL)
+    assert points
+    assert all('">What helps</a>' in point for point in points)
+    assert 'id="helps"' not in render(report_pages.DOCUMENTS["certified"]())
 
 
 def test_failures_come_first_each_with_its_step_and_what_asks_for_the_same_stands_together():
@@ -50,7 +82,7 @@ def test_failures_come_first_each_with_its_step_and_what_asks_for_the_same_stand
         ("failed", ("SAVE",), "a, b"), ("not run", ("LOAD", "COLD"), "a"), ("waived", ("STALE",), "a"),
     ]  # fmt: skip
     assert points[0].next_step == NEXT_STEPS["SAVE"]
-    assert points[0].faq == "SAVE or LOAD: a limit was missed"
+    assert points[0].helps == remedies.anchor_of("SAVE or LOAD: a limit was missed")
     assert "deselecting" in points[1].next_step
 
 

@@ -13,6 +13,7 @@ from pytest_ckpt import __version__
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.sights import Sight, Sign
+from pytest_ckpt.ranks.process.network import measured_networks
 from pytest_ckpt.support.client_state import host_state, mount_state
 from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
 from pytest_ckpt.support.references import load
@@ -38,6 +39,7 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
         sights = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
     # Ranks that wait for another job hold nothing of the target.
     store.close()
+    networks = measured_networks(group, activity, job.streams) if job.streams and group.spans_hosts else {}
     if group.rank != 0:
         return
     hosts: dict[str, HostFacts] = {}
@@ -45,7 +47,8 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
         first = hosts.setdefault(facts.host, facts)
         if first is not facts:
             hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks))
-    activity.tell(HostsSeen(hosts=tuple(hosts.values()), sights=tuple(sights)))
+    seen = tuple(replace(facts, network=networks.get(host)) for host, facts in hosts.items())
+    activity.tell(HostsSeen(hosts=seen, sights=tuple(sights)))
 
 
 def _see_each_other(group: Group, here: Sighting, sign: Sign, seconds: float) -> list[Sight]:

@@ -1,0 +1,125 @@
+"""What helps where a verdict is not met: which part of docs/faq.md a verdict leads to, and what that part says.
+
+templates/remedies.json holds the parts themselves, made from the page, so that a certificate brings them along.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from pytest_ckpt.report.view import Document
+from pytest_ckpt.support import resources
+
+_LIMIT = "SAVE or LOAD: a limit was missed"
+_CLIENTS = "STALE, VISIBLE, NAMES on NFS"
+_DURABLE = "DURABLE, DURABLE-CALLS: acknowledged bytes may be lost"
+_FULL = "FULL, COMMIT-FULL: a full volume damages checkpoints"
+_BACKGROUND = "A save in the background costs too much"
+_LOST = "A committed checkpoint did not survive"
+_OTHER_LOADS = "Another kind of load is too slow"
+_BESIDE = "Other work slows saves or reads"
+_LASTS = "Saves become slower with time, fill level or content"
+_BROKEN = "A component broke, or the storage was maintained"
+_BEHAVIOUR = "A check of the target's behaviour failed"
+_OF_OBJECTS = "A check of the object store failed"
+
+_OF_REQUIREMENTS: Mapping[str, str] = {
+    "SAVE": _LIMIT,
+    "LOAD": _LIMIT,
+    "INTEGRITY": "INTEGRITY: bytes are wrong",
+    "COLD": "COLD: the page cache was warm",
+    "REPEAT": "REPEAT: times scatter",
+    "STRAGGLER": "STRAGGLER: one rank is late",
+    "SCALING": "SCALING: twice the clients do not get twice as much",
+    "STALE": _CLIENTS,
+    "VISIBLE": _CLIENTS,
+    "NAMES": _CLIENTS,
+    "DURABLE": _DURABLE,
+    "DURABLE-CALLS": _DURABLE,
+    "FULL": _FULL,
+    "COMMIT-FULL": _FULL,
+    **dict.fromkeys(
+        ("BLOCKING", "BACKGROUND", "LOST-WORK", "SLOWDOWN", "DRAIN", "PREEMPT", "COMPRESSION"),
+        _BACKGROUND,
+    ),
+    **dict.fromkeys(("RETAIN-COMMITTED", "RETAIN-CHAIN", "TIER-ORDER", "CRASH-ASYNC", "NODE-LOSS"), _LOST),
+    **dict.fromkeys(("CHAIN", "STORM", "SHIFTED", "RESHAPED", "MODEL-LOAD", "CONSOLIDATE"), _OTHER_LOADS),
+    **dict.fromkeys(("NEIGHBOUR", "MIXED"), _BESIDE),
+    **dict.fromkeys(("ENDURE", "STEADY", "NEARFULL", "RETENTION", "DATA"), _LASTS),
+    **dict.fromkeys(("FAILOVER", "UPGRADE", "SNAPSHOT"), _BROKEN),
+    **dict.fromkeys(
+        ("COMMIT", "PUBLISH", "EXCLUSIVE", "DIRECT", "MMAP", "POINTER", "SPARSE", "TRUNCATE", "MKDIR", "LARGE",
+         "UNLINK", "ERRORS", "LIVE", "CAPABILITIES"),
+        _BEHAVIOUR,
+    ),
+    **dict.fromkeys(
+        ("OBJECT-COMMIT", "OBJECT-VISIBLE", "OBJECT-CREATE", "OBJECT-UPDATE", "OBJECT-MULTIPART", "OBJECT-LIMITS",
+         "OBJECT-DIGEST", "OBJECT-RANGE", "OBJECT-OVERWRITE", "OBJECT-LIST", "OBJECT-LARGE", "OBJECT-CROWD",
+         "OBJECT-LIVE"),
+        _OF_OBJECTS,
+    ),
+}  # fmt: skip
+"""Parts on requirements that failed; of plugins' requirements there is none."""
+
+_OF_REASONS: Mapping[str, str] = {
+    "no test": "A test was deselected",
+    "not selected": "A suite was not selected",
+    "not given": "What a check needs was not given",
+    "not planned": "The model needs more ranks than there are",
+    "unproven": "Uncached reads cannot be proven",
+    "command failed": "The command that drops caches fails",
+    "run ended": "The run ended before something was measured",
+    "hung": "A rank hung",
+    "killed": "A rank was killed",
+}
+"""Parts on why there is no verdict, or why a rank ended."""
+
+_WAIVED = "Waived"
+
+HEADINGS = frozenset({*_OF_REQUIREMENTS.values(), *_OF_REASONS.values(), _WAIVED})
+"""Every part that a verdict can lead to."""
+
+REQUIREMENTS = frozenset(_OF_REQUIREMENTS)
+REASONS = frozenset(_OF_REASONS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Help:
+    """A part of docs/faq.md in a certificate: ``anchor`` is its id there, ``text`` what helps, as HTML."""
+
+    heading: str
+    anchor: str
+    text: str
+
+
+def heading_of(verdict: Document) -> str:
+    """Return the part that helps with a verdict; empty where it was met, or nothing is written of it."""
+    outcome, reason = verdict["outcome"], verdict.get("reason") or ""
+    if outcome == "waived":
+        return _WAIVED
+    if outcome == "failed":
+        return _OF_REASONS.get(reason, _OF_REQUIREMENTS.get(verdict["id"], ""))
+    return _OF_REASONS.get(reason, "") if outcome == "not run" else ""
+
+
+def anchor_of(heading: str) -> str:
+    """Return the id of a part in a certificate."""
+    return "h-" + re.sub(r"\W+", "-", heading.lower()).strip("-")
+
+
+def helps(verdicts: Iterable[Document]) -> list[Help]:
+    """Return what helps with verdicts, each part once: all that failed, and what is required and lacks."""
+    asked = (v for v in verdicts if v["outcome"] == "failed" or v["severity"] == "required")
+    headings = filter(None, dict.fromkeys(map(heading_of, asked)))
+    return [Help(heading=h, anchor=anchor_of(h), text=_parts()[h]) for h in headings]
+
+
+@cache
+def _parts() -> Mapping[str, str]:
+    file = resources.folder("templates") / "remedies.json"
+    parts: Mapping[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    return parts

@@ -1,0 +1,59 @@
+"""Writes templates/remedies.json from docs/faq.md, what a certificate says under "What helps": ``python -m`` this.
+
+Only the entries that a verdict can lead to are taken. Their examples and quoted messages stay behind: a certificate has
+its own; a paragraph that ends with a colon and leads to one stays behind with it. Links to other pages become words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+
+from pytest_ckpt.report.remedies import HEADINGS
+from tests.support import CHECKOUT
+from tests.support.doc_pages import DOCS
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+FILE = CHECKOUT / "templates" / "remedies.json"
+_ENTRY = re.compile(r"^### (.*)\n((?:(?!#{2,3} ).*\n)*)", re.MULTILINE)
+
+
+def from_the_faq() -> str:
+    """Return the file: by heading, what helps as HTML. An entry that is named and not there is a KeyError."""
+    entries = dict(_ENTRY.findall((DOCS / "faq.md").read_text()))
+    made = {heading: _html(entries[heading]) for heading in sorted(HEADINGS)}
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
+def _html(text: str) -> str:
+    reader = MarkdownIt("commonmark")
+    kept: list[Token] = []
+    for token in reader.parse(text):
+        if token.type == "fence":
+            _drop_what_leads_to_it(kept)
+        elif token.type != "html_block":
+            if token.children:
+                token.children = [t for t in token.children if t.type not in ("link_open", "link_close")]
+            kept.append(token)
+    html: str = reader.renderer.render(kept, reader.options, {})
+    return html.strip()
+
+
+def _drop_what_leads_to_it(kept: list[Token]) -> None:
+    """Remove a paragraph that ends with a colon from the end of what was kept."""
+    if _ends_with_colon(kept[-2:]):
+        del kept[-3:]
+
+
+def _ends_with_colon(last: Sequence[Token]) -> bool:
+    return len(last) == 2 and last[1].type == "paragraph_close" and last[0].content.rstrip().endswith(":")
+
+
+if __name__ == "__main__":
+    FILE.write_text(from_the_faq())
