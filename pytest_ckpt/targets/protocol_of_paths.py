@@ -32,6 +32,10 @@ class Sighting(Protocol):
     def free_bytes(self) -> int:
         """The space that is free for this process; 0 where there is no folder."""
 
+    @property
+    def device(self) -> str:
+        """The device of the folder's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
+
     def shown(self, sign: Sign) -> AbstractContextManager[str]:
         """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
 
