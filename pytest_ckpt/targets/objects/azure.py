@@ -215,7 +215,8 @@ def _list_of_blocks(names: Sequence[str]) -> bytes:
     top = ET.Element("BlockList")
     for name in names:
         ET.SubElement(top, "Latest").text = _encoded(name)
-    return ET.tostring(top, encoding="utf-8", xml_declaration=True)
+    text: bytes = ET.tostring(top, encoding="utf-8", xml_declaration=True)
+    return text
 
 
 def _encoded(name: str) -> str:
