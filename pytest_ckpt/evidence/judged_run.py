@@ -104,7 +104,7 @@ def judged_run(
     settings = _settings(report, command_line)
     if as_recorded:
         settings = dataclasses.replace(settings, origins=tuple(_origin(s) for s in report["settings"]))
-    target = fitting(TargetFacts, report["environment"]["target"])
+    target = _with_parts(fitting(TargetFacts, report["environment"]["target"]))
     catalogue = known_to(offered(extended(extras), target.capabilities), schema.number)
     said = command_line.get("ckpt_gates")
     gates = load_gates(said, target.gate_kind, catalogue) if said else fitting(Gates, report["gates"])
@@ -240,3 +240,10 @@ def _settings(report: ReadDocument, command_line: Mapping[str, str | None]) -> S
         engines=known_engines(recorded),
         kept=kept_models(report["checkpoints"]),
     )
+
+
+def _with_parts(target: TargetFacts) -> TargetFacts:
+    """Return a target as it is told today: when S3 was all there was, nobody said that its uploads have S3's parts."""
+    if target.kind != "s3" or "objects" not in target.capabilities:
+        return target
+    return dataclasses.replace(target, capabilities=target.capabilities | {"parts of S3"})

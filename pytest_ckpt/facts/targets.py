@@ -15,7 +15,8 @@ Capability = Literal[
     "locks",  # flock works between processes of a host
     "page cache",  # a client's page cache may hold what is read; it can be dropped and counted
     "volume",  # used and free space are known, and may be filled
-    "objects",  # requests of S3: what an object store promises is asked of it
+    "objects",  # what an object store promises is asked of it
+    "parts of S3",  # uploads have the numbers and sizes of parts that S3 has
     "second mount",  # another mount of the same storage on this host is a client of its own
 ]
 MOUNTED: frozenset[Capability] = frozenset(
@@ -143,7 +144,8 @@ class TargetSpec:
     imported in the controller only; where the target ``is_remote`` it takes an `Access` behind it. ``serve`` is such a
     function, too: it starts a server on this host for ``--ckpt-endpoint=embedded`` and returns an
     `pytest_ckpt.targets.schemes.EmbeddedServer`; empty where there is none. ``removal`` is the command that removes
-    what a location behind it holds, empty where none is known. ``plugin`` is who brought it, empty for ours.
+    what a location behind it holds, empty where none is known; with ``{bucket}`` in it, it takes a pattern of keys in
+    that bucket in place of the location. ``plugin`` is who brought it, empty for ours.
     """
 
     scheme: str
@@ -172,6 +174,13 @@ TARGETS: dict[str, TargetSpec] = {
             serve="pytest_ckpt.targets.objects.embedded:serve",
             removal="aws s3 rm --recursive",
         ),
+        TargetSpec(
+            scheme="az",
+            help="a container of Azure Blob Storage, and a prefix in it",
+            make="pytest_ckpt.targets.objects.target:target_of_azure",
+            is_remote=True,
+            removal="az storage blob delete-batch --source {bucket} --pattern",
+        ),
     )
 }
 
@@ -179,7 +188,12 @@ TARGETS: dict[str, TargetSpec] = {
 def removal_of(scheme: str, location: str) -> str:
     """Return the command by which a user removes what a location holds; empty where none is known."""
     spec = TARGETS.get(scheme)
-    return f"{spec.removal} {shlex.quote(location)}" if spec and spec.removal else ""
+    if not spec or not spec.removal:
+        return ""
+    if "{bucket}" not in spec.removal:
+        return f"{spec.removal} {shlex.quote(location)}"
+    bucket, _, prefix = location.partition("://")[2].partition("/")
+    return f"{spec.removal.format(bucket=shlex.quote(bucket))} {shlex.quote(f'{prefix}/*' if prefix else '*')}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import Capability
 
 _OBJECTS: frozenset[Capability] = frozenset({"objects"})
+_PARTS: frozenset[Capability] = frozenset(("objects", "parts of S3"))
 
 BEHAVIOURS_OF_OBJECTS = (
     Behaviour(
@@ -58,7 +59,7 @@ BEHAVIOURS_OF_OBJECTS = (
         severity="required",
         source="S3: multipart upload limits: parts 1 to 10,000, 5 MiB at least but for the last",
         since=2,
-        needs=_OBJECTS,
+        needs=_PARTS,
     ),
     Behaviour(
         id="OBJECT-DIGEST",

@@ -17,8 +17,6 @@ from tests.support.hosts.storage import Storage
 pytestmark = [pytest.mark.thorough, pytest.mark.alone]
 
 HONEST, FLIPPED, LOST = "", "flipped bit", "lost part"
-# Of the contention suite STORM alone is required of an object store.
-REQUIRED = "replicas or not test_contention"
 TWO_CLIENTS, ONE_CLIENT = "--ckpt-hosts=h1:1,h2:1", "--ckpt-hosts=h1:2"
 
 
@@ -42,9 +40,9 @@ def done(home: Path) -> dict[str, Done]:
     model = home / FILE
     words = (f"--ckpt-model={model}", f"--ckpt-certify-up-to={model}", "--ckpt-processes=2", "--cluster=16",
              "--ckpt-gates=object")  # fmt: skip
-    every, speed = ("--ckpt-suite=performance,contention,conformance", "-k", REQUIRED), "--ckpt-suite=performance"
+    every, speed = "--ckpt-suite=performance,contention,conformance", "--ckpt-suite=performance"
     steps = {
-        "certified": Step(options=(*words, TWO_CLIENTS, *every, f"--ckpt-sign={home / 'key.pem'}"), store=HONEST),
+        "certified": Step(options=(*words, TWO_CLIENTS, every, f"--ckpt-sign={home / 'key.pem'}"), store=HONEST),
         "flipped": Step(options=(*words, TWO_CLIENTS, speed), store=FLIPPED),
         "lost": Step(options=(*words, TWO_CLIENTS, speed), store=LOST),
         "one client": Step(options=(*words, ONE_CLIENT, speed), store=HONEST),

@@ -19,12 +19,13 @@ def failed(
     names: Sequence[str],
     silent_seconds: float = 10.0,
     environment: Mapping[str, str] | None = None,
+    target: str = TARGET,
 ) -> dict[str, str]:
     """Make checks, two at a time; return why some failed.
 
     ``environment`` has the credentials that the store asks for, None where it asks for none.
     """
-    words = [f"--target={TARGET}", f"--endpoint={endpoint}", "--share=0.05", "--json",
+    words = [f"--target={target}", f"--endpoint={endpoint}", "--share=0.05", "--json",
              f"--patience={patience(silent_seconds)}"]  # fmt: skip
     words += ["--embedded"] if environment is None else []
     seen, _ = made({"": words}, names, _MAXIMUM_SECONDS, room="objects", at_once=2, environment=environment)

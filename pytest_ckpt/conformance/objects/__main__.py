@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import json
 import os
@@ -19,7 +20,7 @@ from pytest_ckpt.facts.checks import BY_NAME, in_room
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.targets import Access
-from pytest_ckpt.targets.objects.keys import read_prefix
+from pytest_ckpt.targets.objects.keys import read_url
 
 AGENT = "pytest_ckpt.conformance.objects.agent"
 # A request to an agent may be a race, or many objects to put.
@@ -30,7 +31,7 @@ def main() -> int:
     """Make the check; exit 0 when nothing was wrong, 1 when something was, 8 when it could not be made."""
     asked = _parser().parse_args()
     check, tell = BY_NAME[asked.check], Teller()
-    place = read_prefix(asked.target.removeprefix("s3://"))
+    place = read_url(asked.target)
     access = Access(
         endpoints=tuple(filter(None, asked.endpoint.split(","))),
         ca_bundle=asked.ca_bundle,
@@ -42,12 +43,12 @@ def main() -> int:
         access=access,
         seed=asked.seed,
         patience_seconds=asked.patience,
+        scheme=place.scheme,
     )
     here = Session(first, tell)
 
     def client(name: str) -> Client:
-        words = Asked(bucket=first.bucket, prefix=first.prefix, access=access.of_client(1), seed=first.seed,
-                      patience_seconds=first.patience_seconds)  # fmt: skip
+        words = dataclasses.replace(first, access=access.of_client(1))
         command = (sys.executable, "-m", AGENT, json.dumps(to_plain(words)))
         return Client(command, name=name, patience=_REQUEST_SECONDS, tell=tell)
 
@@ -92,7 +93,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m pytest_ckpt.conformance.objects", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
-    parser.add_argument("--target", required=True, help="s3://BUCKET/PREFIX; the check works in a new prefix below it")
+    parser.add_argument(
+        "--target",
+        required=True,
+        help="s3://BUCKET/PREFIX or az://CONTAINER/PREFIX; the check works in a new prefix below it",
+    )
     parser.add_argument(
         "--endpoint", default="", help="URL of the store; of several, the second client takes the second"
     )

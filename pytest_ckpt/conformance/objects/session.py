@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.targets.objects.asking import open_wire
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
 from pytest_ckpt.targets.objects.keys import BucketPrefix
-from pytest_ckpt.targets.objects.wire import Patience, Wire
+from pytest_ckpt.targets.objects.wire import Patience
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -39,6 +40,7 @@ class Asked:
     access: Access
     seed: int
     patience_seconds: float
+    scheme: str = "s3"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,9 +79,10 @@ class Session:
 
     def __init__(self, asked: Asked, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
         self.seed = asked.seed
-        self._place = BucketPrefix(bucket=asked.bucket, prefix=asked.prefix)
+        self._place = BucketPrefix(bucket=asked.bucket, prefix=asked.prefix, scheme=asked.scheme)
         patience = Patience(connect_seconds=_CONNECT_SECONDS, silent_seconds=asked.patience_seconds, attempts=_ATTEMPTS)
-        self._wire = Wire(asked.bucket, asked.access, patience, self._place.url)
+        self._wire = open_wire(self._place, asked.access, patience)
+        self.digests, self.kept_digests = self._wire.digests, self._wire.kept
         self._tell = tell
         self._threads = ThreadPoolExecutor(AT_ONCE)
         self._crowd = ThreadPoolExecutor(CROWD)
@@ -93,7 +96,7 @@ class Session:
 
     def url(self, name: str) -> str:
         """Return an object as a user writes it."""
-        return f"s3://{self._place.bucket}/{self._place.below}{name}"
+        return self._place.url_of(f"{self._place.below}{name}")
 
     def ask(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -42,7 +41,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
     own_uploads = set(sort_out({key[len(below) :] for key, _ in uploads}, *names).own)
     left = [
         f"an unfinished upload of {bucket.url(key)} was not aborted: this run did not begin it; by hand: "
-        f"{_abort(bucket, key, u)}"
+        f"{place.abortion(key, u)}"
         for key, u in uploads
         if key[len(below) :] not in own_uploads
     ]
@@ -51,7 +50,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
         aborted,
         lambda pair: bucket.abort_upload(*pair),
         lambda pair: f"an unfinished upload of {bucket.url(pair[0])} was not aborted",
-        lambda pair: _abort(bucket, *pair),
+        lambda pair: place.abortion(*pair),
     )
     found = sort_out((key[len(below) :] for key in keys), *names)
     left += [f"{bucket.url(below + key)} was not removed: this run did not make it" for key in found.strange]
@@ -59,7 +58,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
         found.own,
         lambda key: bucket.delete(below + key),
         lambda key: f"{bucket.url(below + key)} was not removed",
-        lambda key: f"aws s3 rm {shlex.quote(bucket.url(below + key))}",
+        lambda key: place.removal_of_one(below + key),
     )
     if not left and not asked["keep_area"]:
         left += _each(
@@ -87,10 +86,3 @@ def _each(
 
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         return list(filter(None, threads.map(do, things)))
-
-
-def _abort(bucket: Bucket, key: str, upload: str) -> str:
-    return (
-        f"aws s3api abort-multipart-upload --bucket {bucket.place.bucket} --key {shlex.quote(key)} "
-        f"--upload-id {shlex.quote(upload)}"
-    )

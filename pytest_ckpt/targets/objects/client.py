@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects import parts
+from pytest_ckpt.targets.objects.asking import open_wire
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
 from pytest_ckpt.targets.objects.keys import BucketPrefix
-from pytest_ckpt.targets.objects.wire import OF_RANKS, Answer, Patience, Wire
+from pytest_ckpt.targets.objects.wire import OF_RANKS, Answer, Patience
 from pytest_ckpt.targets.protocol import Buffer
 
 _XML = {"Content-Type": "application/xml"}
@@ -38,7 +39,7 @@ class Bucket:
     def __init__(self, place: BucketPrefix, access: Access, patience: Patience = OF_RANKS) -> None:
         self.place = place
         self.part_bytes = access.part_bytes
-        self._wire = Wire(place.bucket, access, patience, place.url)
+        self._wire = open_wire(place, access, patience)
 
     @property
     def region(self) -> str:
@@ -52,7 +53,7 @@ class Bucket:
 
     def url(self, key: str) -> str:
         """Return an object as a user writes it."""
-        return f"s3://{self.place.bucket}/{key}"
+        return self.place.url_of(key)
 
     # --- the bucket ---------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,9 @@ from pytest_ckpt.support.errors import UsageError
 
 _CODES = {
     "AccessDenied": errno.EACCES,
+    "AuthenticationFailed": errno.EACCES,
+    "BlobNotFound": errno.ENOENT,
+    "ContainerNotFound": errno.ENOENT,
     "NoSuchKey": errno.ENOENT,
     "NoSuchBucket": errno.ENOENT,
     "NoSuchUpload": errno.ENOENT,
@@ -37,6 +40,7 @@ _IDENTITIES = (
     (re.compile(r"\barn:[\w-]+:\S+"), "arn:***"),
     (re.compile(r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}\b"), "***"),
     (re.compile(r"(?i)(x-amz-(?:signature|credential|security-token)=)[^&\s]+"), r"\1***"),
+    (re.compile(r"(?i)([?&]sig=)[^&\s]+"), r"\1***"),
     (re.compile(r"(?<!\d)\d{12}(?!\d)"), "***"),
 )
 
@@ -44,6 +48,10 @@ _TLS_CUT = ("SSLEOFError", "SSLZeroReturnError", "SSLSyscallError")
 
 _LOOK = "Look at what the store itself logs about it."
 _KEYS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to credentials of this store."
+_ACCOUNT = (
+    "Set AZURE_STORAGE_ACCOUNT, and AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_STORAGE_CONNECTION_STRING, "
+    "to those of this storage account."
+)
 _REGION = "Set AWS_REGION to the region of the bucket."
 _REMEDIES = {
     "NoSuchBucket": "Make the bucket, or name another one in --ckpt-target.",
@@ -54,6 +62,9 @@ _REMEDIES = {
     "RequestTimeTooSkewed": "Set the clock of this host by NTP: signed requests are refused after 15 minutes.",
     "AccessDenied": "Give these credentials the permissions to put, get, list and delete objects below the prefix, and "
     "to list and abort multipart uploads.",
+    "NoAccount": _ACCOUNT,
+    "AuthenticationFailed": _ACCOUNT,
+    "ContainerNotFound": "Make the container, or name another one in --ckpt-target.",
     "PermanentRedirect": _REGION,
     "TemporaryRedirect": _REGION,
     "AuthorizationHeaderMalformed": _REGION,
@@ -119,9 +130,9 @@ def of_connection(error: Exception, what: str, place: str) -> StoreError:
     return made
 
 
-def of_credentials(text: str, place: str) -> StoreError:
-    """Return that nothing signs requests, as an error."""
-    return _made(errno.EACCES, f"there are no credentials: {text}", place, "InvalidAccessKeyId")
+def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> StoreError:
+    """Return that nothing signs requests, as an error; the remedy is that of a ``code``."""
+    return _made(errno.EACCES, f"there are no credentials: {text}", place, code)
 
 
 def fields_of(data: bytes) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,11 +31,16 @@ class BucketPrefix:
 
     bucket: str
     prefix: str
+    scheme: str = "s3"
 
     @property
     def url(self) -> str:
         """The place as a user writes it."""
-        return f"s3://{self.bucket}/{self.prefix}" if self.prefix else f"s3://{self.bucket}"
+        return self.url_of(self.prefix) if self.prefix else f"{self.scheme}://{self.bucket}"
+
+    def url_of(self, key: str) -> str:
+        """Return an object as a user writes it."""
+        return f"{self.scheme}://{self.bucket}/{key}"
 
     @property
     def below(self) -> str:
@@ -42,23 +49,39 @@ class BucketPrefix:
 
     def area(self, run_id: str) -> BucketPrefix:
         """Return the place of a run."""
-        return BucketPrefix(bucket=self.bucket, prefix=f"{self.below}{RUN}{run_id}")
+        return dataclasses.replace(self, prefix=f"{self.below}{RUN}{run_id}")
 
     @property
     def removal(self) -> str:
         """The command that removes all objects below the place."""
-        return removal_of("s3", self.url)
+        return removal_of(self.scheme, self.url)
+
+    def removal_of_one(self, key: str) -> str:
+        """Return the command that removes an object."""
+        if self.scheme == "az":
+            return f"az storage blob delete --container-name {self.bucket} --name {shlex.quote(key)}"
+        return f"aws s3 rm {shlex.quote(self.url_of(key))}"
+
+    def abortion(self, key: str, upload: str) -> str:
+        """Return the command that removes an unfinished upload."""
+        if self.scheme == "az":
+            # What is begun and not ended goes with its blob, or by itself after a week.
+            return self.removal_of_one(key)
+        return (
+            f"aws s3api abort-multipart-upload --bucket {self.bucket} --key {shlex.quote(key)} "
+            f"--upload-id {shlex.quote(upload)}"
+        )
 
 
-def read_prefix(location: str) -> BucketPrefix:
-    """Return the place that stands behind ``s3://``. Raises UsageError where it names no bucket."""
+def read_prefix(location: str, scheme: str = "s3") -> BucketPrefix:
+    """Return the place that stands behind ``s3://`` or ``az://``. Raises UsageError where it names no bucket."""
     bucket, _, prefix = location.partition("/")
-    name, prefix = f"--ckpt-target s3://{location}", prefix.rstrip("/")
+    name, prefix = f"--ckpt-target {scheme}://{location}", prefix.rstrip("/")
     if not _BUCKET.fullmatch(bucket):
         raise UsageError(
-            f"{name}: '{bucket}' is no name of a bucket.",
-            "Name a bucket and a prefix, such as s3://checkpoints/acceptance: 3 to 63 small letters, digits, dots and "
-            "hyphens.",
+            f"{name}: '{bucket}' is no name of a {'container' if scheme == 'az' else 'bucket'}.",
+            f"Name one and a prefix, such as {scheme}://checkpoints/acceptance: 3 to 63 small letters, digits, dots "
+            "and hyphens.",
         )
     if prefix.startswith("/") or "//" in prefix or {".", ".."} & set(prefix.split("/")):
         raise UsageError(f"{name}: the prefix has an empty part, or one of dots.", "Name one such as acceptance/array.")
@@ -66,12 +89,18 @@ def read_prefix(location: str) -> BucketPrefix:
         raise UsageError(
             f"{name}: the prefix has {len(prefix.encode())} bytes.", f"Name one of at most {_MAXIMUM_PREFIX_BYTES}."
         )
-    return BucketPrefix(bucket=bucket, prefix=prefix)
+    return BucketPrefix(bucket=bucket, prefix=prefix, scheme=scheme)
+
+
+def read_url(url: str) -> BucketPrefix:
+    """Return the place that a user wrote. Raises UsageError."""
+    scheme, _, location = url.partition("://")
+    return read_prefix(location, scheme)
 
 
 def prefix_of(area: AreaRef) -> BucketPrefix:
     """Return the place of an area, whose location is that of its URL."""
-    return read_prefix(area.location.partition("://")[2])
+    return read_url(area.location)
 
 
 def checkpoint_key(ref: CheckpointRef) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import shlex
 from collections.abc import Callable
 
 from pytest_ckpt.support.errors import UsageError
@@ -11,6 +10,7 @@ from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.errors import refusal
 from pytest_ckpt.targets.objects.keys import TRIAL, BucketPrefix
 
+AZURE_ROLE = "of the role Storage Blob Data Contributor, or a SAS token with racwdl"
 _DATA = b"pytest-ckpt tries whether it may write here.\n"
 
 
@@ -27,7 +27,7 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
         except OSError as error:
             refused = refusal(f"{name}: {what}", error)
             remedy = (
-                f"Give these credentials the permission {permission}."
+                f"Give these credentials the permission {permission if place.scheme == 's3' else AZURE_ROLE}."
                 if error.errno == errno.EACCES
                 else refused.remedy
             )
@@ -42,10 +42,7 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
     do("objects cannot be listed", "s3:ListBucket", lambda: _listed(bucket, place, key))
     upload: list[str] = []
     do("no upload in parts can be begun", "s3:PutObject", lambda: upload.append(bucket.begin_upload(key)))
-    by_hand = (
-        f"An unfinished upload stays: aws s3api abort-multipart-upload --bucket {place.bucket} "
-        f"--key {shlex.quote(key)} --upload-id {shlex.quote(upload[0])}"
-    )
+    by_hand = f"An unfinished upload stays: {place.abortion(key, upload[0])}"
     do("an upload cannot be aborted", "s3:AbortMultipartUpload", lambda: bucket.abort_upload(key, upload[0]), by_hand)
     do("unfinished uploads cannot be listed", "s3:ListBucketMultipartUploads", lambda: _none(bucket, place))
     stays = f"What was put there stays: {place.removal}"

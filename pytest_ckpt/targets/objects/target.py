@@ -9,11 +9,11 @@ import errno
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.targets import Access, AreaRef, Leftover, Names, TargetFacts
+from pytest_ckpt.facts.targets import Access, AreaRef, Capability, Leftover, Names, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.objects.client import Bucket
@@ -26,6 +26,10 @@ from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
 
 OPENER = "pytest_ckpt.targets.objects.store:open_store"
 CLEAN = "pytest_ckpt.targets.objects.cleanup:clean_as_asked"
+_CAPABILITIES: Mapping[str, frozenset[Capability]] = {
+    "s3": frozenset(("objects", "parts of S3")),
+    "az": frozenset(("objects",)),
+}
 # Signed requests are refused beyond it.
 _MAXIMUM_SKEW_SECONDS = 900.0
 
@@ -33,6 +37,11 @@ _MAXIMUM_SKEW_SECONDS = 900.0
 def target(location: str, access: Access) -> ObjectTarget:
     """Return the target of a bucket and a prefix. Raises UsageError where the location names none."""
     return ObjectTarget(read_prefix(location), access)
+
+
+def target_of_azure(location: str, access: Access) -> ObjectTarget:
+    """Return the target of a container of Azure and a prefix. Raises UsageError where the location names none."""
+    return ObjectTarget(read_prefix(location, "az"), access)
 
 
 class ObjectTarget:
@@ -117,14 +126,19 @@ class ObjectTarget:
             return None
         if alive:
             return None
-        place = BucketPrefix(bucket=self._place.bucket, prefix=folder.rstrip("/"))
+        place = dataclasses.replace(self._place, prefix=folder.rstrip("/"))
         uploads = len(bucket.uploads(folder))
         what = f"{place.url} with {uploads} unfinished uploads" if uploads else place.url
         return Leftover(what=what, why=f"run {run_id} of {host}", command=place.removal)
 
     def _area(self, place: BucketPrefix, run_id: str, identity: tuple[str, ...]) -> AreaRef:
         return AreaRef(
-            scheme="s3", location=place.url, run_id=run_id, opener=OPENER, identity=identity, access=self._access
+            scheme=place.scheme,
+            location=place.url,
+            run_id=run_id,
+            opener=OPENER,
+            identity=identity,
+            access=self._access,
         )
 
     def _facts(self, server: str, endpoint: str, region: str, *, may_ask: bool = False) -> TargetFacts:
@@ -134,11 +148,11 @@ class ObjectTarget:
         options = ", ".join(f"{name} {value}" for name, value in told if value)
         return TargetFacts(
             location=self._place.url,
-            kind="s3",
+            kind=self._place.scheme,
             gate_kind="object" if near == {"elsewhere"} else "object-local",
             is_local=near == {"loopback"},
             capacity=None,
-            capabilities=frozenset({"objects"}),
+            capabilities=_CAPABILITIES[self._place.scheme],
             source=f"embedded: {server}" if self._access.embedded and server else server,
             options=options,
         )
@@ -152,7 +166,7 @@ class ObjectTarget:
     def _remedy_of_silence(self, error: OSError) -> str:
         if error.errno not in (errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPROTO):
             return ""
-        where = ", ".join(self._access.endpoints) or "the endpoint of the profile, or AWS's own"
+        where = ", ".join(self._access.endpoints) or "the endpoint of the profile, or the cloud's own"
         tls = " A certificate of your own goes into --ckpt-ca-bundle." if error.errno == errno.EPROTO else ""
         return f"Look whether this host reaches {where}, or name another with --ckpt-endpoint.{tls}"
 

@@ -3,8 +3,6 @@
 A connection for each thread. What the store answers with 503, too late, or not at all is sent again a few times, after
 a pause that grows; every such request is counted and timed. Of several endpoints the first is used until it is silent
 or refuses connections: then the next one, for all threads.
-
-Longer than other modules, for it is one conversation.
 """
 
 from __future__ import annotations
@@ -12,20 +10,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import errno
-import hashlib
 import http.client
 import random
 import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.requests import Tallies, Tally
 from pytest_ckpt.facts.targets import Access
-from pytest_ckpt.targets.objects.credentials import NoCredentialsError, find_identity
+from pytest_ckpt.targets.objects.credentials import NoCredentialsError
+from pytest_ckpt.targets.objects.dialect import Dialect, Endpoint
 from pytest_ckpt.targets.objects.errors import StoreError, of_answer, of_connection, of_credentials
-from pytest_ckpt.targets.objects.signing import UNSIGNED, encoded_path, encoded_query, signed
+from pytest_ckpt.targets.objects.signing import encoded_path, encoded_query
 
 # A send or a receive of so much is one sign of life: a slow store is told from a silent one.
 _PIECE_BYTES = 1 << 20
@@ -62,30 +59,13 @@ class Answer:
     status: int = 200
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Endpoint:
-    """Where requests go: its URL, and the path of the bucket there."""
-
-    url: str
-    host: str
-    netloc: str
-    port: int | None
-    is_tls: bool
-    root: str
-
-
 class Wire:
     """Signed requests to one bucket by one endpoint at a time; safe from several threads."""
 
-    def __init__(self, bucket: str, access: Access, patience: Patience, place: str) -> None:
+    def __init__(self, dialect: Dialect, access: Access, patience: Patience) -> None:
         self._open: list[http.client.HTTPConnection] = []
-        try:
-            self._identity = find_identity(access)
-        except NoCredentialsError as error:
-            raise of_credentials(str(error), place) from None
-        self.region = self._identity.region
-        named = (self._identity.endpoint, *access.endpoints[1:])
-        self._endpoints = tuple(_endpoint(url, bucket, self.region) for url in named)
+        self._dialect, self._endpoints = dialect, dialect.endpoints
+        self.region = dialect.region
         self._at = 0
         self._bundle, self._patience = access.ca_bundle, patience
         self._of_thread = threading.local()
@@ -117,11 +97,9 @@ class Wire:
     ) -> Answer:
         """Return the answer to a request, whose body goes ``into`` memory where that is given. Raises StoreError.
 
-        ``what`` says in words what is done to ``place``. Only bytes that are small are part of the signature.
+        ``what`` says in words what is done to ``place``.
         """
         line = encoded_query(query)
-        is_small = len(body) < _PIECE_BYTES and not isinstance(body, memoryview)
-        digest = hashlib.sha256(body).hexdigest() if is_small else UNSIGNED
         for attempt in range(1, self._patience.attempts + 1):
             at = self._at
             endpoint = self._endpoints[at]
@@ -131,7 +109,7 @@ class Wire:
                 tally.again += attempt > 1
             began = time.monotonic()
             try:
-                answer = self._once(endpoint, what, method, key, line, headers or {}, body, digest, into, moved, place)
+                answer = self._once(endpoint, what, method, key, line, headers or {}, body, into, moved, place)
             except StoreError as error:
                 with self._lock:
                     if error.status:
@@ -170,31 +148,20 @@ class Wire:
 
     def _once(
         self,
-        endpoint: _Endpoint,
+        endpoint: Endpoint,
         what: str,
         method: str,
         key: str,
         query: str,
         headers: Mapping[str, str],
         body: memoryview | bytes,
-        digest: str,
         into: memoryview | None,
         moved: Callable[[int], None],
         place: str,
     ) -> Answer:
         path = encoded_path(f"{endpoint.root}/{key}" if key or not endpoint.root else endpoint.root)
         try:
-            keys = self._identity.keys()
-            sent = signed(
-                method,
-                path,
-                query,
-                {**headers, "host": endpoint.netloc},
-                keys=keys,
-                region=self.region,
-                moment=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
-                body=digest,
-            )
+            query, sent = self._dialect.signed(method, path, query, {**headers, "host": endpoint.netloc}, body)
         except NoCredentialsError as error:
             raise of_credentials(str(error), place) from None
         try:
@@ -217,7 +184,7 @@ class Wire:
         # The end of an upload may fail when the store has begun to answer that it did not.
         if said.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
             # No name here for the error: with its traceback, it would keep this frame, and the callers' buffers.
-            raise of_answer(said.status, data, what, place, (keys.access_key, keys.secret_key, keys.token))
+            raise of_answer(said.status, data, what, place, self._dialect.hidden())
         return Answer(headers=answered, data=data, read=read, status=said.status)
 
     def _send(
@@ -241,7 +208,7 @@ class Wire:
                 connection.send(body[start : start + _PIECE_BYTES])
         return connection.getresponse()
 
-    def _connection(self, endpoint: _Endpoint) -> http.client.HTTPConnection:
+    def _connection(self, endpoint: Endpoint) -> http.client.HTTPConnection:
         now = time.monotonic()
         is_idle = now - getattr(self._of_thread, "used", now) > _IDLE_SECONDS
         if is_idle or getattr(self._of_thread, "endpoint", endpoint) is not endpoint:
@@ -286,24 +253,3 @@ def _read_into(said: http.client.HTTPResponse, view: memoryview, moved: Callable
     if done < len(view) and said.length:
         raise http.client.IncompleteRead(b"", said.length)
     return done
-
-
-def _endpoint(url: str, bucket: str, region: str) -> _Endpoint:
-    """Return where requests go; without a URL, to AWS itself."""
-    host, root = f"s3.{region}.{_suffix(region)}", f"/{bucket}"
-    if not url and "." not in bucket:
-        # TLS certificates of AWS cover names of one part before theirs.
-        host, root = f"{bucket}.{host}", ""
-    parts = urllib.parse.urlsplit(url or f"https://{host}")
-    return _Endpoint(
-        url=f"{parts.scheme}://{parts.netloc}",
-        host=parts.hostname or "",
-        netloc=parts.netloc,
-        port=parts.port,
-        is_tls=parts.scheme == "https",
-        root=root,
-    )
-
-
-def _suffix(region: str) -> str:
-    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"

@@ -1,12 +1,14 @@
-"""Servers of S3 that others wrote, started where their programs are: the tests skip where they are not.
+"""Servers of S3 and of Azure that others wrote, started where their programs are: the tests skip where they are not.
 
 Programs are looked for in PATH, and in the folders that ``CKPT_SERVERS`` names (separated as in PATH): a virtual
-environment with ``pip install swift``, and ``node_modules/.bin`` of ``npm install s3rver``.
+environment with ``pip install swift``, and ``node_modules/.bin`` of ``npm install s3rver``; azurite is
+installed by npm, where that is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import socket
@@ -26,6 +28,9 @@ from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 from tests.support.machine import eventually
 from tests.support.targets.object_server import BUCKET
 
+_OF_NPM = Path.home() / ".cache" / "pytest-ckpt-tests" / "npm"
+_NPM_SECONDS = 300.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class OtherServer:
@@ -33,6 +38,27 @@ class OtherServer:
 
     endpoint: str
     environment: Mapping[str, str]
+    scheme: str = "s3"
+
+    @property
+    def target(self) -> str:
+        """What is given to --ckpt-target."""
+        return f"{self.scheme}://{BUCKET}/ckpt"
+
+    @contextlib.contextmanager
+    def bucket(self) -> Iterator[Bucket]:
+        """Give its bucket."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            access = Access(endpoints=(self.endpoint,))
+            with contextlib.closing(Bucket(read_prefix(BUCKET, self.scheme), access, OF_CONTROLLER)) as bucket:
+                yield bucket
+
+    def what_lies_there(self) -> tuple[list[str], list[tuple[str, str]]]:
+        """Return all keys of the bucket, and all unfinished uploads."""
+        with self.bucket() as bucket:
+            return bucket.keys(""), bucket.uploads("")
 
 
 def program(name: str) -> str:
@@ -40,6 +66,25 @@ def program(name: str) -> str:
     found = shutil.which(name, path=os.pathsep.join((os.environ.get("CKPT_SERVERS", ""), os.environ["PATH"])))
     if found is None:
         pytest.skip(f"{name} is neither in PATH nor in CKPT_SERVERS")
+    return found
+
+
+def program_of_npm(name: str, package: str) -> str:
+    """Return where a program of an npm package is, which is installed once for this user; skip where it cannot be."""
+    path = os.pathsep.join((os.environ.get("CKPT_SERVERS", ""), str(_OF_NPM / "node_modules" / ".bin")))
+    if found := shutil.which(name, path=path):
+        return found
+    npm = program("npm")
+    _OF_NPM.mkdir(parents=True, exist_ok=True)
+    with (_OF_NPM / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        words = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(_OF_NPM), package]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_NPM_SECONDS)
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"npm did not install {package} in {_NPM_SECONDS:g} s")
+    if done.returncode or not (found := shutil.which(name, path=path)):
+        pytest.skip(f"npm cannot install {package}: {done.stderr.strip()[-300:]}")
     return found
 
 
@@ -95,6 +140,22 @@ def swift() -> Iterator[OtherServer]:
 
 
 @contextlib.contextmanager
+def azurite() -> Iterator[OtherServer]:
+    """Start azurite, of npm, Microsoft's emulator of Azure Blob Storage, with a container."""
+    words, port = program_of_npm("azurite-blob", "azurite@3.35.0"), free_port()
+    server = OtherServer(
+        endpoint=f"http://127.0.0.1:{port}",
+        environment={"AZURE_STORAGE_ACCOUNT": "devstoreaccount1", "AZURE_STORAGE_KEY": _KEY_OF_AZURITE},
+        scheme="az",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", folder, "--silent"]
+        with _running([words, *options, "--skipApiVersionCheck", "--disableTelemetry"], Path(folder)):
+            _ready(server)
+            yield server
+
+
+@contextlib.contextmanager
 def _running(words: list[str], folder: Path) -> Iterator[None]:
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
@@ -107,25 +168,23 @@ def _running(words: list[str], folder: Path) -> Iterator[None]:
 
 def _ready(server: OtherServer) -> None:
     """Wait until a bucket can be made."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
 
-        def made() -> bool:
-            access = Access(endpoints=(server.endpoint,))
-            with contextlib.closing(Bucket(read_prefix(BUCKET), access, OF_CONTROLLER)) as bucket:
-                try:
-                    bucket.make()
-                except FileExistsError:
-                    return True
-                except OSError as error:
-                    print(error, file=sys.stderr)
-                    return False
-            return True
+    def made() -> bool:
+        with server.bucket() as bucket:
+            try:
+                bucket.make()
+            except FileExistsError:
+                return True
+            except OSError as error:
+                print(error, file=sys.stderr)
+                return False
+        return True
 
-        eventually(made, "a bucket is made")
+    eventually(made, "a bucket is made")
 
 
+# It has this one for everybody: its documentation prints it.
+_KEY_OF_AZURITE = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _OF_STORAGE = """[DEFAULT]
 bind_ip = 127.0.0.1
 bind_port = {port}

@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.conformance.objects.session import Reply
 
 _ROUNDS = 10
-_CHECKSUMS = ("x-amz-checksum-crc32", "x-amz-checksum-crc32c", "x-amz-checksum-crc64nvme", "x-amz-checksum-sha256")
-_HEADERS = (MD5, *_CHECKSUMS)
 
 
 def whole(context: ObjectContext, findings: Findings) -> None:
     """Put objects with wrong and right digests, new ones and over others."""
     here = context.here
-    for header in _HEADERS:
+    for header in here.digests:
         for number in range(context.count(_ROUNDS)):
             name = f"{header}-{number}"
             data, other = content(context.seed, name, 1), content(context.seed, name, 2)
@@ -43,7 +41,7 @@ def whole(context: ObjectContext, findings: Findings) -> None:
 def part(context: ObjectContext, findings: Findings) -> None:
     """Send parts with wrong and right digests."""
     here = context.here
-    for header in _HEADERS:
+    for header in here.digests:
         said = {} if header == MD5 else {"x-amz-checksum-algorithm": _algorithm(header)}
         for number in range(context.count(_ROUNDS)):
             name = f"{header}-{number}"
@@ -61,7 +59,7 @@ def part(context: ObjectContext, findings: Findings) -> None:
 def kept(context: ObjectContext, findings: Findings) -> None:
     """Put objects with checksums, and ask for them."""
     here = context.here
-    for header in _CHECKSUMS:
+    for header in here.kept_digests:
         data = content(context.seed, header, 1)
         here.put(header, data, _headers(header, data)).needed(f"an object with {header}")
         findings.trials += 1

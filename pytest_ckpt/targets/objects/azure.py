@@ -1,0 +1,272 @@
+"""Requests of S3 in the words of Azure Blob Storage: objects are block blobs, parts are blocks, an upload has no name.
+
+What Azure has not is made of what it has. An upload is a token in the names of its blocks: to end it is to commit their
+list, and to abort it is to commit an empty list, which forgets them, and to delete that blob. Unfinished uploads are
+the tokens in the uncommitted blocks of all blobs. Each body carries its MD5. A suffix is asked for by the blob's size.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import hashlib
+import re
+import secrets
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pytest_ckpt.facts.requests import Tallies
+from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.targets.objects.azure_account import DialectOfAzure
+from pytest_ckpt.targets.objects.checksums import MD5
+from pytest_ckpt.targets.objects.errors import StoreError, fields_in, local_name
+from pytest_ckpt.targets.objects.keys import BucketPrefix
+from pytest_ckpt.targets.objects.wire import Answer, Patience, Wire
+
+_CONDITIONS = ("if-match", "if-none-match")
+_BLOCK = re.compile(r"([0-9a-f]{16})-(\d{5})-([0-9a-f]{32})")
+_BLOCK_LIST = [("comp", "blocklist")]
+_BLOB = {"x-ms-blob-type": "BlockBlob"}
+
+
+class AskingAzure:
+    """A container, asked as a bucket of S3 is; safe from several threads."""
+
+    digests: tuple[str, ...] = (MD5,)
+    kept: tuple[str, ...] = (MD5,)
+
+    def __init__(self, place: BucketPrefix, access: Access, patience: Patience) -> None:
+        self._container, self._url = place.bucket, place.url
+        self._wire = Wire(DialectOfAzure(place, access), access, patience)
+        self.region = self._wire.region
+
+    @property
+    def endpoint(self) -> str:
+        """The URL that requests go to now."""
+        return self._wire.endpoint
+
+    def tallies(self) -> Tallies:
+        """Return what was counted so far."""
+        return self._wire.tallies()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._wire.close()
+
+    def ask(
+        self,
+        what: str,
+        method: str,
+        place: str,
+        *,
+        key: str = "",
+        query: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+        body: memoryview | bytes = b"",
+        into: memoryview | None = None,
+        moved: Callable[[int], None] = lambda _count: None,
+    ) -> Answer:
+        """Return the answer to a request, as S3 would give it. Raises StoreError."""
+        words, said = dict(query), {name.lower(): value for name, value in (headers or {}).items()}
+        upload = words.get("uploadId", "")
+        match method:
+            case "GET" if not key:
+                return self._of_container(what, place, words)
+            case "PUT" if not key:
+                return self._wire.ask(what, method, place, key=self._container, query=[("restype", "container")])
+            case "PUT" if "x-amz-copy-source" in said:
+                raise _refused(501, "NotImplemented", "a block is not copied from another blob here", place)
+            case "PUT" if upload:
+                return self._put_block(what, place, key, upload, int(words["partNumber"]), said, body)
+            case "PUT":
+                sent = _BLOB | _conditions(said) | _digest(said, body)
+                return self._wire.ask(what, method, place, key=self._of(key), headers=sent, body=body)
+            case "POST" if not upload:
+                return _answer(_element("InitiateMultipartUploadResult", UploadId=secrets.token_hex(8)))
+            case "POST":
+                return self._commit(what, place, key, upload, said, bytes(body))
+            case "DELETE" if upload:
+                return self._abort(what, place, key)
+            case "DELETE":
+                with contextlib.suppress(FileNotFoundError):
+                    self._wire.ask(what, method, place, key=self._of(key))
+                return Answer(headers={}, data=b"", status=204)
+        sent = _conditions(said)
+        if asked := said.get("range"):
+            sent["Range"] = self._range(what, place, key, asked)
+        return self._wire.ask(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
+
+    # --- the container ------------------------------------------------------------------------------------------------
+
+    def _of_container(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
+        if "versioning" in words:
+            return self._keeps_what_is_deleted(what, place)
+        if "uploads" in words:
+            top = _element("ListMultipartUploadsResult", IsTruncated="false")
+            for key, upload in self._uploads(what, place, words.get("prefix", "")):
+                _add(top, "Upload", Key=key, UploadId=upload)
+            return _answer(top)
+        page, headers = self._page(
+            what,
+            place,
+            prefix=words.get("prefix", ""),
+            delimiter=words.get("delimiter", ""),
+            maxresults=words.get("max-keys", ""),
+            marker=words.get("continuation-token", ""),
+        )
+        marker = fields_in(page).get("NextMarker", "")
+        top = _element("ListBucketResult", IsTruncated="true" if marker else "false", NextContinuationToken=marker)
+        for blob in _children(page, "Blobs"):
+            if local_name(blob) == "BlobPrefix":
+                _add(top, "CommonPrefixes", Prefix=_name(blob))
+            else:
+                facts = {k: v for part in blob if local_name(part) == "Properties" for k, v in fields_in(part).items()}
+                _add(top, "Contents", Key=_name(blob), ETag=facts.get("Etag", ""), Size=facts.get("Content-Length", ""))
+        return _answer(top, headers)
+
+    def _page(self, what: str, place: str, **words: str) -> tuple[ET.Element, Mapping[str, str]]:
+        """Return a page of the blobs in the container, and the headers of the answer."""
+        query = [("restype", "container"), ("comp", "list"), *((name, value) for name, value in words.items() if value)]
+        answer = self._wire.ask(what, "GET", place, key=self._container, query=query)
+        return _parsed(answer, place), answer.headers
+
+    def _keeps_what_is_deleted(self, what: str, place: str) -> Answer:
+        """Say of soft deletion what S3 says of versions. Versions themselves show in no request of this kind."""
+        query = [("restype", "service"), ("comp", "properties")]
+        page = _parsed(self._wire.ask(what, "GET", place, query=query), place)
+        kept = [fields_in(part).get("Enabled") for part in page if local_name(part) == "DeleteRetentionPolicy"]
+        return _answer(_element("VersioningConfiguration", Status="Enabled" if "true" in kept else "Suspended"))
+
+    def _uploads(self, what: str, place: str, prefix: str) -> Iterator[tuple[str, str]]:
+        """Yield every blob below a prefix that has uncommitted blocks, with the tokens in their names."""
+        marker = ""
+        while True:
+            page, _ = self._page(what, place, prefix=prefix, include="uncommittedblobs", marker=marker)
+            for key in [_name(blob) for blob in _children(page, "Blobs")]:
+                yield from ((key, upload) for upload in sorted(self._begun(what, place, key)))
+            marker = fields_in(page).get("NextMarker", "")
+            if not marker:
+                return
+
+    def _begun(self, what: str, place: str, key: str) -> set[str]:
+        """Return the tokens of a blob's uncommitted blocks."""
+        query = [("comp", "blocklist"), ("blocklisttype", "uncommitted")]
+        try:
+            page = _parsed(self._wire.ask(what, "GET", place, key=self._of(key), query=query), place)
+        except FileNotFoundError:
+            return set()
+        names = [fields_in(block).get("Name", "") for block in _children(page, "UncommittedBlocks")]
+        found = [_BLOCK.fullmatch(base64.b64decode(name).decode(errors="replace")) for name in names]
+        return {match[1] for match in found if match}
+
+    # --- blobs --------------------------------------------------------------------------------------------------------
+
+    def _put_block(
+        self,
+        what: str,
+        place: str,
+        key: str,
+        upload: str,
+        number: int,
+        said: Mapping[str, str],
+        body: memoryview | bytes,
+    ) -> Answer:
+        md5 = hashlib.md5(body, usedforsecurity=False)
+        query = [("comp", "block"), ("blockid", _encoded(_name_of_block(upload, number, md5.hexdigest())))]
+        guard = {MD5: said.get(MD5) or base64.b64encode(md5.digest()).decode()}
+        self._wire.ask(what, "PUT", place, key=self._of(key), query=query, headers=guard, body=body)
+        # By this it is named at the end.
+        return Answer(headers={"etag": f'"{md5.hexdigest()}"'}, data=b"")
+
+    def _commit(self, what: str, place: str, key: str, upload: str, said: Mapping[str, str], body: bytes) -> Answer:
+        told = [fields_in(part) for part in ET.fromstring(body)]
+        data = _list_of_blocks([_name_of_block(upload, int(t["PartNumber"]), t["ETag"]) for t in told])
+        sent = _conditions(said) | _digest({}, data)
+        answer = self._wire.ask(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=data)
+        return _answer(_element("CompleteMultipartUploadResult", ETag=answer.headers.get("etag", "")), answer.headers)
+
+    def _abort(self, what: str, place: str, key: str) -> Answer:
+        """Forget the blocks of a blob that there is not yet; those of one that there is go with its next change."""
+        none = _list_of_blocks(())
+        sent = {"if-none-match": "*"} | _digest({}, none)
+        with contextlib.suppress(FileExistsError):
+            self._wire.ask(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=none)
+            self._wire.ask(what, "DELETE", place, key=self._of(key))
+        return Answer(headers={}, data=b"", status=204)
+
+    def _range(self, what: str, place: str, key: str, asked: str) -> str:
+        """Return a range as Azure knows it: it has no suffixes."""
+        if not (last := re.fullmatch(r"bytes=-(\d+)", asked)):
+            return asked
+        size = int(self._wire.ask(what, "HEAD", place, key=self._of(key)).headers.get("content-length", 0))
+        return f"bytes={max(0, size - int(last[1]))}-"
+
+    def _of(self, key: str) -> str:
+        return f"{self._container}/{key}"
+
+
+def _name_of_block(upload: str, number: int, etag: str) -> str:
+    """Return a block's name; all names of a blob must have the same length."""
+    return f"{upload}-{number:05d}-{etag.strip(chr(34))}"
+
+
+def _list_of_blocks(names: Sequence[str]) -> bytes:
+    top = ET.Element("BlockList")
+    for name in names:
+        ET.SubElement(top, "Latest").text = _encoded(name)
+    text: bytes = ET.tostring(top, encoding="utf-8", xml_declaration=True)
+    return text
+
+
+def _encoded(name: str) -> str:
+    return base64.b64encode(name.encode()).decode()
+
+
+def _conditions(said: Mapping[str, str]) -> dict[str, str]:
+    return {name: said[name] for name in _CONDITIONS if name in said}
+
+
+def _digest(said: Mapping[str, str], body: memoryview | bytes) -> dict[str, str]:
+    """Return the MD5 that was given for a body, else that of the body."""
+    if MD5 in said:
+        return {MD5: said[MD5]}
+    return {MD5: base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()}
+
+
+def _parsed(answer: Answer, place: str) -> ET.Element:
+    try:
+        # It may begin with a mark of its byte order.
+        return ET.fromstring(answer.data.decode("utf-8-sig"))
+    except (ET.ParseError, UnicodeDecodeError):
+        raise StoreError(errno.EIO, "the store's answer is no XML", place) from None
+
+
+def _children(page: ET.Element, name: str) -> list[ET.Element]:
+    return [child for group in page if local_name(group) == name for child in group]
+
+
+def _name(blob: ET.Element) -> str:
+    """Return the name of a blob; one that XML cannot hold stays encoded as in a URL: no run has such names."""
+    return fields_in(blob).get("Name", "")
+
+
+def _refused(status: int, code: str, message: str, place: str) -> StoreError:
+    error = StoreError(errno.ENOSYS, f"{code}: {message}", place)
+    error.status, error.code = status, code
+    return error
+
+
+def _answer(top: ET.Element, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(headers=headers or {}, data=ET.tostring(top))
+
+
+def _add(top: ET.Element, name: str, **words: str) -> None:
+    top.append(_element(name, **words))
+
+
+def _element(name: str, **words: str) -> ET.Element:
+    made = ET.Element(name)
+    for field, text in words.items():
+        ET.SubElement(made, field).text = text
+    return made
