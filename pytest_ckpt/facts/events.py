@@ -123,10 +123,14 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsSeen:
-    """The hosts of a launch that measures nothing; ``sights`` where each is to find what others made in the target."""
+    """The hosts of a launch that measures nothing; ``sights`` where each is to find what others made in the target.
+
+    ``lacks`` names, by host, the libraries of the run's engines that are not installed there.
+    """
 
     hosts: tuple[HostFacts, ...]
     sights: tuple[Sight, ...] = ()
+    lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

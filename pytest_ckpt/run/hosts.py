@@ -35,6 +35,7 @@ _OF_ONE_CLIENT = frozenset(("addr", "mountaddr", "clientaddr", "localaddr", "por
 class Seen:
     """What came of a launch that looks: why it failed, the hosts, and in which sentences they differ.
 
+    ``lacks`` says of each host that lacks libraries of the run's engines which.
     ``launch`` has its ranks waiting where they were to; None: nobody waits. ``notices`` are sentences about the launch
     itself.
     """
@@ -42,6 +43,7 @@ class Seen:
     failure: Failure | None
     hosts: tuple[HostFacts, ...] = ()
     differences: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     launch: Launch | None = None
     notices: tuple[str, ...] = ()
 
@@ -56,6 +58,7 @@ def see_hosts(
     area: AreaRef,
     facts: TargetFacts | None,
     deadline_seconds: float,
+    libraries: tuple[str, ...] = (),
     streams: bool = False,
     then_wait: contextlib.ExitStack | None = None,
 ) -> Seen:
@@ -80,6 +83,7 @@ def see_hosts(
             deadline_seconds=deadline_seconds,
             tasks=(),
             sign=sign,
+            libraries=libraries,
             streams=Streams(token=secrets.token_hex(32), ports=launcher.ports) if streams else None,
             is_followed=then_wait is not None and launcher.may_wait,
         )
@@ -94,6 +98,7 @@ def see_hosts(
         failure=failure,
         hosts=hosts,
         differences=differ,
+        lacks=tuple(f"{host}: {', '.join(names)}" for seen in found for host, names in seen.lacks.items()),
         launch=launch if launch.waiting else None,
         notices=tuple(notices),
     )

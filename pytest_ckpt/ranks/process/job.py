@@ -194,7 +194,8 @@ class Job:
 
     ``second`` is the same area through another mount of the ranks' one host, where there is one; ``local`` is the
     run's area in the local tier; ``sign`` is a file that each host is to find before anything is measured.
-    With ``streams`` hosts measure their network. ``is_followed``: its ranks then wait for another job.
+    Hosts say which of ``libraries`` they lack. With ``streams`` hosts measure their network. ``is_followed``: its ranks
+    then wait for another job.
     """
 
     processes: int
@@ -205,5 +206,6 @@ class Job:
     second: AreaRef | None = None
     local: AreaRef | None = None
     sign: Sign | None = None
+    libraries: tuple[str, ...] = ()
     streams: Streams | None = None
     is_followed: bool = False

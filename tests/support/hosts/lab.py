@@ -84,10 +84,6 @@ class Done:
 def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
     """Skip where no such hosts can be made, with that storage and these programs: not every machine has them."""
     need_fuse()
-    if any(letter.isspace() for letter in sys.prefix):
-        pytest.skip(
-            f"Open MPI starts nothing on other hosts from a path with a space, as the product says: {sys.prefix}"
-        )
     if gone := missing((*_NEEDED, *(() if storage.is_fuse else _OF_MOOSEFS), *programs)):
         pytest.skip(f"there is no {', '.join(gone)}")
     if why := _why_no_network():
