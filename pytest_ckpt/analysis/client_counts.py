@@ -1,45 +1,70 @@
-"""Rates of saves and loads by how many clients had part in them, over the measurements of several runs. Pure."""
+"""Rates of saves and loads by how many clients had part in them, over the measurements of one run or several. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, OperationKind
+    from pytest_ckpt.facts.scaling import ClientUnit, Scaling
 
-Unit = Literal["hosts", "ranks"]
 KINDS: tuple[OperationKind, ...] = ("save", "load")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scaling:
-    """Rates in bytes a second, one each operation, by count of clients (``unit``), for one way to save or load."""
+class CountedRates:
+    """Rates in bytes a second, one each operation, by count of clients (``unit``), for one way to save or load.
+
+    ``ceiling`` is what the vendor states as the most, in bytes a second; 0: nothing is stated.
+    """
 
     name: str
     kind: OperationKind
-    unit: Unit
+    unit: ClientUnit
     rates: Mapping[int, tuple[float, ...]]
+    ceiling: float
 
 
-def scalings(measurements: Iterable[Measurement]) -> list[Scaling]:
+def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]]:
+    """Return bytes a second, one each operation of a kind, by count of clients of one run."""
+    return {
+        count.clients: tuple(
+            count.bytes / o.seconds for o in (count.saves if kind == "save" else count.loads) if o.seconds > 0
+        )
+        for count in found.counts
+    }
+
+
+def counted_rates(measurements: Iterable[Measurement]) -> list[CountedRates]:
     """Return rates by clients for each model, engine and strategy.
 
-    Clients are hosts where some measurement has several, else ranks. Only whole saves and loads count.
+    Clients are hosts where some measurement has several, else ranks. Only whole saves and loads count. A run that grew
+    its clients one count after the other gives all these counts, taken in turns, in place of the saves and loads by
+    all of them.
     """
     measurements = list(measurements)
-    unit: Unit = "hosts" if any(len(set(m.hosts)) > 1 for m in measurements) else "ranks"
+    unit: ClientUnit = "hosts" if any(len(set(m.hosts)) > 1 for m in measurements) else "ranks"
     found: dict[tuple[str, OperationKind], dict[int, tuple[float, ...]]] = {}
+    ceilings: dict[tuple[str, OperationKind], float] = {}
     for m in measurements:
-        count = len(set(m.hosts)) if unit == "hosts" else m.processes
         name = "/".join((m.model, m.subject.engine, m.subject.strategy))
+        grown = m.patterns.scaling if m.patterns else None
         for kind in KINDS:
-            of_kind = tuple(m.bytes / o.seconds for o in m.whole(kind) if o.seconds > 0)
-            if of_kind:
-                rates = found.setdefault((name, kind), {})
-                rates[count] = rates.get(count, ()) + of_kind
+            if grown and grown.unit == unit:
+                by_count = rates_of(grown, kind)
+                stated = grown.save_ceiling if kind == "save" else grown.load_ceiling
+            else:
+                count = len(set(m.hosts)) if unit == "hosts" else m.processes
+                by_count = {count: tuple(m.bytes / o.seconds for o in m.whole(kind) if o.seconds > 0)}
+                stated = 0.0
+            for count, rates in by_count.items():
+                if rates:
+                    of_kind = found.setdefault((name, kind), {})
+                    of_kind[count] = of_kind.get(count, ()) + rates
+            ceilings[name, kind] = max(ceilings.get((name, kind), 0.0), stated)
     return [
-        Scaling(name=name, kind=kind, unit=unit, rates=dict(sorted(rates.items())))
+        CountedRates(name=name, kind=kind, unit=unit, rates=dict(sorted(rates.items())), ceiling=ceilings[name, kind])
         for (name, kind), rates in found.items()
     ]

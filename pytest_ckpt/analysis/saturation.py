@@ -16,18 +16,16 @@ repeats of one model would be blind to the others, which fit as well and go else
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from pytest_ckpt.analysis.projection import MINIMUM_COUNTS, Projection
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.float64]
-
-MINIMUM_COUNTS = 4
-"""Different counts of clients without which no model can be told from another."""
 
 SEEN_EFFICIENCY = 0.7
 """A ceiling is seen where the largest count gets at most this share of what linear growth would give, or less."""
@@ -41,23 +39,6 @@ _LIKELIHOOD_OF_90 = 2.706
 _ONE_SIDED = 1.645
 # What no repeat shows: a model is a model.
 _MINIMUM_SCATTER = 0.03
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Projection:
-    """Bytes a second that ``clients`` would get. ``model`` is the one with the least leave-one-out error.
-
-    Where the rates do not determine it there is no median (``why_not`` says why), and ``low`` and ``high`` are bounds.
-    Without a sign of a ceiling they are what the largest count got, and what linear growth or the bound would give.
-    """
-
-    clients: int
-    why_not: str
-    model: str
-    median: float | None
-    low: float
-    high: float
-    leave_one_out_error: float
 
 
 def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | None = None) -> Projection:

@@ -71,7 +71,7 @@ def run(asked: argparse.Namespace) -> int:
             "Name the folders of two runs or more, or write the certificate of one with --html.",
         )
     else:
-        document = _judge_one(folders[0], limits)
+        document = _judge_one(folders[0], limits, foresees=bool(asked.json or asked.html or asked.pdf))
     if asked.html:
         from pytest_ckpt.report import html  # noqa: PLC0415 - jinja2 only when it is needed
 
@@ -88,8 +88,8 @@ def run(asked: argparse.Namespace) -> int:
     return int(document["exit_code"])
 
 
-def _judge_one(folder: Path, limits: Mapping[str, str | None]) -> Document:
-    """Return the judgement of one folder, of a run or of results of DLIO."""
+def _judge_one(folder: Path, limits: Mapping[str, str | None], *, foresees: bool) -> Document:
+    """Return the judgement of one folder, of a run or of results of DLIO; a forecast only where it is shown."""
     from pytest_ckpt.evidence.rejudge import judge_sealed_folder  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
 
@@ -97,7 +97,7 @@ def _judge_one(folder: Path, limits: Mapping[str, str | None]) -> Document:
         raise UsageError(f"{folder} is a file.", f"Name the folder that it lies in: {shlex.quote(str(folder.parent))}")
     ours = (folder / "report.json").exists() or is_unfinished(folder)
     document = None if ours else _judge_published(folder, limits)
-    return judge_sealed_folder(folder, limits) if document is None else document
+    return judge_sealed_folder(folder, limits, foresees=foresees) if document is None else document
 
 
 def _combine(folders: list[Path], limits: Mapping[str, str | None], asked: argparse.Namespace) -> Document:

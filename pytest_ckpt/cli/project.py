@@ -1,4 +1,4 @@
-"""``pytest-ckpt project``: what more clients would get, by runs with a few counts of them."""
+"""``pytest-ckpt project``: what more clients would get, by runs with a few counts of them, or one that grew them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from pytest_ckpt.support.units import parse_size
 if TYPE_CHECKING:
     import argparse
 
-HELP = "project save and load rates to more clients, by runs with a few counts of them"
+HELP = "project save and load rates to more clients, by a run with a few counts of them, or several runs"
 DESCRIPTION = (
-    "Fit saturation models to the rates of runs with different counts of clients, and say what more clients would get: "
+    "Fit saturation models to the rates of different counts of clients (one run with --ckpt-suite=scaling, or several "
+    "runs), and say what more clients would get: "
     "a median and an interval, or bounds where the runs do not determine it. Certifies nothing."
 )
 _MAXIMUM_CLIENTS = 1_000_000
@@ -23,7 +24,7 @@ _MAXIMUM_CLIENTS = 1_000_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("folders", metavar="FOLDER", nargs="+", help="folders of runs, each with its count of clients")
+    parser.add_argument("folders", metavar="FOLDER", nargs="+", help="folders of runs, each with its counts of clients")
     parser.add_argument("--clients", metavar="N", required=True, help="hosts, or ranks where all runs had one host")
     parser.add_argument("--client-rate", metavar="SIZE", help="bytes a second that the network gives one client")
     parser.add_argument("--ceiling", metavar="SIZE", help="bytes a second that the vendor declares as the most")
@@ -32,8 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print the projections."""
-    from pytest_ckpt.analysis.client_counts import scalings  # noqa: PLC0415
-    from pytest_ckpt.analysis.saturation import MINIMUM_COUNTS, project  # noqa: PLC0415 - numpy only here
+    from pytest_ckpt.analysis.client_counts import counted_rates  # noqa: PLC0415
+    from pytest_ckpt.analysis.projection import MINIMUM_COUNTS  # noqa: PLC0415
+    from pytest_ckpt.analysis.saturation import project  # noqa: PLC0415 - numpy only here
     from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_folder  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
@@ -48,16 +50,21 @@ def run(asked: argparse.Namespace) -> int:
     for folder in dict.fromkeys(map(Path, asked.folders)):
         if not folder.is_dir():
             raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
-        measurements += [from_plain(Measurement, m) for m in judge_folder(folder, {})["measurements"]]
+        measurements += [from_plain(Measurement, m) for m in judge_folder(folder, {}, foresees=False)["measurements"]]
         if not is_unfinished(folder) and (changed := changes_of_facts(folder)):
             notices.append(f"{folder} is not as its run left it: {', '.join(changed)}.")
-    found = scalings(measurements)
-    rows = [(s, project(s.rates, clients, min(bounds, default=None))) for s in found if len(s.rates) >= MINIMUM_COUNTS]
+    found = counted_rates(measurements)
+    rows = [
+        (s, project(s.rates, clients, min([*bounds, *([s.ceiling] if s.ceiling else [])], default=None)))
+        for s in found
+        if len(s.rates) >= MINIMUM_COUNTS
+    ]
     if not rows:
         counts = "; ".join(f"{s.name} {s.kind}s: {', '.join(map(str, s.rates))} {s.unit}" for s in found) or "none"
         raise UsageError(
             f"Too few counts of clients: {counts}.",
-            f"Name runs of one model with {MINIMUM_COUNTS} counts or more, such as 1, 2, 4 and 8 hosts.",
+            f"Name a run with --ckpt-suite=scaling, or runs of one model: {MINIMUM_COUNTS} counts are needed, or more, "
+            "such as 1, 2, 4 and 8 hosts.",
         )
     document = document_of(rows, notices)
     if asked.json:

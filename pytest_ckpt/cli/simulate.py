@@ -123,7 +123,7 @@ def _measured(folder: Path) -> tuple[list[Any], dict[str, str | None], list[str]
 
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
-    document = judge_folder(folder, {})
+    document = judge_folder(folder, {}, foresees=False)
     cluster = document["cluster"]
     of_run: dict[str, str | None] = {
         "ckpt_failures": cluster["failure_model"],

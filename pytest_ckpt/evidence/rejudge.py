@@ -25,13 +25,15 @@ def judge_folder(
     command_line: Mapping[str, str | None],
     *,
     as_recorded: bool = False,
+    foresees: bool = True,
     run: tuple[Document, upgrade.Schema] | None = None,
 ) -> Document:
     """Return the report of a run folder, judged again; ``command_line`` holds the limits that were given.
 
     With the limits of the run the verdicts are those of the run. Plugins are not there to judge again: with the limits
     of the run their verdicts are kept and said to be, with others they are "not run", and neither certifies.
-    ``as_recorded`` keeps them word for word, for whoever compares. ``run`` is what `read_run` returns, where the report
+    ``as_recorded`` keeps them word for word, for whoever compares. Without ``foresees`` there is no forecast, which is
+    simulated, and so no numpy is needed. ``run`` is what `read_run` returns, where the report
     was read already. A run whose controller was killed is judged from what there is, and is "incomplete". Raises
     UsageError when the folder holds no run, and when a file in it is none that a run leaves.
     """
@@ -39,7 +41,7 @@ def judge_folder(
     found, schema = (read_file(folder / SESSION), upgrade.NOW) if unfinished else run or read_run(folder)
     with odd_facts_named(folder):
         report = begun_report(found, read_file(folder / PLAN)) if unfinished else found
-        document = _judge(folder, report, schema, command_line, as_recorded=as_recorded)
+        document = _judge(folder, report, schema, command_line, as_recorded=as_recorded, foresees=foresees)
         return as_incomplete(document) if unfinished else document
 
 
@@ -57,12 +59,12 @@ def odd_facts_named(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def judge_sealed_folder(folder: Path, command_line: Mapping[str, str | None]) -> Document:
+def judge_sealed_folder(folder: Path, command_line: Mapping[str, str | None], *, foresees: bool = True) -> Document:
     """Return the report of a run folder, judged again; what was changed since its run is named, and cannot pass.
 
     Only files that are judged are looked at. Raises UsageError as `judge_folder` does.
     """
-    document = judge_folder(folder, command_line)
+    document = judge_folder(folder, command_line, foresees=foresees)
     if is_unfinished(folder) or not (changed := changes_of_facts(folder)):
         return document
     return without_trust(document, [f"The folder is not as its run left it: {', '.join(changed)}. {VERIFY_REMEDY}"])
@@ -96,8 +98,10 @@ def _judge(
     command_line: Mapping[str, str | None],
     *,
     as_recorded: bool,
+    foresees: bool,
 ) -> Document:
-    document = judged_run(folder, report, schema, command_line, as_recorded=as_recorded).document()
+    judged = judged_run(folder, report, schema, command_line, as_recorded=as_recorded)
+    document = judged.document(foresees=foresees)
     if report.get("sections") and not as_recorded:
         document["disclosures"].append(SECTIONS_LEFT_OUT)
     return document

@@ -16,6 +16,7 @@ GATES_DEMAND = "The gates demand "
 """How each sentence on a demand that is not met begins."""
 # Longer ones first: ">=" begins with ">".
 _OPERATORS = (">=", "<=", "==", "!=", ">", "<")
+_BEFORE_A_SUFFIX = "-+_~"
 _EXAMPLE = '"client.nconnect >= 8"'
 # What each client has of its own, by its nature.
 _OWN = frozenset(("addr", "clientaddr", "mountaddr", "localaddr", "port", "mountport", "fd", "user_id", "group_id"))
@@ -37,6 +38,8 @@ class Demand:
         if self.operator in ("==", "!="):
             same = here == there if here and there else fact == self.value
             return same == (self.operator == "==")
+        # Releases go on behind their numbers: 6.8.0-40-generic, 2.15.3_ddn12.
+        here = here or _numbers(_release(fact))
         if here is None or there is None:
             return None
         return {">=": here >= there, "<=": here <= there, ">": here > there, "<": here < there}[self.operator]
@@ -99,7 +102,7 @@ def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         facts = dict(host.get("client") or {})
         for name in ("kernel", "cpu"):
             if host.get(name):
-                facts[name] = str(host[name])
+                facts[name] = str(host[name]).removeprefix("Linux ")
         if host.get("cores"):
             facts["cores"] = str(host["cores"])
         if host.get("memory_bytes"):
@@ -113,6 +116,12 @@ def _on(hosts: Sequence[str]) -> str:
         return ""
     more = f" and {counted(len(hosts) - _MAXIMUM_SHOWN, 'more host')}" if len(hosts) > _MAXIMUM_SHOWN else ""
     return f" on {', '.join(hosts[:_MAXIMUM_SHOWN])}{more}"
+
+
+def _release(text: str) -> str:
+    for sign in _BEFORE_A_SUFFIX:
+        text = text.partition(sign)[0]
+    return text
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:

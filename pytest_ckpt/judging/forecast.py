@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.analysis.client_counts import rates_of
+from pytest_ckpt.analysis.projection import MINIMUM_COUNTS, Projection
 from pytest_ckpt.analysis.slowest_of_many import slowest_of
 from pytest_ckpt.facts.measurement import OperationKind
-from pytest_ckpt.judging.scaling import rates_of
+from pytest_ckpt.facts.scaling import ClientUnit
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 
 if TYPE_CHECKING:
@@ -31,21 +33,14 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectedRate:
-    """Bytes a second that ``clients`` (``unit``) would get, by saturation models over the counts that were measured.
+class ProjectedRate(Projection):
+    """What more clients (``unit``) would get of one kind of operation, by the counts that were measured.
 
-    Without a ``median`` (``why_not``) ``low`` and ``high`` are bounds. ``cluster_low`` and ``cluster_high`` are the
-    largest clusters, in accelerators, whose limit they would meet.
+    ``cluster_low`` and ``cluster_high`` are the largest clusters, in accelerators, whose limit they would meet.
     """
 
     kind: OperationKind
-    unit: str
-    clients: int
-    why_not: str
-    model: str
-    median: float | None
-    low: float
-    high: float
+    unit: ClientUnit
     cluster_low: int
     cluster_high: int
 
@@ -96,15 +91,17 @@ class Forecast:
 
 def forecasts(plan: Plan, measurements: Sequence[Measurement]) -> list[Forecast] | None:
     """Return a forecast of each measurement that came to its end; None where numpy is not there to make them."""
-    try:
-        import pytest_ckpt.analysis.training_runs  # noqa: F401, PLC0415 - it needs numpy, which judging does not
-    except ImportError:
-        return None
     whole = [
         m
         for m in measurements
         if all(len(m.of_kind(kind)) >= max(1, m.operations_planned) for kind in KINDS) and m.failure is None
     ]
+    if not whole:
+        return []
+    try:
+        import pytest_ckpt.analysis.training_runs  # noqa: F401, PLC0415 - it needs numpy, which judging does not
+    except ImportError:
+        return None
     return [
         Forecast(
             subject=str(m.subject),
@@ -117,11 +114,11 @@ def forecasts(plan: Plan, measurements: Sequence[Measurement]) -> list[Forecast]
 
 
 def _projected(m: Measurement, planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[ProjectedRate]:
-    from pytest_ckpt.analysis.saturation import MINIMUM_COUNTS, project  # noqa: PLC0415 - it needs numpy
-
     found = m.patterns.scaling if m.patterns else None
     if found is None or len(found.counts) < MINIMUM_COUNTS:
         return
+    from pytest_ckpt.analysis.saturation import project  # noqa: PLC0415 - it needs numpy
+
     largest = found.counts[-1]
     clients = math.ceil(_writers(planned) * largest.clients / largest.ranks)
     if clients <= largest.clients:
@@ -137,14 +134,15 @@ def _projected(m: Measurement, planned: PlannedCheckpoint, limits: ClusterLimits
         yield ProjectedRate(
             kind=kind,
             unit=found.unit,
+            cluster_low=low,
+            cluster_high=high,
             clients=clients,
             why_not=at.why_not,
             model=at.model,
             median=None if at.median is None else _rounded(at.median),
             low=_rounded(at.low),
             high=_rounded(at.high),
-            cluster_low=low,
-            cluster_high=high,
+            leave_one_out_error=_rounded(at.leave_one_out_error),
         )
 
 

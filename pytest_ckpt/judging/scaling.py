@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.analysis.client_counts import rates_of
 from pytest_ckpt.judging.decision import Decision, measured_as
 from pytest_ckpt.judging.restore_patterns import not_cold, without_pattern, wrong_bytes
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate
@@ -43,16 +44,6 @@ class Growth:
             return 0.0
         doubled = math.pow(self.after / self.before, 1 / math.log2(self.more / self.fewer))
         return 1 - doubled / 2
-
-
-def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]]:
-    """Return bytes a second, one each operation of a kind, by count of clients."""
-    return {
-        count.clients: tuple(
-            count.bytes / o.seconds for o in (count.saves if kind == "save" else count.loads) if o.seconds > 0
-        )
-        for count in found.counts
-    }
 
 
 def growths(found: Scaling) -> Iterator[Growth]:

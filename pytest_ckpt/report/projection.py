@@ -11,19 +11,19 @@ from pytest_ckpt.support import units
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ckpt.analysis.client_counts import Scaling
-    from pytest_ckpt.analysis.saturation import Projection
+    from pytest_ckpt.analysis.client_counts import CountedRates
+    from pytest_ckpt.analysis.projection import Projection
 
 SCHEMA = "pytest-ckpt/projection/1"
 
 
-def document_of(rows: Sequence[tuple[Scaling, Projection]], notices: Sequence[str]) -> dict[str, Any]:
+def document_of(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequence[str]) -> dict[str, Any]:
     """Return what was measured and what is projected, in plain JSON types; rates in bytes a second."""
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",
         "notices": list(notices),
-        "rows": [{**to_plain(scaling), "projection": to_plain(projection)} for scaling, projection in rows],
+        "rows": [{**to_plain(counted), "projection": to_plain(projection)} for counted, projection in rows],
     }
 
 

@@ -27,6 +27,10 @@ class Sighting(Protocol):
     def mount(self) -> MountSeen:
         """The mount that the folder is on."""
 
+    @property
+    def device(self) -> str:
+        """The device of the folder's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
+
     def shown(self, sign: Sign) -> AbstractContextManager[str]:
         """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
 

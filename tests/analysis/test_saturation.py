@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.saturation import Projection, project
+from pytest_ckpt.analysis.projection import Projection
+from pytest_ckpt.analysis.saturation import project
 from tests.support.selection import examples
 
 COUNTS = (1, 2, 4, 8, 16, 32)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pytest_ckpt.cli.main import main
+from tests.support.made_scaling import grown
 from tests.support.made_up_run import make_run
 
 pytestmark = pytest.mark.covers(commands=("project",))
@@ -48,6 +49,43 @@ def test_saves_saturate_and_loads_do_not(project) -> None:
 def test_network_and_ceiling_bound_what_is_not_determined(project) -> None:
     rows = {row["kind"]: row for row in json.loads(project("--json", "--client-rate=1MB", "--ceiling=10GB"))["rows"]}
     assert rows["load"]["projection"]["high"] == 128e6
+
+
+@pytest.fixture(scope="module")
+def grown_run(tmp_path_factory):
+    """One run of 8 ranks that grew them: 1, 2, 4 and 8, whose rates end at 2 GB/s; a ceiling of 3 GB/s is stated."""
+    folder = tmp_path_factory.mktemp("grown") / "run"
+    options = {"ckpt_processes": "8", "ckpt_suite": "performance,scaling"}
+    rates = {1: 1e9, 2: 1.8e9, 4: 2.0e9, 8: 2.0e9}
+    make_run(folder, options=options, change=grown(rates, ceiling=3e9))
+    return str(folder)
+
+
+def rows_of(capsys, *words):
+    capsys.readouterr()
+    code = main(["project", *words, "--clients=128", "--json"])
+    said = capsys.readouterr()
+    assert (code, said.err) == (0, "")
+    return {row["kind"]: row for row in json.loads(said.out)["rows"]}
+
+
+def test_one_run_that_grew_its_clients_is_enough(grown_run, capsys) -> None:
+    save = rows_of(capsys, grown_run)["save"]
+    assert {int(n): round(sorted(of)[1] / 1e9, 2) for n, of in save["rates"].items()} == {
+        1: 1.0, 2: 1.8, 4: 2.0, 8: 2.0,
+    }  # fmt: skip
+    assert save["projection"]["low"] <= 2.0e9 <= save["projection"]["high"] <= 3e9
+    assert save["ceiling"] == 3e9
+
+
+def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, folders, capsys) -> None:
+    """Its saves by all ranks are in its counts already; those of other runs come beside them."""
+    alone, both = rows_of(capsys, grown_run)["save"], rows_of(capsys, grown_run, folders[0])["save"]
+    added = len(both["rates"]["1"]) - len(alone["rates"]["1"])
+    assert added == 3
+    assert {n: of for n, of in both["rates"].items() if n != "1"} == {
+        n: of for n, of in alone["rates"].items() if n != "1"
+    }
 
 
 def test_lines_say_that_nothing_is_certified(project) -> None:

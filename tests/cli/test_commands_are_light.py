@@ -64,3 +64,20 @@ def test_they_need_neither_torch_nor_mpi_nor_pytest(run, kept, tmp_path, words):
     assert done.returncode in (0, 1, 8), done.stderr
     assert done.stdout
     assert not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "simulates"),
+    [(["judge", "RUN"], False), (["plan", "--cluster=64"], False), (["size", "--cluster=16000"], False),
+     (["judge", "RUN", "--json"], True), (["verify", "RUN"], True)],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_numpy_is_loaded_where_a_forecast_is_simulated_and_nowhere_else(run, words, simulates):
+    """A forecast stands in the report, so who prints that, or compares it, simulates."""
+    script = (
+        "import sys; from pytest_ckpt.cli.main import main; main(sys.argv[1:]); "
+        "print('numpy' in sys.modules, file=sys.stderr)"
+    )
+    words = [word.replace("RUN", str(run)) for word in words]
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == [str(simulates)]

@@ -26,7 +26,11 @@ from tests.support.made_up_run import make_run
     ("client.proto != tcp", "rdma", True),
     ("client.mtu < 9000", "1500", True),
     ("client.nconnect >= 8", "many", None),
-    ("client.kernel >= 6.8", "6.8.0-40-generic", None),
+    ("client.kernel >= 6.8", "6.8.0-40-generic", True),
+    ("client.kernel > 6.8", "6.8.0-40-generic", False),
+    ("client.kernel >= 6.8", "generic-6.9", None),
+    ("client.client_version >= 2.15.4", "2.15.3_ddn12", False),
+    ("client.cores_near_nic == all", "all and none", False),
 ])  # fmt: skip
 def test_numbers_are_compared_as_numbers_and_words_as_words(demand, fact, holds):
     assert read_demand(demand).holds(fact) is holds
@@ -97,6 +101,7 @@ def test_a_demand_that_is_met_changes_nothing(judged):
     [
         ("client.cores >= 65", "it is 64 on n1"),
         ("client.nconnect >= 8", "it is not known on n1"),
+        ("client.kernel >= 6.9", "it is 6.8.0 on n1"),
         ("client.cpu >= 8", "it is EPYC, no number, on n1"),
     ],
 )

@@ -9,40 +9,10 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import write_manifest
-from pytest_ckpt.facts.measurement import Patterns
-from pytest_ckpt.facts.proofs import Integrity
-from pytest_ckpt.facts.scaling import ClientCount, Scaling
 from tests.support import made_up_run
-from tests.support.made_scaling import operations
+from tests.support.made_scaling import grown
 
 EIGHT = {"ckpt_model": "llama3-70b", "ckpt_processes": "8", "ckpt_profile": "nightly"}
-
-
-def grown(rates):
-    """Have growing counts of ranks save and load at these rates."""
-
-    def change(m):
-        counts = tuple(
-            ClientCount(
-                clients=n,
-                ranks=n,
-                bytes=sum(m.rank_bytes[:n]),
-                saves=operations(sum(m.rank_bytes[:n]), rate),
-                loads=operations(sum(m.rank_bytes[:n]), rate, resident=0, mapped=1),
-            )
-            for n, rate in rates.items()
-        )
-        moved = 3 * sum(count.bytes for count in counts)
-        found = Scaling(
-            unit="ranks",
-            save_ceiling=0.0,
-            load_ceiling=0.0,
-            counts=counts,
-            integrity=Integrity(bytes_expected=moved, bytes_checked=moved, fault_count=0, faults=()),
-        )
-        return dataclasses.replace(m, patterns=Patterns(scaling=found))
-
-    return change
 
 
 def test_a_month_is_simulated_for_each_subject_and_is_no_verdict(tmp_path) -> None:

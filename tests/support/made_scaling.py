@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
 from pytest_ckpt.facts.scaling import ClientCount, ScaledOperation, Scaling
@@ -48,3 +50,30 @@ def scaled(
         ),
     )
     return measurement(**{"patterns": Patterns(scaling=found), **changes})
+
+
+def grown(rates, *, ceiling=0.0):
+    """Have growing counts of ranks save and load at these rates."""
+
+    def change(m):
+        counts = tuple(
+            ClientCount(
+                clients=n,
+                ranks=n,
+                bytes=sum(m.rank_bytes[:n]),
+                saves=operations(sum(m.rank_bytes[:n]), rate),
+                loads=operations(sum(m.rank_bytes[:n]), rate, resident=0, mapped=1),
+            )
+            for n, rate in rates.items()
+        )
+        moved = 3 * sum(count.bytes for count in counts)
+        found = Scaling(
+            unit="ranks",
+            save_ceiling=ceiling,
+            load_ceiling=ceiling,
+            counts=counts,
+            integrity=Integrity(bytes_expected=moved, bytes_checked=moved, fault_count=0, faults=()),
+        )
+        return dataclasses.replace(m, patterns=Patterns(scaling=found))
+
+    return change

@@ -15,6 +15,7 @@ from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.sights import Sight, Sign
 from pytest_ckpt.ranks.process.network import measured_networks
+from pytest_ckpt.support.client_devices import cores_of_this_process, numa_state, readahead_state, version_state
 from pytest_ckpt.support.client_state import host_state, mount_state
 from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
 from pytest_ckpt.support.references import load
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 # A name that a client has never asked for is no cache's to hide; longer than this a folder's list is seldom remembered.
 _PATIENCE_SECONDS = 15.0
+_AND = " and "
 
 
 def probe(group: Group, activity: Activity, job: Job) -> None:
@@ -48,10 +50,23 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
     for facts in answers:
         first = hosts.setdefault(facts.host, facts)
         if first is not facts:
-            hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks))
+            client = facts_of_all(first.client, facts.client)
+            hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks), client=client)
     seen = tuple(replace(facts, network=networks.get(host)) for host, facts in hosts.items())
     lacks = {host: names for host, names in lacking if names}
     activity.tell(HostsSeen(hosts=seen, sights=tuple(sights), lacks=lacks))
+
+
+def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:
+    """Return the facts of two ranks of a host; where they differ, as in the cores that they may use, both stand there.
+
+    Gates then know neither: a demand holds where it holds of all ranks alike.
+    """
+    found = {}
+    for name in {**client, **other}:
+        told = [*client.get(name, "not known").split(_AND), other.get(name, "not known")]
+        found[name] = _AND.join(dict.fromkeys(told))
+    return found
 
 
 def _see_each_other(group: Group, here: Sighting, sign: Sign, seconds: float) -> list[Sight]:
@@ -108,10 +123,12 @@ def _client(store: Store) -> dict[str, str]:
     """Return what this host is as a client of the target; of one without paths there is no mount."""
     found = host_state()
     if sighting := getattr(store, "sighting", None):
+        here = cast("Sighting", sighting())
         with contextlib.suppress(OSError):
-            mount = cast("Sighting", sighting()).mount
-            found |= mount_state(mount.kind, mount.options)
-    return found
+            mount = here.mount
+            found |= mount_state(mount.kind, mount.options) | version_state(mount.kind)
+            found |= readahead_state(mount.kind, here.device)
+    return found | numa_state(found.get("nic", ""), cores_of_this_process())
 
 
 def _cpu() -> str:

@@ -33,6 +33,12 @@ class Sighting:
         mount = mount_of(self._folder.resolve())
         return MountSeen(kind=mount.file_system, source=mount.source, options=mount.options)
 
+    @property
+    def device(self) -> str:
+        """The device of the folder's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
+        number = self._folder.stat().st_dev
+        return f"{os.major(number)}:{os.minor(number)}"
+
     @contextlib.contextmanager
     def shown(self, sign: Sign) -> Iterator[str]:
         """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
