@@ -126,11 +126,13 @@ class HostsSeen:
     """The hosts of a launch that measures nothing; ``sights`` where each is to find what others made in the target.
 
     ``tiers`` is what each has of a local tier, where the run needs one.
+    ``lacks`` names, by host, the libraries of the run's engines that are not installed there.
     """
 
     hosts: tuple[HostFacts, ...]
     sights: tuple[Sight, ...] = ()
     tiers: tuple[TierSight, ...] = ()
+    lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

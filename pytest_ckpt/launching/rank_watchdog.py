@@ -13,14 +13,18 @@ from pytest_ckpt.launching.pace import Allowances, Pace
 from pytest_ckpt.support.kernel_state import blocked_in
 from pytest_ckpt.support.units import counted, format_seconds
 
-# What the launchers print when a rank is killed: Open MPI, MPICH, Slurm.
+# What the launchers print when a rank is killed: Open MPI, MPICH.
 _KILLED = (
     re.compile(
         r"process rank (?P<rank>\d+).{0,80}?on node (?P<host>\S+) exited on\s+signal (?P<signal>\d+)", re.DOTALL
     ),
     re.compile(r"BAD TERMINATION.*?RANK (?P<rank>\d+).*?EXIT CODE: (?P<signal>\d+)", re.DOTALL),
-    re.compile(r"error: (?P<host>\S+): task (?P<rank>\d+): (?P<signal>\w+)"),
 )
+# Slurm tells of every task that ended, those that it ended itself because of another one among them; and of a job that
+# was cancelled, whose tasks are asked to end.
+_TASK = re.compile(r"error: (?P<host>\S+): task (?P<rank>\d+): (?P<signal>(?!Exited)[A-Z]\w+)")
+_CANCELLED = re.compile(r"CANCELLED AT \S+( DUE TO TIME LIMIT)?|Force Terminated job")
+_ASKED_TO_END = "Terminated"
 # What they print when they reach a host no longer: Open MPI, Slurm.
 _LOST_HOST = (
     re.compile(
@@ -193,11 +197,32 @@ class RankWatchdog:
                 host = state.host or found.groupdict().get("host", "")
                 lane = state.slowest if state.lanes else None
                 return _where(lane, Failure(kind="killed", message=message, rank=number, host=host))
+        if task := _TASK.search(launcher_says):
+            return self._of_task(task, launcher_says)
         says = launcher_says.strip()[-1000:] or "it said nothing"
         started = len(self._ranks) == self._processes
         if started and self._gone:
             return self._of_first_gone("the process ended without a word, before those of other ranks")
         return Failure(kind="killed" if started else "launch", message=f"exit code {exit_code}: {says}")
+
+    def _of_task(self, first: re.Match[str], launcher_says: str) -> Failure:
+        """Return the failure of the task that ended first, as Slurm tells of them, or of the job that was cancelled."""
+        cancelled = _CANCELLED.search(launcher_says)
+        if cancelled and first["signal"] == _ASKED_TO_END:
+            why = "at its time limit" if cancelled[1] else "from outside"
+            return Failure(kind="killed", message=f"Slurm ended the job: it was cancelled {why}")
+        signals = {int(task["rank"]): task["signal"] for task in _TASK.finditer(launcher_says)}
+        number = self._gone[0] if self._gone else int(first["rank"])
+        if number not in signals:
+            return self._of_first_gone("the process ended without a word, before those of other ranks")
+        state = self._ranks.get(number, _RankState())
+        failure = Failure(
+            kind="killed",
+            message=f"the process was killed by signal {signals[number]}",
+            rank=number,
+            host=state.host or first["host"],
+        )
+        return _where(state.slowest if state.lanes else None, failure)
 
     def _of_first_gone(self, message: str) -> Failure:
         """Return the failure of the rank whose connection ended first: the others end because of it."""

@@ -35,6 +35,7 @@ _OF_ONE_CLIENT = frozenset(("addr", "mountaddr", "clientaddr", "localaddr", "por
 class Seen:
     """What came of a launch that looks: why it failed, the hosts, in which sentences they differ, their tiers.
 
+    ``lacks`` says of each host that lacks libraries of the run's engines which.
     ``launch`` has its ranks waiting where they were to; None: nobody waits. ``notices`` are sentences about the launch
     itself.
     """
@@ -43,6 +44,7 @@ class Seen:
     hosts: tuple[HostFacts, ...] = ()
     differences: tuple[str, ...] = ()
     tiers: tuple[TierSight, ...] = ()
+    lacks: tuple[str, ...] = ()
     launch: Launch | None = None
     notices: tuple[str, ...] = ()
 
@@ -58,6 +60,7 @@ def see_hosts(
     facts: TargetFacts | None,
     deadline_seconds: float,
     local: AreaRef | None = None,
+    libraries: tuple[str, ...] = (),
     streams: bool = False,
     then_wait: contextlib.ExitStack | None = None,
 ) -> Seen:
@@ -83,6 +86,7 @@ def see_hosts(
             deadline_seconds=deadline_seconds,
             tasks=(),
             sign=sign,
+            libraries=libraries,
             streams=Streams(token=secrets.token_hex(32), ports=launcher.ports) if streams else None,
             is_followed=then_wait is not None and launcher.may_wait,
         )
@@ -101,6 +105,7 @@ def see_hosts(
         hosts=hosts,
         differences=differ,
         tiers=tiers,
+        lacks=tuple(f"{host}: {', '.join(names)}" for seen in found for host, names in seen.lacks.items()),
         launch=launch if launch.waiting else None,
         notices=tuple(notices),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -240,6 +241,7 @@ def _see_hosts(
         facts=facts,
         deadline_seconds=settings.deadline_seconds,
         local=local.place() if local else None,
+        libraries=tuple(dict.fromkeys(engine.package for engine in settings.engines if engine.package)),
         streams=settings.nic_rate is None and not launcher.stays_here,
         then_wait=then_wait,
     )
@@ -253,6 +255,11 @@ def _see_hosts(
             f"MPI cannot start {counted(processes, 'rank')}: {says}",
             f"Try it by hand: {command} </dev/null (each rank that starts says that it was started by hand), or name "
             "another launcher with --ckpt-launcher.",
+        )
+    if seen.lacks:
+        raise UsageError(
+            f"Libraries of --ckpt-engine are not installed on every host: {'; '.join(seen.lacks)}.",
+            f"Make the environment {sys.prefix} the same on every host, or leave those hosts out.",
         )
     if seen.differences:
         raise UsageError(

@@ -1,40 +1,85 @@
-"""How ranks are started: what a launcher cannot do is said before it is asked."""
+"""How ranks are started on other hosts from a path that holds a space."""
 
 from __future__ import annotations
 
-import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from pytest_ckpt.facts.settings import HostSlots
-from pytest_ckpt.launching.launcher import Launcher, refuse_spaces
-from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.launching.launcher import Launcher
+from pytest_ckpt.launching.remote_shell import quoted, spaced
+from tests.support.hosts.lab import Step, need_hosts, on_hosts
+from tests.support.hosts.storage import HONEST_FUSE
 
-PROGRAM = "/srv/a folder/.venv/bin/mpiexec"
+PLACE = "/srv/a folder"
+PROGRAM = f"{PLACE}/bin/mpiexec"
+WORDS = (
+    "node2",
+    f"PRTE_PREFIX={PLACE};export PRTE_PREFIX;LD_LIBRARY_PATH={PLACE}/lib:$LD_LIBRARY_PATH;{PLACE}/bin/prted",
+    "--prtemca",
+    "plm_ssh_agent",
+    '"sh -c ours"',
+    "--prtemca",
+    "plm",
+    '"ssh"',
+)
 
 
-def launcher(*hosts: str, version: str = "mpiexec (Open MPI) 5.0.11") -> Launcher:
+def launcher(*hosts: str, version: str = "mpiexec (Open MPI) 5.0.11", program: str = PROGRAM) -> Launcher:
     slots = tuple(HostSlots(name=host, slots=2) for host in hosts)
-    return Launcher(template=("mpiexec",), version=version, hosts=slots)
+    return Launcher(template=(program,), version=version, hosts=slots)
 
 
-def test_open_mpi_is_not_asked_to_start_ranks_elsewhere_from_a_path_with_a_space() -> None:
-    with pytest.raises(UsageError) as refused:
-        refuse_spaces(launcher("localhost", "node2"), PROGRAM)
-    assert "ranks on node2" in refused.value.what
-    assert PROGRAM in refused.value.what
-    assert "--ckpt-launcher" in refused.value.remedy
+def test_what_a_remote_shell_is_given_means_the_same_place_there() -> None:
+    found = quoted(WORDS, [PLACE])
+    assert found[0] == "node2"
+    assert found[2:] == ["--prtemca", "plm", '"ssh"']
+    shown = subprocess.run(
+        ["sh", "-c", found[1].replace(f"{PLACE.replace(' ', chr(92) + ' ')}/bin/prted", "env")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": ""},
+    ).stdout.splitlines()
+    assert f"PRTE_PREFIX={PLACE}" in shown
+    assert f"LD_LIBRARY_PATH={PLACE}/lib:" in shown
+
+
+def test_what_is_quoted_already_stays_as_it_is() -> None:
+    assert quoted([f'"{PLACE}/bin/prted"', f"'{PLACE}'"], [PLACE]) == [f'"{PLACE}/bin/prted"', f"'{PLACE}'"]
+
+
+def test_open_mpi_is_given_a_shell_that_quotes_and_that_calls_the_user_s() -> None:
+    inherited = {"PRTE_MCA_plm_ssh_agent": "ssh -F /etc/config"}
+    environment = launcher("node2").environment("run", "/tmp", inherited)
+    assert environment["PRTE_MCA_plm_ssh_agent"].split(" ")[:2] == ["sh", "-c"]
+    assert environment["PYTEST_CKPT_SHELL"] == "ssh -F /etc/config"
+    assert environment["PYTEST_CKPT_SPACED"] == f'["{PLACE}"]'
 
 
 @pytest.mark.parametrize(
-    ("asked", "program"),
+    "asked",
     [
-        (launcher("node2"), PROGRAM.replace(" ", "-")),
-        (launcher(), PROGRAM),
-        (launcher("localhost", socket.gethostname()), PROGRAM),
-        (launcher("node2", version="HYDRA build details: Version: 4.0"), PROGRAM),
+        launcher("node2", program=PROGRAM.replace(" ", "-")),
+        launcher(),
+        launcher("node2", version="HYDRA build details: Version: 4.0"),
     ],
-    ids=["no space", "no hosts", "this host alone", "another launcher"],
+    ids=["no space", "no hosts", "another launcher"],
 )
-def test_others_are(asked: Launcher, program: str) -> None:
-    refuse_spaces(asked, program)
+def test_others_are_given_none(asked: Launcher) -> None:
+    assert "PRTE_MCA_plm_ssh_agent" not in asked.environment("run", "/tmp", {})
+    assert spaced("/srv/folder/bin/mpiexec") == []
+
+
+@pytest.mark.thorough
+def test_ranks_start_on_another_host_from_a_path_with_a_space(make_home: Callable[[str], Path]) -> None:
+    need_hosts(HONEST_FUSE)
+    place = "/run/a folder"
+    mounted = f'mkdir "{place}"; mount --bind "{sys.prefix}" "{place}"'
+    job = f"{mounted}; ssh h2 '{mounted}'; exec \"{place}/bin/python\" -m tests.support.hosts.large_job h2:2 1000"
+    (done,) = on_hosts(make_home("hosts"), 2, Step(words=("sh", "-euc", job)), storage=HONEST_FUSE)
+    assert done.text.splitlines()[-1] == '{"failure": null, "hosts": [["h2", [0, 1]]]}', done.text

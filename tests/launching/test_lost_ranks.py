@@ -152,3 +152,37 @@ def test_what_a_rank_told_of_its_error_counts_more_than_who_ended_first(watch: R
     failure = watch.ended(1, "something")
     assert failure
     assert failure.message == DISCONNECTED.message
+
+
+def test_slurm_tells_of_tasks_that_it_ended_itself_and_the_first_that_was_gone_is_named(watch: RankWatchdog) -> None:
+    watch.gone(1)
+    watch.gone(0)
+    failure = watch.ended(137, "srun: error: h1: task 0: Killed\nsrun: error: h2: task 1: Killed")
+    assert failure
+    assert (failure.rank, failure.host, failure.message) == (1, "h2", "the process was killed by signal Killed")
+
+
+def test_a_rank_of_which_slurm_says_nothing_is_named_where_it_was_the_first_that_was_gone(watch: RankWatchdog) -> None:
+    """Its daemon was killed, which would have told."""
+    watch.gone(1)
+    failure = watch.ended(137, "srun: error: h1: task 0: Killed")
+    assert failure
+    assert (failure.rank, failure.host) == (1, "h2")
+    assert failure.message == "the process ended without a word, before those of other ranks"
+
+
+@pytest.mark.parametrize(("words", "why"), [("", "from outside"), (" DUE TO TIME LIMIT", "at its time limit")])
+def test_a_job_that_slurm_cancelled_is_no_rank_s_failure(watch: RankWatchdog, words: str, why: str) -> None:
+    cancelled = f"slurmstepd: error: *** STEP 3.0 ON h1 CANCELLED AT 2026-11-23T22:38:00{words} ***\n"
+    watch.gone(1)
+    failure = watch.ended(143, f"{cancelled}srun: error: h2: task 1: Terminated")
+    assert failure
+    assert (failure.rank, failure.operation) == (None, None)
+    assert failure.message == f"Slurm ended the job: it was cancelled {why}"
+
+
+def test_a_step_that_slurm_ends_since_a_rank_was_killed_is_not_called_cancelled(watch: RankWatchdog) -> None:
+    cancelled = "slurmstepd: error: *** STEP 3.0 ON h1 CANCELLED AT 2026-11-23T22:38:00 ***\n"
+    failure = watch.ended(137, f"srun: error: h2: task 1: Killed\n{cancelled}srun: error: h1: task 0: Killed")
+    assert failure
+    assert (failure.rank, failure.host) == (1, "h2")

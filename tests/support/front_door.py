@@ -196,6 +196,7 @@ class FrontDoor:
         environment: Mapping[str, str] | None = None,
         terminal: int | None = None,
         around: Sequence[str] = (),
+        python: str = sys.executable,
     ) -> Started:
         """Start a run and return at once.
 
@@ -218,7 +219,7 @@ class FrontDoor:
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
-                [*around, sys.executable, "-m", "pytest", *words, *options],
+                [*around, python, "-m", "pytest", *words, *options],
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
                 stdout=file if terminal is None else terminal,

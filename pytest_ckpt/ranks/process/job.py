@@ -194,8 +194,8 @@ class Job:
 
     ``second`` is the same area through another mount of the ranks' one host, where there is one; ``local`` is the
     run's area in the local tier, or before there is one that tier; ``sign`` is a file that each host is to find before
-    anything is measured, ``tier_sign`` one that none may find in the tier of another. With ``streams`` hosts measure
-    their network. ``is_followed``: its ranks then wait for another job.
+    anything is measured, ``tier_sign`` one that none may find in the tier of another. Hosts say which of ``libraries``
+    they lack. With ``streams`` hosts measure their network. ``is_followed``: its ranks then wait for another job.
     """
 
     processes: int
@@ -207,5 +207,6 @@ class Job:
     local: AreaRef | None = None
     sign: Sign | None = None
     tier_sign: Sign | None = None
+    libraries: tuple[str, ...] = ()
     streams: Streams | None = None
     is_followed: bool = False

@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -35,6 +36,7 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
     """Tell the controller, from rank 0, the facts of every host, which ranks are on it, and what it sees of others."""
     store = load(job.area.opener)(job.area)
     answers = group.gather(host_facts(group.host, group.rank, store))
+    lacking = group.gather((group.host, tuple(name for name in job.libraries if find_spec(name) is None)))
     sights: list[Sight] = []
     if job.sign:
         here = cast("SightedStore", store).sighting()
@@ -55,7 +57,8 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
             client = facts_of_all(first.client, facts.client)
             hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks), client=client)
     seen = tuple(replace(facts, network=networks.get(host)) for host, facts in hosts.items())
-    activity.tell(HostsSeen(hosts=seen, sights=tuple(sights), tiers=tuple(tiers)))
+    lacks = {host: names for host, names in lacking if names}
+    activity.tell(HostsSeen(hosts=seen, sights=tuple(sights), tiers=tuple(tiers), lacks=lacks))
 
 
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:

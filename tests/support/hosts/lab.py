@@ -60,6 +60,7 @@ class Step:
     mishaps: tuple[Mishap, ...] = ()
     store: str | None = None
     streams: bool = False
+    python: str = sys.executable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,10 +87,6 @@ class Done:
 def need_hosts(storage: Storage = MOOSEFS, *programs: str) -> None:
     """Skip where no such hosts can be made, with that storage and these programs: not every machine has them."""
     need_fuse()
-    if any(letter.isspace() for letter in sys.prefix):
-        pytest.skip(
-            f"Open MPI starts nothing on other hosts from a path with a space, as the product says: {sys.prefix}"
-        )
     if gone := missing((*_NEEDED, *(() if storage.is_fuse else _OF_MOOSEFS), *programs)):
         pytest.skip(f"there is no {', '.join(gone)}")
     if why := _why_no_network():
@@ -207,7 +204,9 @@ def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], 
         run(*on_hosts[host - 1], "env", f"TARGET={target}", "sh", "-euc", line)
     with opened_door(folder) as door:
         stated = () if step.streams else ("--ckpt-nic-rate=10GB/s",)
-        started = door.start(*step.options, *stated, target=target, environment=environment, around=on_first)
+        started = door.start(
+            *step.options, *stated, target=target, environment=environment, around=on_first, python=step.python
+        )
         if step.mishaps:
             started.until(lambda: has_saved(started.report), "the run has saved")
             for mishap in step.mishaps:

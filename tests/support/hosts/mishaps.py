@@ -15,15 +15,22 @@ from typing import Literal
 from tests.support.file_systems.serving import run
 from tests.support.front_door import read_events
 
-What = Literal["rank", "daemon", "host", "cut", "cut for 5 s", "slow", "Ctrl-C", "TERM", "controller killed"]
+What = Literal[
+    "rank", "daemon", "host", "cut", "cut for 5 s", "slow", "Ctrl-C", "TERM", "controller killed",
+    "launcher", "cancelled",
+]  # fmt: skip
 _CUT_SECONDS = 5.0
+# Of Open MPI, MPICH and Slurm: what starts ranks on a host, and what the controller starts.
+_DAEMONS = (b"prted", b"hydra_pmi_proxy", b"slurmstepd")
+_LAUNCHERS = (b"mpiexec", b"prterun", b"mpiexec.hydra", b"srun")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mishap:
     """What happens, to which host: its rank or the launcher's daemon is killed, or all of it at once; its cable is cut.
 
-    ``slow`` leaves the cable a little. Ctrl-C and what follows are the controller's.
+    ``slow`` leaves the cable a little. Ctrl-C and what follows are the controller's; ``launcher`` is what it started,
+    and Slurm's jobs are ``cancelled``.
     """
 
     what: What
@@ -50,8 +57,12 @@ def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subpro
     first, cable = first_of(on_hosts[mishap.host - 1]), f"v{mishap.host}"
     match mishap.what:
         case "rank" | "daemon":
-            wanted = b"pytest_ckpt.ranks" if mishap.what == "rank" else b"prted"
-            found = [pid for pid in _of_host(first) if wanted in _words(pid)]
+            wanted = (b"pytest_ckpt.ranks",) if mishap.what == "rank" else _DAEMONS
+            found = [
+                pid
+                for pid in _of_host(first)
+                if any(word in _words(pid) for word in wanted) and (mishap.what == "daemon" or not _is_launcher(pid))
+            ]
             assert found, f"there is no {mishap.what} on h{mishap.host}"
             os.kill(found[0], signal.SIGKILL)
         case "host":
@@ -77,12 +88,24 @@ def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subpro
                 "latency",
                 "400ms",
             )
+        case "launcher":
+            found = [pid for pid in _of_host(first_of(on_hosts[0])) if _is_launcher(pid)]
+            assert found, "there is no launcher"
+            for pid in found:
+                os.kill(pid, signal.SIGKILL)
+        case "cancelled":
+            run(*on_hosts[0], "scancel", "--user=root")
         case "Ctrl-C":
             os.kill(_behind(controller.pid), signal.SIGINT)
         case "TERM":
             os.kill(_behind(controller.pid), signal.SIGTERM)
         case "controller killed":
             os.kill(_behind(controller.pid), signal.SIGKILL)
+
+
+def _is_launcher(process: int) -> bool:
+    words = _words(process).split(b"\0")
+    return words[0].rpartition(b"/")[2] in _LAUNCHERS and b"pytest_ckpt.ranks" in words
 
 
 def _behind(entering: int) -> int:
