@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -11,15 +11,18 @@ from pytest_ckpt.analysis.statistics import MINIMUM_RUNS, find_change
 
 SCHEMA = "pytest-ckpt/trend/1"
 _KINDS = ("save", "load")
+# A line of a history, what it has of a subject, or a point of a series; each is checked against its schema before.
+_Plain = Mapping[str, Any]
+# A run, and what it measured of a subject.
+_Of = tuple[_Plain, _Plain]
 
 
-def make_trend(
-    entries: Sequence[Mapping[str, Any]], notices: Iterable[str], regression: float | None = None
-) -> dict[str, Any]:
+def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
     """Return the trend of a history, as plain types (schema pytest-ckpt/trend/1).
 
     A point is one run: the median of its operations, by which changes are found, and the slowest, which the limit is
-    for. Runs that did not end well, and runs under conditions other than the newest run's, are counted and left out.
+    for; of requests to an object store it is their 99th percentile. Runs that did not end well, and runs under
+    conditions other than the newest run's, are counted and left out.
     ``regression`` is the share by which a change must be slower to count as one, None where none is asked for.
     """
     series = [one for kind_of in _subjects(entries) for one in (_series(entries, kind_of, kind) for kind in _KINDS)]
@@ -35,10 +38,11 @@ def make_trend(
         "regression": regression,
         "regressions": slower,
         "series": series,
+        "requests": [one for subject in _subjects(entries) for one in _requests(entries, subject)],
     }
 
 
-def _newest(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+def _newest(entries: Sequence[_Plain]) -> list[str]:
     """Say that the newest run is in no series, where it did not end well."""
     if not entries:
         return []
@@ -46,14 +50,13 @@ def _newest(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"the newest run, {entries[-1]['id']}, did not end well: {', '.join(broken)}"] if broken else []
 
 
-def _subjects(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+def _subjects(entries: Sequence[_Plain]) -> list[str]:
     return list(dict.fromkeys(m["subject"] for e in entries for m in e["subjects"]))
 
 
-def _series(entries: Sequence[Mapping[str, Any]], subject: str, kind: str) -> dict[str, Any]:
-    found = [(e, m) for e in entries for m in e["subjects"] if m["subject"] == subject]
-    newest = _key(found[-1][1])
-    alike = [(e, m) for e, m in found if _key(m) == newest]
+def _series(entries: Sequence[_Plain], subject: str, kind: str) -> dict[str, Any]:
+    found = _found(entries, subject)
+    alike = _alike(found)
     whole = [(e, m) for e, m in alike if m["is_whole"] and m[f"{kind}_seconds"]]
     points = [
         {
@@ -66,26 +69,63 @@ def _series(entries: Sequence[Mapping[str, Any]], subject: str, kind: str) -> di
         }
         for e, m in whole
     ]
-    change = find_change([p["median_seconds"] for p in points])
     return {
         "subject": subject,
         "kind": kind,
         "conditions": found[-1][1]["conditions"],
         "points": points,
-        "change": None
-        if change is None
-        else {
-            "since": points[-change.runs]["started"],
-            "runs": change.runs,
-            "before": change.before,
-            "ratio": change.ratio,
-            "probability": change.probability,
-        },
+        "change": _change(points, "median_seconds"),
         "can_show": len(points) >= MINIMUM_RUNS,
         "left_out": {"other conditions": len(found) - len(alike), "did not end well": len(alike) - len(whole)},
     }
 
 
-def _key(measured: Mapping[str, Any]) -> str:
+def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any]]:
+    """Yield each kind of request to an object store; a run that did not end well, or not under these conditions, no."""
+    of_runs = [
+        (e, m["request_p99_seconds"])
+        for e, m in _alike(_found(entries, subject))
+        if m["is_whole"] and m.get("request_p99_seconds")
+    ]
+    for kind in dict.fromkeys(kind for _, times in of_runs for kind in times):
+        points = [
+            {"id": e["id"], "started": e["started"], "p99_seconds": times[kind]}
+            for e, times in of_runs
+            if kind in times
+        ]
+        yield {
+            "subject": subject,
+            "kind": kind,
+            "points": points,
+            "change": _change(points, "p99_seconds"),
+            "can_show": len(points) >= MINIMUM_RUNS,
+        }
+
+
+def _found(entries: Sequence[_Plain], subject: str) -> list[_Of]:
+    """Return the runs that measured a subject, with what they measured."""
+    return [(e, m) for e in entries for m in e["subjects"] if m["subject"] == subject]
+
+
+def _alike(found: list[_Of]) -> list[_Of]:
+    """Return those under the conditions of the newest."""
+    newest = _key(found[-1][1])
+    return [(e, m) for e, m in found if _key(m) == newest]
+
+
+def _change(points: Sequence[_Plain], name: str) -> dict[str, Any] | None:
+    change = find_change([p[name] for p in points])
+    if change is None:
+        return None
+    return {
+        "since": points[-change.runs]["started"],
+        "runs": change.runs,
+        "before": change.before,
+        "ratio": change.ratio,
+        "probability": change.probability,
+    }
+
+
+def _key(measured: _Plain) -> str:
     # An option that an older run did not know yet was not set there.
     return json.dumps({name: value for name, value in measured["conditions"].items() if value}, sort_keys=True)

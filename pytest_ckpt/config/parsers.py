@@ -228,6 +228,16 @@ def read_ceilings(value: str) -> tuple[float, float]:
     return rates[0], rates[-1]
 
 
+def read_rate(value: str) -> float:
+    """Return a rate above 0 in bytes a second; of bits, 1 Gbit/s is 10^9 of them."""
+    amount = value.strip().removesuffix("/s")
+    in_bits = amount.endswith("bit")
+    rate = parse_size(f"{amount.removesuffix('bit')}B" if in_bits else amount) / (8 if in_bits else 1)
+    if rate <= 0:
+        raise ValueError("a rate above 0 is expected, such as 25GB/s or 200Gbit/s")
+    return rate
+
+
 def read_cache_size(value: str) -> int:
     """Return the size of a cache in bytes; 0 for the word none."""
     return 0 if value == "none" else parse_size(value)

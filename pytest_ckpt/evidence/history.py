@@ -29,6 +29,7 @@ _REPORT = "report.json"
 # As runs are named; nothing that leads out of the folder of runs.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAXIMUM_NAMED = 5
+_REQUESTS = "request_p99_seconds"
 OPTION = "--ckpt-history"
 
 
@@ -78,9 +79,19 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
                 "save_limit_seconds": limits[m["subject"]]["save_limit_seconds"],
                 "load_limit_seconds": limits[m["subject"]]["load_limit_seconds"],
             }
+            | ({_REQUESTS: times} if (times := _p99_of_requests(m)) else {})
             for m in document["measurements"]
         ],
     }
+
+
+def _p99_of_requests(measured: Mapping[str, Any]) -> dict[str, float]:
+    """Return the 99th percentile of each kind of request to an object store, at the endpoint where it was worst."""
+    worst: dict[str, float] = {}
+    for row in measured.get("requests") or ():
+        if row["p99_seconds"] is not None:
+            worst[row["kind"]] = max(row["p99_seconds"], worst.get(row["kind"], 0.0))
+    return worst
 
 
 def _owner(checkpoint: Mapping[str, Any]) -> str:
@@ -168,7 +179,7 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
         if wrong:
             notices.append(f"run {line['id']} was left out: {RUNS}/{line['id']}: {wrong[0]}")
             continue
-        if told != line:
+        if _as_old_as(line, told) != line:
             names = ", ".join(name for name in told if told[name] != line.get(name)) or "more than there was"
             notices.append(f"run {line['id']}: its line was changed ({names}); its report counts")
         kept.append(told)
@@ -180,6 +191,16 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
     if bare:
         notices.append(f"{bare} of {len(entries)} runs have no folder in {RUNS}: nothing holds their lines")
     return sorted(kept, key=_moment), notices
+
+
+def _as_old_as(line: Mapping[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of today without what lines did not have when that one was written."""
+    had = {subject["subject"] for subject in line["subjects"] if _REQUESTS in subject}
+    subjects = [
+        subject if subject["subject"] in had else {name: subject[name] for name in subject if name != _REQUESTS}
+        for subject in told["subjects"]
+    ]
+    return told | {"subjects": subjects}
 
 
 def _entry_of(line: bytes) -> dict[str, Any]:

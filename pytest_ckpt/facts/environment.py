@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pytest_ckpt.facts.network import HostNetwork
 from pytest_ckpt.facts.targets import TargetFacts
 
 
@@ -12,7 +13,8 @@ class HostFacts:
     """What a host of ranks is. ``memory_available_bytes`` counts the limit of the memory cgroup.
 
     ``client`` are facts of it as a client of the target, by name, as its kernel tells them: options of the mount,
-    links, tuned values. What could not be read is not there.
+    links, tuned values. What could not be read is not there. ``network`` is how fast its network is, where that was
+    measured or stated.
     """
 
     host: str
@@ -26,6 +28,7 @@ class HostFacts:
     python: str
     target_is_reached: bool
     client: dict[str, str] = field(default_factory=dict)
+    network: HostNetwork | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -93,8 +93,11 @@ OPTIONS: tuple[Option, ...] = (
            help="command that starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes}, {hosts} (a:8,b:8), "
            "{nodes} (a,b) and {ranks} (a,a,b,b) are filled in; without it, the mpiexec that was installed"),
     Option(key="ports", group="target", metavar="FIRST-LAST", parse="read_ports", example="20000-20100", roles=(),
-           help="ports of this host (TCP) at which ranks and a second client call back, where a firewall passes only "
-           "those; without it, the kernel chooses"),
+           help="ports (TCP) at which ranks and a second client call this host back, and hosts each other while they "
+           "measure their network, where a firewall passes only those; without it, the kernel chooses"),
+    Option(key="nic_rate", group="target", metavar="RATE", parse="read_rate", example="25GB/s", roles=(),
+           help="what the network of each host carries in one direction, in bytes or bits a second (200Gbit/s); "
+           "without it, several hosts stream to each other for 2 s in each direction before anything is written"),
     Option(key="cluster", group="cluster and limits", metavar="N", parse="read_accelerators", example="16000",
            roles=("limit", "plan"), aliases=("--cluster",),
            help="number of accelerators in the cluster that the storage is meant for"),

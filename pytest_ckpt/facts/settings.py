@@ -71,6 +71,7 @@ class Settings:
     processes: int
     hosts: tuple[HostSlots, ...]
     ports: tuple[int, int] | None
+    nic_rate: float | None
     launcher: str | None
     engines: tuple[EngineSpec, ...]
     strategies: tuple[StrategySpec, ...]

@@ -37,7 +37,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact(name="product", example='"Array 9000"', description="its name, as it can be ordered", needed=True),
         Fact(name="firmware", example='"7.2.1"', description="version of the software on the storage", needed=True),
         Fact(name="serial", example='"A9K-0042"', description="which one of them"),
-        Fact(name="notes", example='"encryption at rest is on"', description="what a reader should know besides"),
+        Fact(name="notes", example='"snapshots every hour"', description="what a reader should know besides"),
     ),
     "topology": (
         Fact(name="nodes", kind=int, example="8", description="storage servers or controllers", needed=True),
@@ -63,6 +63,11 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         ),
         Fact(name="tolerates", example='"any two drives and one node"', description="failures that lose no data"),
         Fact(name="single_points_of_failure", example='"none"', description="what stops the system by itself"),
+    ),
+    "encryption": (
+        Fact(name="at_rest", example='"AES-256 by the drives"', description="what is encrypted where it lies, or none"),
+        Fact(name="in_flight", example='"TLS 1.3, by the client"', description="between client and storage, or none"),
+        Fact(name="keys", example='"a KMIP server"', description="where keys are"),
     ),
     "clients": (
         Fact(name="hosts", kind=int, example="16", description="hosts that ran ranks"),

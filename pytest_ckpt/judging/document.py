@@ -20,6 +20,7 @@ from pytest_ckpt.judging.forecast import forecasts
 from pytest_ckpt.judging.frameworks import framework_overheads
 from pytest_ckpt.judging.goodput import cluster_sizes, training_rows
 from pytest_ckpt.judging.grading import Judgement
+from pytest_ckpt.judging.networks import client_limits, networks_of
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.scope import scope_of
 
@@ -108,6 +109,7 @@ def make_document(
             *plugin_sentences(plugins),
             *engine_sentences(settings),
             *memory_sentences(plan, measurements),
+            *client_limits(measurements, networks_of(environment.get("hosts") or ())),
             *differences({host["host"]: host.get("client") or {} for host in environment.get("hosts") or ()}),
         ],
         "sections": [],

@@ -30,6 +30,7 @@ _CACHED_RATIO = 3.0
 # The fewest loads of which one may be slow without moving their median to it.
 _MINIMUM_FIRST = 3
 _RANKS_OF_A_PERCENTILE = 100
+_MAXIMUM_SHOWN = 4
 
 _KINDS: tuple[OperationKind, ...] = ("save", "load")
 
@@ -58,6 +59,8 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, maximum
     because = f"{numbers}, in {where}." if failed else f"At worst {numbers}, in {where}."
     detail = (
         *_files_of(measurement, worst.slowest_rank),
+        *_slow_hosts(measurement, worst),
+        *_slow_endpoints(measurement),
         *(
             f"{o.kind} {o.index}: slowest / median {skew_of(o, measurement.rank_bytes)[0]:.2f}"
             for o in measurement.operations
@@ -66,6 +69,41 @@ def judge_straggler(measurement: Measurement, _limits: ClusterLimits, *, maximum
     # The value shown is the one that is nearest to its limit, or farthest beyond it.
     unit, measured, limit = max(ratios, key=lambda r: r[1] / r[2])
     return measured_as("over limit" if failed else "met", measured, limit, unit, because, detail)
+
+
+def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
+    """Say how the ranks of each of several hosts compare with all ranks, slowest first: a whole host may be late."""
+    per_byte = {
+        rank: seconds / count
+        for rank, (seconds, count) in enumerate(zip(operation.rank_seconds, measurement.rank_bytes, strict=True))
+        if count
+    }
+    of_host: dict[str, list[float]] = {}
+    for facts in measurement.ranks:
+        if facts.rank in per_byte:
+            of_host.setdefault(facts.host, []).append(per_byte[facts.rank])
+    if len(of_host) < 2:
+        return []
+    middle = statistics.median(per_byte.values())
+    slowest = sorted(((statistics.median(times) / middle, host) for host, times in of_host.items()), reverse=True)
+    shown = ", ".join(f"{host} {ratio:.2f}" for ratio, host in slowest[:_MAXIMUM_SHOWN])
+    return [f"by host, median of its ranks / median of all, {operation.kind} {operation.index}: {shown}"]
+
+
+def _slow_endpoints(measurement: Measurement) -> list[str]:
+    """Say how long requests to each of several endpoints took, kind by kind, slowest first."""
+    kinds: dict[str, list[tuple[float, str]]] = {}
+    for requests in measurement.requests:
+        if requests.median_seconds is not None:
+            kinds.setdefault(requests.kind, []).append((requests.median_seconds, requests.endpoint))
+    return [
+        f"by endpoint, median of {kind} requests: "
+        + ", ".join(
+            f"{name} {format_seconds(seconds)}" for seconds, name in sorted(times, reverse=True)[:_MAXIMUM_SHOWN]
+        )
+        for kind, times in kinds.items()
+        if len(times) > 1
+    ]
 
 
 def _files_of(measurement: Measurement, rank: int | None) -> list[str]:

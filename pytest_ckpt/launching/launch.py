@@ -154,7 +154,7 @@ class Launch:
         while self._hear(self._ranks, job, watch, listener):
             pass
         if len(self._ranks.waiting) < job.processes:
-            self._end()
+            self._end(is_whole=False)
             return Failure(kind="launch", message="some of them are gone")
         for rank in self._ranks.waiting:
             rank.send(NEXT)
@@ -167,19 +167,19 @@ class Launch:
         try:
             failure = self._follow(self._ranks, job, watch, listener, tick)
         except BaseException:
-            self._end()
+            self._end(is_whole=False)
             raise
         if failure is None and self.waiting:
             return None
-        stuck = self._end()
+        stuck = self._end(is_whole=failure is None)
         if failure and stuck:
             pids = ", ".join(map(str, stuck))
             blocked = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
             failure = dataclasses.replace(failure, stack="\n".join(filter(None, [failure.stack, blocked])))
         return failure
 
-    def _end(self) -> list[int]:
-        """End what is left of the ranks, and keep how they ended."""
+    def _end(self, *, is_whole: bool = True) -> list[int]:
+        """End what is left of the ranks, and keep how they ended; ``is_whole``: all of them, by themselves."""
         ranks, self._ranks = self._ranks, None
         if ranks is None:
             return []
@@ -187,7 +187,8 @@ class Launch:
             return ranks.end(self._run_id)
         finally:
             seconds = time.monotonic() - ranks.began
-            ended = {"exit_code": ranks.process.poll(), "seconds": seconds, "tries": self._tries}
+            code = ranks.process.poll()
+            ended = {"exit_code": code, "is_whole": is_whole, "seconds": seconds, "tries": self._tries}
             (self._folder / "exit.json").write_text(json.dumps(ended) + "\n")
 
     def _follow(

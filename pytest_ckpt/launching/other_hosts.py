@@ -22,10 +22,14 @@ SWEEP_SECONDS = 90.0
 
 
 def ended_badly(run_folder: Path) -> bool:
-    """Whether a launch of the run did not end by itself: then ranks of it may go on where nobody sees them."""
+    """Whether a launch of the run did not end by itself: then ranks of it may go on where nobody sees them.
+
+    A launcher that has lost a host may say that all went well: Open MPI does.
+    """
     for launch in (run_folder / "launches").glob("[0-9]*"):
         try:
-            if json.loads((launch / "exit.json").read_text())["exit_code"] != 0:
+            ended = json.loads((launch / "exit.json").read_text())
+            if ended["exit_code"] != 0 or not ended["is_whole"]:
                 return True
         except (OSError, ValueError, KeyError):
             return True

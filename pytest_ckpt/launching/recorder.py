@@ -43,6 +43,8 @@ class Recorder:
         self._began = self._since = time.monotonic()
         self._stages: dict[str, float] = {}
         self._told: SubjectEvents | None = None
+        # Also of a launch that ends before a rank tells anything: no measurement may lack its log.
+        events.touch()
 
     def spent(self, stage: str, seconds: float) -> None:
         """Take in what was spent before the ranks were started."""

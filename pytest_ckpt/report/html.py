@@ -16,8 +16,10 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
+from pytest_ckpt.judging.networks import HostRate, host_rates, networks_of
 from pytest_ckpt.report import charts, front, pictures, remedies, view
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.combined import runs_of
@@ -38,6 +40,7 @@ from pytest_ckpt.support.clean_pictures import cleaned_text
 MAXIMUM_ROWS = 40
 """Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
 
+_MAXIMUM_REQUESTS = 60
 _LONGEST = 260
 
 HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client")
@@ -195,8 +198,10 @@ def _environment() -> jinja2.Environment:
         "quantities": quantities,
         "system_columns": {table: [fact.name for fact in facts] for table, facts in REPEATED.items()},
         "table_rows": _table_rows,
+        "listed_requests": _listed_requests,
         "columns_alike": _columns_alike,
         "alike_readings": _alike_readings,
+        "host_rates": _host_rates,
     }
     return environment
 
@@ -257,6 +262,30 @@ def _alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping
         facts = tuple(value for name, value in reading.items() if name != "host")
         groups.setdefault(facts, (reading, []))[1].append(str(reading["host"]))
     return list(groups.values())
+
+
+def _listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return what a table lists of requests, in their order: of many, those with the highest 99th percentile."""
+
+    def weight(at: int) -> tuple[bool, float]:
+        # What was never answered is slower than all that was.
+        p99 = rows[at]["p99_seconds"]
+        return p99 is None, p99 or 0.0
+
+    return [rows[at] for at in sorted(sorted(range(len(rows)), key=weight, reverse=True)[:_MAXIMUM_REQUESTS])]
+
+
+def _host_rates(
+    ran: Mapping[str, object], hosts: Sequence[Mapping[str, object]] | None
+) -> list[tuple[str, HostRate, HostRate]]:
+    """Return what each host saved and loaded, by its name, beside what its network carries; none where nobody knows."""
+    networks = networks_of(hosts or ())
+    if not networks:
+        return []
+    found: dict[str, dict[str, HostRate]] = {}
+    for rate in host_rates(from_plain(Measurement, ran), networks):
+        found.setdefault(rate.host, {})[rate.kind] = rate
+    return [(host, of_kind["save"], of_kind["load"]) for host, of_kind in found.items() if len(of_kind) == 2]
 
 
 def _table_rows(subject: view.Subject) -> list[dict[str, Any]]:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.report.html import PageSection
 
+    Plain = Mapping[str, Any]
+    """A trend, a series of it or a point of that, as its schema says."""
+
 _METHOD = (
     "Each point is the median of a run's operations. A change is reported when the newest 5, 8, 13 or 21 runs differ "
     "from the up to 40 runs before them in an exact rank test (Mann and Whitney), with at most 0.05 % false alarms per "
@@ -22,10 +25,11 @@ _METHOD = (
 _BARS = {True: "▁▂▃▄▅▆▇█", False: "_.-=+*#@"}
 _COLUMNS = ("median", "slowest", "limit")
 _SHOWN = 40
+_P99 = "99th percentile of each run, at the endpoint where it was worst"
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1060, 78.0, 1040.0, 34.0, 190.0, 222
 
 
-def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
+def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
     """Return the trend as lines of text, with sparklines of block characters or of ASCII."""
     form = "{:<22} {:<5}{:>5}{:>12}{:>12}{:>12}{:>8}  {}"
     lines = [units.counted(document["runs"], "run"), ""]
@@ -49,6 +53,7 @@ def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
         f"{s['subject']} {s['kind']}: too few runs to show a change: {len(s['points'])} of {MINIMUM_RUNS}"
         for s in young
     ]
+    lines += _lines_of_requests(document["requests"], unicode=unicode)
     lines += [f"{s['subject']} {s['kind']}: left out: {text}" for s in document["series"] if (text := _left_out(s))]
     lines += document["notices"]
     if document["regression"] is not None:
@@ -62,7 +67,22 @@ def trend_lines(document: Mapping[str, Any], *, unicode: bool) -> list[str]:
     return [printable(text).replace("\n", " ") for text in lines]
 
 
-def trend_sections(document: Mapping[str, Any]) -> list[PageSection]:
+def _lines_of_requests(requests: Sequence[Plain], *, unicode: bool) -> list[str]:
+    """Return a line for each kind of request to an object store, and what changed."""
+    if not requests:
+        return []
+    form = "{:<22} {:<12}{:>5}{:>12}  {}"
+    lines = ["", form.format("requests", "", "runs", "newest", _P99)]
+    for series in requests:
+        seconds = [point["p99_seconds"] for point in series["points"]]
+        bars = sparkline(seconds[-_SHOWN:], unicode=unicode)
+        newest = units.format_seconds(seconds[-1])
+        lines.append(form.format(series["subject"], series["kind"], len(seconds), newest, bars).rstrip())
+    lines += [f"{s['subject']} {s['kind']}: {_change(s)}" for s in requests if s["change"]]
+    return [*lines, ""]
+
+
+def trend_sections(document: Plain) -> list[PageSection]:
     """Return the trend as the sections of a page."""
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
@@ -79,7 +99,23 @@ def trend_sections(document: Mapping[str, Any]) -> list[PageSection]:
     )
     head = ("checkpoint", "operation", "started", "run", *_COLUMNS)
     sections.append(PageSection(heading="Every run", text=_METHOD, head=head, rows=rows))
+    if document["requests"]:
+        sections.append(_section_of_requests(document["requests"]))
     return sections
+
+
+def _section_of_requests(requests: Sequence[Plain]) -> PageSection:
+    from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
+
+    changes = " ".join(f"{s['subject']} {s['kind']}: {_change(s)}" for s in requests if s["change"])
+    rows = tuple(
+        (s["subject"], s["kind"], p["started"], p["id"], units.format_seconds(p["p99_seconds"]))
+        for s in requests
+        for p in reversed(s["points"])
+    )
+    head = ("checkpoint", "request", "started", "run", "p99")
+    text = f"{_P99[:1].upper()}{_P99[1:]}. {changes}".rstrip()
+    return PageSection(heading="Requests to the object store", text=text, head=head, rows=rows)
 
 
 def sparkline(values: Sequence[float], *, unicode: bool) -> str:
@@ -90,11 +126,11 @@ def sparkline(values: Sequence[float], *, unicode: bool) -> str:
     return "".join(bars[round((value - low) / span * (len(bars) - 1))] for value in values)
 
 
-def _late(points: Sequence[Mapping[str, Any]]) -> int:
+def _late(points: Sequence[Plain]) -> int:
     return sum(p["slowest_seconds"] > p["limit_seconds"] for p in points)
 
 
-def _change(series: Mapping[str, Any]) -> str:
+def _change(series: Plain) -> str:
     change = series["change"]
     if change is None:
         return (
@@ -110,11 +146,11 @@ def _change(series: Mapping[str, Any]) -> str:
     )
 
 
-def _left_out(series: Mapping[str, Any]) -> str:
+def _left_out(series: Plain) -> str:
     return ", ".join(f"{units.counted(count, 'run')}: {why}" for why, count in series["left_out"].items() if count)
 
 
-def _chart(key: str, series: Mapping[str, Any]) -> str:
+def _chart(key: str, series: Plain) -> str:
     """Draw the median of every run, its slowest operation above it, and the limit, as far as it lies near."""
     points, kind = series["points"], series["kind"]
     slowest = max(p["slowest_seconds"] for p in points)

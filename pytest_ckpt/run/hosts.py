@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import Event, HostsSeen
+from pytest_ckpt.facts.network import Streams
 from pytest_ckpt.facts.sights import Sight, Sign
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.ranks.process.job import Job
@@ -55,12 +56,14 @@ def see_hosts(
     area: AreaRef,
     facts: TargetFacts | None,
     deadline_seconds: float,
+    streams: bool = False,
     then_wait: contextlib.ExitStack | None = None,
 ) -> Seen:
     """Start so many ranks once, and ask each host what it is and what it sees of the target that ``facts`` describe.
 
     Where ranks may be on other hosts, small files are made in the target for the others to find, and removed. With
-    ``then_wait``, which ends them, the ranks wait for what they are to measure, if the launcher lets them.
+    ``then_wait``, which ends them, the ranks wait for what they are to measure, if the launcher lets them. With
+    ``streams`` several hosts measure how fast their network is.
     """
     found: list[HostsSeen] = []
     notices: list[str] = []
@@ -77,6 +80,7 @@ def see_hosts(
             deadline_seconds=deadline_seconds,
             tasks=(),
             sign=sign,
+            streams=Streams(token=secrets.token_hex(32), ports=launcher.ports) if streams else None,
             is_followed=then_wait is not None and launcher.may_wait,
         )
         launch = Launch(launcher, run_id, folder, redactor)

@@ -14,6 +14,7 @@ from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.engines import DEFAULT
 from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.network import HostNetwork
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.targets import TARGETS, Access, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
@@ -237,8 +238,12 @@ def _see_hosts(
         area=target.place(),
         facts=facts,
         deadline_seconds=settings.deadline_seconds,
+        streams=settings.nic_rate is None and not launcher.stays_here,
         then_wait=then_wait,
     )
+    if rate := settings.nic_rate:
+        stated = HostNetwork(basis="stated", sends_bytes_per_second=rate, receives_bytes_per_second=rate)
+        seen = dataclasses.replace(seen, hosts=tuple(dataclasses.replace(h, network=stated) for h in seen.hosts))
     if seen.failure or not seen.hosts:
         command = shlex.join(launcher.command(processes, calls_back=False))
         says = describe_failure(seen.failure) if seen.failure else "no rank answered"

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.wire.addresses import from_text
-from pytest_ckpt.wire.frames import CONTROLLER, GREETING, SECRET, Unframed, framed
+from pytest_ckpt.wire.frames import CONTROLLER, GREETING, SECRET, Unframed, exactly, framed
 from pytest_ckpt.wire.sealing import NONCE_BYTES, Forged, Seal, seals
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _connected(address: Address, secret: bytes) -> Caller:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ours = secrets.token_bytes(NONCE_BYTES)
         link.sendall(GREETING + ours)
-        answer = _exactly(link, len(GREETING) + NONCE_BYTES)
+        answer = exactly(link, len(GREETING) + NONCE_BYTES)
         if not answer.startswith(GREETING):
             raise Forged
         seal, to_caller = seals(secret, ours + answer[len(GREETING) :])
@@ -145,12 +145,3 @@ def _connected(address: Address, secret: bytes) -> Caller:
         link.close()
         raise
     return caller
-
-
-def _exactly(link: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        if not (more := link.recv(count - len(data))):
-            raise EOFError
-        data += more
-    return data

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.wire.sealing import TAG_BYTES, Forged
 
 if TYPE_CHECKING:
+    import socket
+
     from pytest_ckpt.wire.sealing import Seal
 
 CONTROLLER = "PYTEST_CKPT_CONTROLLER"
@@ -62,3 +64,13 @@ class Unframed:
     @property
     def _length(self) -> int:
         return int.from_bytes(self._unread[:_LENGTH_BYTES], "big")
+
+
+def exactly(link: socket.socket, count: int) -> bytes:
+    """Return so many bytes of what comes next. Raises EOFError where it ends before."""
+    data = b""
+    while len(data) < count:
+        if not (more := link.recv(count - len(data))):
+            raise EOFError
+        data += more
+    return data

@@ -10,9 +10,9 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire.addresses import own_addresses, to_text
 from pytest_ckpt.wire.frames import CONTROLLER, GREETING, MAXIMUM_BYTES, SECRET, Unframed, framed
+from pytest_ckpt.wire.ports import bound_within
 from pytest_ckpt.wire.sealing import NONCE_BYTES, Forged, seals
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Listener:
     def __init__(self, *, only_this_host: bool = False, callers: int = 1, ports: tuple[int, int] | None = None) -> None:
         _allow_open_files(callers + _OTHER_FILES)
         self._secret = secrets.token_bytes(_SECRET_BYTES)
-        self._socket = _bound_here() if only_this_host else _bound_within(ports)
+        self._socket = _bound_here() if only_this_host else bound_within(ports, _BACKLOG)
         self._socket.setblocking(False)
         self._port: int = self._socket.getsockname()[1]
         hosts = [] if only_this_host else own_addresses()
@@ -199,24 +199,3 @@ def _allow_open_files(count: int) -> None:
 
 def _bound_here() -> socket.socket:
     return socket.create_server((_LOOPBACK, 0), backlog=_BACKLOG)
-
-
-def _bound_within(ports: tuple[int, int] | None) -> socket.socket:
-    """Return a socket that listens at a port of a range, which several launches may share."""
-    if ports is None:
-        return _bound_everywhere(0)
-    first, last = ports
-    for port in range(first, last + 1):
-        with contextlib.suppress(OSError):
-            return _bound_everywhere(port)
-    raise UsageError(
-        f"--ckpt-ports {first}-{last}: none of these ports can be had on this host.",
-        "Give a wider range: each launch, and each check with a second client, takes one while it lasts.",
-    )
-
-
-def _bound_everywhere(port: int) -> socket.socket:
-    if socket.has_dualstack_ipv6():
-        with contextlib.suppress(OSError):
-            return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", port), backlog=_BACKLOG)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -319,7 +320,9 @@ def test_the_version_is_that_of_the_package():
     assert command("--version").stdout.strip() == f"pytest-ckpt {__version__}"
 
 
-def test_an_error_of_ours_is_one_sentence_and_exit_3(monkeypatch, capsys):
+def test_an_error_of_ours_is_one_sentence_and_exit_3(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     def broken(*_):
         raise TypeError("must be real number, not str")
 

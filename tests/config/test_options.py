@@ -557,6 +557,18 @@ def test_a_range_of_ports_is_two_that_users_may_have_the_lower_first():
             parsers.read_ports(wrong)
 
 
+def test_the_rate_of_a_network_is_in_bytes_or_in_bits():
+    rates = [resolve({"ckpt_nic_rate": given}, {}).nic_rate for given in ("25GB/s", "200Gbit/s", "200Gbit")]
+    assert rates == [25e9, 25e9, 25e9]
+    assert resolve({}, {}).nic_rate is None
+
+
+@pytest.mark.parametrize("given", ["0GB/s", "fast", "200Gb/s", "-1GB/s", "bit"])
+def test_what_is_no_rate_of_a_network_is_refused(given):
+    with pytest.raises(UsageError, match="--ckpt-nic-rate"):
+        resolve({"ckpt_nic_rate": given}, {})
+
+
 @pytest.mark.parametrize(
     ("said", "ceilings"),
     [("60GB/s", (6e10, 6e10)), ("60GB/s,120GB/s", (6e10, 1.2e11)), ("1KiB, 2KiB", (1024.0, 2048.0))],

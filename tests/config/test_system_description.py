@@ -115,6 +115,9 @@ def test_the_certificate_has_the_bill_of_materials_who_tested_and_what_may_be_qu
     assert "Bill of materials" in page
     assert "A9K-CTRL-2" in page
     assert "vm.dirty_ratio" in page
+    # Case 25 of practitioners: whether what was measured was encrypted.
+    assert "AES-256 by the drives" in page
+    assert "TLS 1.3, by the client" in page
     assert "<dt>Tested by</dt><dd>vendor, Example Labs" in page
     assert "<dt>Valid until</dt><dd>2027-06-30" in page
     assert "<dt>To be quoted</dt><dd>“Example Storage Inc. Array 9000, firmware 7.2.1: certified by pytest-ckpt" in page

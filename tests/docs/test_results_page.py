@@ -38,7 +38,7 @@ OF_SCHEMA = {
     "verdict": "requirements", "requirement": "catalogue", "gates": "gates", "measurement": "measurements",
     "requests": "measurements",
     "operation": "operations", "cache": "cache", "integrity": "integrity", "fault": "faults",
-    "host_waits": "measurements",
+    "host_waits": "measurements", "host_network": "environment",
     "durability": "durability", "retention": "retention and data", "data": "retention and data",
     "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
     "failover": "failover", "tried_operation": "failover", "command_run": "failover",

@@ -10,12 +10,12 @@ import pytest
 
 from pytest_ckpt.analysis.trend import make_trend
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.history import append_run, check_place, entry, read_history
+from pytest_ckpt.evidence.history import append_run, check_place, entry, hold_against_folders, read_history
 from pytest_ckpt.evidence.manifest import compare
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.report.trend import sparkline
 from pytest_ckpt.support.errors import UsageError
-from tests.support import made_up_run
+from tests.support import made_requests, made_up_run
 
 pytestmark = pytest.mark.covers(commands=("trend",))
 
@@ -190,3 +190,46 @@ def test_an_empty_history_has_no_series(tmp_path, capsys):
     code, document = trend(write(tmp_path / "kept", []), capsys)
     assert (code, document["runs"], document["series"]) == (0, 0, [])
     assert main(["trend", str(tmp_path / "kept")]) == 0
+
+
+def test_the_99th_percentile_of_requests_to_a_store_is_shown_and_its_change(template, tmp_path, capsys):
+    def of(number):
+        slower = 3.0 if number >= DAYS - 8 else 1.0
+        wobble = 1 + number * 7 % 11 / 500
+        return {"request_p99_seconds": {"put part": 0.08 * slower * wobble, "get": 0.04 * wobble}}
+
+    folder = write(tmp_path / "kept", [night(template, n, **of(n)) for n in range(DAYS)])
+    code, document = trend(folder, capsys, "--fail-on-regression=10%")
+    found = {series["kind"]: series for series in document["requests"]}
+    assert {kind: len(series["points"]) for kind, series in found.items()} == {"put part": DAYS, "get": DAYS}
+    assert found["put part"]["change"]["runs"] == 8
+    assert found["get"]["change"] is None
+    assert code == 0, "the limits are for saves and loads"
+    page = tmp_path / "trend.html"
+    assert main(["trend", str(folder), f"--html={page}"]) == 0
+    text = capsys.readouterr().out
+    assert "put part" in text
+    assert "put part: slower since" in text
+    assert "Requests to the object store" in page.read_text()
+
+
+def test_of_several_endpoints_the_worst_one_counts(tmp_path):
+    document = made_up_run.make_run(tmp_path / "run")
+    document["measurements"][0]["requests"] = [
+        *made_requests.requests(),
+        made_requests.row("https://third.example", "put part", 7, 0.2),
+    ]
+    times = entry(document)["subjects"][0]["request_p99_seconds"]
+    assert times["put part"] == 0.2
+    assert times["get"] == 0.045
+    assert "put" not in times, "nothing was answered"
+
+
+def test_a_line_from_before_requests_had_a_trend_was_not_changed(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    append_run(tmp_path / "kept", made_up_run.make_run(run), run)
+    entries, _ = read_history(tmp_path / "kept")
+    monkeypatch.setattr("pytest_ckpt.evidence.history._p99_of_requests", lambda _measured: {"get": 0.5})
+    kept, notices = hold_against_folders(tmp_path / "kept", entries)
+    assert notices == []
+    assert kept[0]["subjects"][0]["request_p99_seconds"] == {"get": 0.5}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
+from pytest_ckpt.judging.cold import OTHER_PROOFS
 from tests.support.front_door import TINY, FrontDoor
 from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
@@ -30,7 +31,8 @@ def test_the_first_lines_of_a_run_name_it_with_what_helps(door: FrontDoor, blind
     run = door.run(*TINY, "-k", "no_test_is_called_so", target=blind)
     (line,) = (line for line in run.text.splitlines() if BLIND in line)
     assert line.startswith("ckpt obstacle: ")
-    assert "Remedy: a second client (--ckpt-second-mount, --ckpt-hosts)" in line
+    assert "Remedy: a mount whose reads" in line
+    assert OTHER_PROOFS in line
     assert list(blind.iterdir()) == []
     run = door.run(*TINY, "-k", "no_test_is_called_so", "--ckpt-drop-caches=true", target=blind)
     assert BLIND not in run.text

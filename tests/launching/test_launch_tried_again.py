@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ckpt.cli.main import main
 from tests.support.front_door import TINY, FrontDoor
 
 # A worker of pytest-xdist measures: ranks that the controller of the run started do not wait for it.
@@ -66,7 +67,7 @@ def test_a_launcher_that_ends_well_without_starting_a_rank_fails_the_measurement
 
 
 def test_a_launcher_that_never_starts_anything_fails_the_launch_after_three_tries(
-    door: FrontDoor, launcher: str
+    door: FrontDoor, launcher: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (door.home / "plan").write_text("start fail fail fail start")
     run = door.run(*TINY, "--ckpt-engine=stream", launcher, LAUNCHES_AGAIN)
@@ -77,3 +78,5 @@ def test_a_launcher_that_never_starts_anything_fails_the_launch_after_three_trie
     assert failure["message"] == "exit code 213: no daemon answers (tried 3 times)"
     assert tries(run.report, "1") == (213, 3)
     assert (door.home / "plan").read_text() == "start"
+    # No rank told anything, and that is no sign of a change.
+    assert main(["verify", str(run.report)]) == 0, capsys.readouterr().out

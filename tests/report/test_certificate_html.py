@@ -242,3 +242,13 @@ def test_requests_to_an_object_store_are_listed_by_endpoint_and_kind() -> None:
     assert "84 ms" in text
     # What was never answered has no time.
     assert f"{made_requests.OTHER}: put 5 4 4 1 s – – –" in text
+
+
+def test_of_requests_to_many_endpoints_the_slowest_are_listed_and_all_are_counted() -> None:
+    document = made_up.document("certified", subjects=("llama3-8b-full",))
+    rows = [made_requests.row(f"https://gw{number}.example", "get", 10, number / 1000) for number in range(1, 100)]
+    document["measurements"][0]["requests"] = [*rows, made_requests.row("https://silent.example", "get", 10, None)]
+    text = " ".join(Page(render(document)).text.split())
+    assert "Listed are 60 of 100 kinds at an endpoint" in text
+    assert "https://silent.example: get" in text
+    assert [n for n in range(1, 100) if f"https://gw{n}.example: get" in text] == list(range(41, 100))

@@ -256,6 +256,11 @@ MATRIX = (
     ),
     Row(fault="no fallocate", fails=frozenset(), says={}, reported={"CAPABILITIES.extras": "no"}),
     row(
+        "flock refuses a free lock",
+        "CAPABILITIES.flock CAPABILITIES.flock-second-client",
+        {"CAPABILITIES.flock": "flock refused", "CAPABILITIES.flock-second-client": "free lock refused"},
+    ),
+    row(
         "flock locks nobody out",
         "CAPABILITIES.flock CAPABILITIES.flock-second-client",
         {"CAPABILITIES.flock": "exclusive lock given twice"},

@@ -63,6 +63,8 @@ MATRIX = (
     _row("listed after delete", "deleted object still seen", "VISIBLE.list"),
     _row("truncated object", "not whole", "COMMIT.marker", "MULTIPART.parts", "LIMITS.parts", "RANGE.bytes",
          "RANGE.overwritten", "OVERWRITE.writers"),
+    _row("flipped bit", "not whole", "COMMIT.marker", "MULTIPART.parts", "LIMITS.parts", "RANGE.bytes",
+         "RANGE.overwritten", "OVERWRITE.writers"),
     _row("two creators", "several winners", "CREATE.put", "CREATE.multipart"),
     _row("If-None-Match ignored", "condition ignored", "CREATE.put", "CREATE.multipart"),
     _row("If-None-Match of uploads ignored", "condition ignored", "CREATE.multipart"),

@@ -60,6 +60,8 @@ FAULTS = [
     ("EIO in write", "LARGE.offsets", "a call failed"),
     ("no symbolic links", "CAPABILITIES.links", "symbolic links refused"),
     ("no hard links", "CAPABILITIES.links", "hard links refused"),
+    ("flock refuses a free lock", "CAPABILITIES.flock", "flock refused"),
+    ("flock refuses a free lock", "CAPABILITIES.flock-second-client", "free lock refused"),
     ("flock locks nobody out", "CAPABILITIES.flock", "exclusive lock given twice"),
     ("flock locks nobody out", "CAPABILITIES.flock-second-client", "exclusive lock given twice"),
     ("names regardless of case", "CAPABILITIES.names", "names folded or cut"),

@@ -675,6 +675,17 @@ def test_fallocate_is_refused(faulty, target, fault):
         allocate(file.fileno(), 0, 0, 100)  # posix_fallocate would write instead
 
 
+@of("flock refuses a free lock")
+def test_nobody_gets_the_lock(faulty, target, fault):
+    (target.path / "lock").touch()
+    faulty(fault)
+    with (target.path / "lock").open() as file:
+        for mode in (fcntl.LOCK_EX, fcntl.LOCK_SH):
+            with fails_with(errno.EAGAIN):
+                fcntl.flock(file, mode | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
 @of("flock locks nobody out")
 def test_everybody_gets_the_lock(faulty, target, fault):
     (target.path / "lock").touch()

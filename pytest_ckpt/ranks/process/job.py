@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.codec import shared
 from pytest_ckpt.facts.engines import FileRule, JobPattern
 from pytest_ckpt.facts.models import Model
+from pytest_ckpt.facts.network import Streams
 from pytest_ckpt.facts.sights import Sign
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
@@ -193,7 +194,7 @@ class Job:
 
     ``second`` is the same area through another mount of the ranks' one host, where there is one; ``local`` is the
     run's area in the local tier; ``sign`` is a file that each host is to find before anything is measured.
-    ``is_followed``: its ranks then wait for another job.
+    With ``streams`` hosts measure their network. ``is_followed``: its ranks then wait for another job.
     """
 
     processes: int
@@ -204,4 +205,5 @@ class Job:
     second: AreaRef | None = None
     local: AreaRef | None = None
     sign: Sign | None = None
+    streams: Streams | None = None
     is_followed: bool = False

@@ -13,6 +13,7 @@ from pytest_ckpt import __version__
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.sights import Sight, Sign
+from pytest_ckpt.ranks.process.network import measured_networks
 from pytest_ckpt.support.client_devices import cores_of_this_process, numa_state, readahead_state, version_state
 from pytest_ckpt.support.client_state import host_state, mount_state
 from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
@@ -40,6 +41,7 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
         sights = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
     # Ranks that wait for another job hold nothing of the target.
     store.close()
+    networks = measured_networks(group, activity, job.streams) if job.streams and group.spans_hosts else {}
     if group.rank != 0:
         return
     hosts: dict[str, HostFacts] = {}
@@ -48,7 +50,8 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
         if first is not facts:
             client = facts_of_all(first.client, facts.client)
             hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks), client=client)
-    activity.tell(HostsSeen(hosts=tuple(hosts.values()), sights=tuple(sights)))
+    seen = tuple(replace(facts, network=networks.get(host)) for host, facts in hosts.items())
+    activity.tell(HostsSeen(hosts=seen, sights=tuple(sights)))
 
 
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:

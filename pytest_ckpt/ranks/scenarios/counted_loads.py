@@ -43,10 +43,12 @@ class CountedLoads:
     def measure(self, engine: Loader, kept: Sequence[int], count: int) -> tuple[bool, tuple[MovedBytes, ...]]:
         """Load ``count`` times; return whether hosts loaded what others had written, and what each moved meanwhile.
 
-        Both are asked for only where some host does not count what its cache holds; rank 0 knows the second.
+        Ranks of several hosts load so wherever they can: what a host has not read it has not cached. The second is
+        asked for only where some host does not count what its cache holds; rank 0 knows it.
         """
         order = [kept[number % len(kept)] for number in range(count)]
-        swapped = self._of_another_host() if self.cache.wants_proof and len(kept) == count else None
+        wants_another = self.cache.wants_proof or self.group.spans_hosts
+        swapped = self._of_another_host() if wants_another and len(kept) == count else None
         names = self.do.names_of_loads([swapped]) if swapped else None
         # What was read once may be in the cache; so where files come again, there is a drop before each load.
         has_chains = any(len(self.do.files_of_load(each)) > 1 for each in kept)
@@ -60,9 +62,9 @@ class CountedLoads:
             self.take_in(self.do.load(reader, self.cache, number, checkpoint, names=names))
         reader.release()
         # What passes caches between two reads of the same bytes is known where every load reads as much.
-        if has_chains or not self.cache.wants_proof:
+        if has_chains:
             return False, ()
-        if not self.knows_bytes:
+        if not self.knows_bytes or not self.cache.wants_proof:
             return swapped is not None, ()
         moved = self.cache.moved(self.layout.rank(self.group.rank).bytes, minimum_moved(kept, order))
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())

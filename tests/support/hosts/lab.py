@@ -32,6 +32,7 @@ from tests.support.hosts.slurm import slurm as slurm_on
 from tests.support.hosts.storage import MOOSEFS, Storage, served
 from tests.support.machine import leave_mounts_of_others, need_fuse, patience
 from tests.support.namespaces import plug_in
+from tests.support.targets.object_server import CREDENTIALS, TARGET, what_lies_in
 
 _LAB_SECONDS = 400.0
 _STEP_SECONDS = 300.0
@@ -48,7 +49,8 @@ class Step:
     """A run of the front door with these ``options``, or a command of these ``words``, on the first host.
 
     ``before`` are lines of a shell that are done first, each on the host of that number: $TARGET is the run's target.
-    ``mishaps`` happen to the run when it has saved once.
+    ``mishaps`` happen to the run when it has saved once. With a ``store`` the target is a bucket of that object store,
+    named by its fault. Without ``streams`` the hosts are told how fast their network is: to measure it takes 4 s.
     """
 
     options: tuple[str, ...] = ()
@@ -56,6 +58,8 @@ class Step:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     before: tuple[tuple[int, str], ...] = ()
     mishaps: tuple[Mishap, ...] = ()
+    store: str | None = None
+    streams: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,7 +182,7 @@ def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> I
         process.wait()
 
 
-def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]]) -> Done:
+def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], stores: Mapping[str, str]) -> Done:
     folder = made(home / f"step-{number}")
     # A process that enters another host's mounts is at their root.
     on_first = [*on_hosts[0], "env", "-C", str(folder)]
@@ -195,12 +199,15 @@ def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]]) 
             timeout=patience(_STEP_SECONDS),
         )
         return Done(code=done.returncode, text=done.stderr + done.stdout, home=str(folder))
+    if step.store is not None:
+        return _on_store(step, stores[step.store], folder, on_first, environment)
     target = home / "array" / f"target-{number}"
     run(*on_first, "mkdir", target)
     for host, line in step.before:
         run(*on_hosts[host - 1], "env", f"TARGET={target}", "sh", "-euc", line)
     with opened_door(folder) as door:
-        started = door.start(*step.options, target=target, environment=environment, around=on_first)
+        stated = () if step.streams else ("--ckpt-nic-rate=10GB/s",)
+        started = door.start(*step.options, *stated, target=target, environment=environment, around=on_first)
         if step.mishaps:
             started.until(lambda: has_saved(started.report), "the run has saved")
             for mishap in step.mishaps:
@@ -215,6 +222,14 @@ def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]]) 
             run_id = json.loads((seen.report / "session.json").read_text())["run_id"]
             left += [str(pid) for pid in _left_of(run_id)]
     return Done(code=seen.code, text=seen.text, home=str(folder), left=tuple(left))
+
+
+def _on_store(step: Step, endpoint: str, folder: Path, on_first: Sequence[str], environment: Mapping[str, str]) -> Done:
+    words = (*step.options, f"--ckpt-endpoint={endpoint}")
+    with opened_door(folder) as door:
+        seen = door.run(*words, target=TARGET, environment=CREDENTIALS | environment, around=on_first)
+    keys, uploads = what_lies_in(endpoint)
+    return Done(code=seen.code, text=seen.text, home=str(folder), left=(*keys, *(key for key, _ in uploads)))
 
 
 def _left_of(run_id: str) -> list[int]:
@@ -260,7 +275,7 @@ def main() -> None:
     _make_keys(home, asked.hosts)
     made(home / "array")
     with contextlib.ExitStack() as stack:
-        stack.enter_context(served(from_plain(Storage, json.loads(asked.storage)), home))
+        stores = stack.enter_context(served(from_plain(Storage, json.loads(asked.storage)), home))
         hosts = [
             stack.enter_context(started_host(home, number, asked.storage, asked.ahead.get(str(number), 0.0)))
             for number in range(1, asked.hosts + 1)
@@ -270,7 +285,7 @@ def main() -> None:
         done = []
         for number, step in enumerate(steps, 1):
             with SecretsSeen() as seen:
-                found = _do(step, number, home, hosts)
+                found = _do(step, number, home, hosts, stores)
             done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown)))
     (home / "done.json").write_text(json.dumps([to_plain(of) for of in done]) + "\n")
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.file_systems.of_servers import moosefs_server
-from tests.support.file_systems.serving import made
+from tests.support.file_systems.serving import ADDRESS, made
+from tests.support.targets import object_faults_data  # noqa: F401 - its faults are in the table, too
 from tests.support.targets.misbehaving import misbehaving
+from tests.support.targets.object_faults import faulty_store
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,8 @@ class Storage:
     cache_seconds: float = 0.0
     keep_cache: bool = False
     faults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    # Object stores beside it, on no host, each with that fault; an empty one is honest.
+    stores: tuple[str, ...] = ()
 
 
 MOOSEFS = Storage()
@@ -39,8 +43,15 @@ def client_of_fuse(home: Path, number: int) -> Path:
 
 
 @contextlib.contextmanager
-def served(storage: Storage, home: Path) -> Iterator[None]:
-    """Serve it."""
+def served(storage: Storage, home: Path) -> Iterator[dict[str, str]]:
+    """Serve it; give the endpoints of its object stores by their faults."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_mountable(storage, home))
+        yield {fault: stack.enter_context(faulty_store(fault, ADDRESS)) for fault in storage.stores}
+
+
+@contextlib.contextmanager
+def _mountable(storage: Storage, home: Path) -> Iterator[None]:
     if not storage.is_fuse:
         with moosefs_server(made(home / "server")):
             yield

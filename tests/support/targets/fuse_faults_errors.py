@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 
 from tests.support.targets.fuse_faults import Fault, is_file
@@ -218,6 +219,16 @@ class NoFallocate(_Refuses, name="no fallocate"):
 
     error = errno.EOPNOTSUPP
     fallocate = _Refuses.refuse
+
+
+class NobodyLocks(Fault, name="flock refuses a free lock"):
+    """Nobody gets the lock of a file, which nobody else has: EAGAIN."""
+
+    def flock(self, proceed, call, handle, wanted, wait):
+        if wanted == fcntl.LOCK_UN:
+            return proceed(call, handle, wanted, wait)
+        self.hit()
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 class EverybodyLocks(Fault, name="flock locks nobody out"):

@@ -79,15 +79,15 @@ class Store(Held):
 
 
 @contextlib.contextmanager
-def faulty_store(fault: str = "") -> Iterator[str]:
-    """Start a store with a fault, none: an honest one; give its endpoint."""
+def faulty_store(fault: str = "", address: str = "127.0.0.1") -> Iterator[str]:
+    """Start a store with a fault, none: an honest one, at an address of this host; give its endpoint."""
     held = FAULTS[fault]() if fault else Store()
     held.make_bucket(BUCKET)
-    server = Server(("127.0.0.1", 0), functools.partial(held.handler, held))
+    server = Server((address, 0), functools.partial(held.handler, held))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http://{address}:{server.server_address[1]}"
     finally:
         held.let_go.set()
         server.shutdown()
@@ -221,6 +221,20 @@ class Truncated(_Late, fault="truncated object"):
     def late(self, bucket: str, key: str) -> Object | None:
         found = self.now(bucket, key)
         return _half(found) if found and 10_000 < found.bytes < MAXIMUM_CHANGED_BYTES else found
+
+
+class Flipped(_Late, fault="flipped bit"):
+    """GET of an object of some size returns it with one bit changed."""
+
+    handler = _of_command("GET")
+
+    def late(self, bucket: str, key: str) -> Object | None:
+        found = self.now(bucket, key)
+        if not found or not 10_000 < found.bytes < MAXIMUM_CHANGED_BYTES:
+            return found
+        data = bytearray(bytes_of(found))
+        data[len(data) // 2] ^= 1
+        return of_bytes(found, bytes(data))
 
 
 def _half(found: Object) -> Object:

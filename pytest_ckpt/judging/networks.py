@@ -1,0 +1,139 @@
+"""What each host moved, held against what its network carries: whether the clients were the limit. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.network import HostNetwork
+from pytest_ckpt.support.units import format_percent, format_rate
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
+
+NEAR = 0.8
+"""From this share of its network's rate on, the host limits what is measured. TCP and a file system's own protocol take
+some percent of what a network carries; figures of one minute vary by as much."""
+BEYOND = 1.1
+"""A host that moves so many times the rate moves it otherwise: over more links, or another network."""
+
+_KINDS: tuple[OperationKind, ...] = ("save", "load")
+_MAXIMUM_NAMED = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostRate:
+    """One host in one kind of operation: the median of its bytes a second over them, and what its network carries."""
+
+    subject: str
+    kind: OperationKind
+    host: str
+    bytes_per_second: float
+    network_bytes_per_second: float | None
+
+    @property
+    def share(self) -> float | None:
+        """The part of the network's rate that was used; None where that is not known."""
+        return self.bytes_per_second / self.network_bytes_per_second if self.network_bytes_per_second else None
+
+
+def networks_of(hosts: Iterable[Mapping[str, object]]) -> dict[str, HostNetwork]:
+    """Return the networks that are known, by host, of the ``hosts`` of an environment."""
+    return {str(host["host"]): from_plain(HostNetwork, host["network"]) for host in hosts if host.get("network")}
+
+
+def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) -> list[HostRate]:
+    """Return what each host moved while its slowest rank did, save by save and load by load, as a median.
+
+    Left out is what did not cross the network as it was counted: saves to a local tier, what a codec makes smaller, and
+    loads of another host's files where those are not as large as its own.
+    """
+    if measurement.drains or measurement.subject.strategy == "compressed":
+        return []
+    of_host: dict[str, list[int]] = {}
+    for rank in measurement.ranks:
+        of_host.setdefault(rank.host, []).append(rank.rank)
+    is_alike = len(set(measurement.rank_bytes)) == 1
+    swaps = bool(measurement.cache and measurement.cache.by_other_hosts)
+    found = []
+    for kind in _KINDS:
+        operations = measurement.whole(kind) if kind == "save" or is_alike or not swaps else ()
+        for host, ranks in of_host.items():
+            if rates := [rate for o in operations if (rate := _rate(o, ranks, measurement.rank_bytes))]:
+                network = networks.get(host)
+                carried = network and (
+                    network.sends_bytes_per_second if kind == "save" else network.receives_bytes_per_second
+                )
+                found.append(
+                    HostRate(
+                        subject=str(measurement.subject),
+                        kind=kind,
+                        host=host,
+                        bytes_per_second=statistics.median(rates),
+                        network_bytes_per_second=carried or None,
+                    )
+                )
+    return found
+
+
+def _rate(operation: Operation, ranks: list[int], rank_bytes: tuple[int, ...]) -> float | None:
+    if max(ranks) >= min(len(operation.rank_seconds), len(rank_bytes)):
+        return None
+    seconds = max(operation.rank_seconds[rank] for rank in ranks)
+    return sum(rank_bytes[rank] for rank in ranks) / seconds if seconds > 0 else None
+
+
+def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, HostNetwork]) -> list[str]:
+    """Return a sentence for each subject and kind of operation in which hosts moved about what their network carries.
+
+    And one where they moved clearly more: then the network that was measured is not the one of the storage. And one of
+    hosts whose network is not known though it was to be measured.
+    """
+    unknown: dict[str, list[str]] = {}
+    for host, network in networks.items():
+        if network.why_not:
+            unknown.setdefault(network.why_not, []).append(host)
+    sentences = [
+        f"whether clients were the limit is not known: the network of {_names(names)} was not measured: "
+        f"{why.rstrip('.')}"
+        for why, names in unknown.items()
+    ]
+    for measurement in measurements:
+        rates = host_rates(measurement, networks)
+        for kind in _KINDS:
+            of_kind = [rate for rate in rates if rate.kind == kind and rate.share is not None]
+            near = [rate for rate in of_kind if NEAR <= (rate.share or 0.0) <= BEYOND]
+            beyond = [rate for rate in of_kind if (rate.share or 0.0) > BEYOND]
+            if near:
+                sentences.append(
+                    f"the client is the limit: in {kind}s of {measurement.subject} {_named(near, networks)}; the "
+                    "storage may be faster than was measured"
+                )
+            if beyond:
+                sentences.append(
+                    f"in {kind}s of {measurement.subject} {_named(beyond, networks)}: it moved them over another "
+                    "network, or over more links; --ckpt-nic-rate states their rate"
+                )
+    return sentences
+
+
+def _named(rates: list[HostRate], networks: Mapping[str, HostNetwork]) -> str:
+    shown = [
+        f"{r.host} moved {format_rate(r.bytes_per_second)}, {format_percent(r.share or 0.0)} of what its network "
+        f"carries ({format_rate(r.network_bytes_per_second or 0.0)}, {_basis(networks[r.host])})"
+        for r in rates[:_MAXIMUM_NAMED]
+    ]
+    more = [f"{len(rates) - _MAXIMUM_NAMED} more hosts as well"] if len(rates) > _MAXIMUM_NAMED else []
+    return ", ".join(shown + more)
+
+
+def _names(hosts: list[str]) -> str:
+    more = len(hosts) - _MAXIMUM_NAMED
+    return ", ".join(hosts[:_MAXIMUM_NAMED]) + (f" and {more} more hosts" if more > 0 else "")
+
+
+def _basis(network: HostNetwork) -> str:
+    return "as stated" if network.basis == "stated" else f"TCP streams between {network.over}"

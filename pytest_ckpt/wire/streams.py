@@ -1,0 +1,166 @@
+"""TCP streams between two hosts that time what their network carries; who connects proves that it knows a secret."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from pytest_ckpt.wire.addresses import own_addresses
+from pytest_ckpt.wire.frames import exactly
+from pytest_ckpt.wire.ports import bound_within
+
+# One stream does not fill a fast network.
+STREAMS = 4
+_CONNECT_SECONDS = 3.0
+_PROOF_SECONDS = 1.0
+# What the network still holds when a stream has ended arrives within it, or counts no more.
+_LATE_SECONDS = 2.0
+_CHUNK = bytes(1 << 20)
+_NONCE_BYTES, _PROOF_BYTES = 16, 32
+_CALLER, _CALLED = b"who calls", b"who is called"
+
+
+class Meeting:
+    """Listens for the streams of one other host. Raises UsageError where no port can be had."""
+
+    def __init__(self, token: bytes, ports: tuple[int, int] | None) -> None:
+        self._token = token
+        self._socket = bound_within(ports, backlog=STREAMS)
+        self.port: int = self._socket.getsockname()[1]
+        self.addresses = tuple(own_addresses())
+
+    def accepted(self, seconds: float) -> list[socket.socket]:
+        """Return the streams of the one who knows the token, all or none; strangers are turned away."""
+        links: list[socket.socket] = []
+        end = time.monotonic() + seconds
+        while len(links) < STREAMS and (left := end - time.monotonic()) > 0:
+            self._socket.settimeout(left)
+            with contextlib.suppress(OSError):
+                link, _ = self._socket.accept()
+                if _is_known(link, self._token, left):
+                    links.append(link)
+                else:
+                    link.close()
+        return _all_or_none(links)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._socket.close()
+
+
+def connected(token: bytes, addresses: Sequence[str], port: int) -> list[socket.socket]:
+    """Return the streams to another host, all or none, by the first of its addresses that answers and is it."""
+    end = time.monotonic() + _CONNECT_SECONDS
+    for number, address in enumerate(addresses):
+        links: list[socket.socket] = []
+        # An address of another network may swallow what is sent there: each has its share of the time.
+        share = (end - time.monotonic()) / (len(addresses) - number)
+        with contextlib.ExitStack() as undo, contextlib.suppress(OSError, EOFError):
+            for _ in range(STREAMS):
+                links.append(undo.enter_context(socket.create_connection((address, port), timeout=max(share, 0.1))))
+                if not _is_called(links[-1], token):
+                    break
+            else:
+                undo.pop_all()
+                return links
+    return []
+
+
+def sent(links: Sequence[socket.socket], seconds: float) -> None:
+    """Send on all streams for so long, and end that direction; a stream that breaks ends earlier."""
+
+    def send(link: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            link.settimeout(seconds + _LATE_SECONDS)
+            while time.monotonic() < end:
+                link.sendall(_CHUNK)
+        with contextlib.suppress(OSError):
+            link.shutdown(socket.SHUT_WR)
+
+    end = time.monotonic() + seconds
+    _on_each(links, send)
+
+
+def received(links: Sequence[socket.socket], seconds: float) -> float | None:
+    """Receive on all streams until they end; return the bytes a second of all, None where nothing came.
+
+    What comes in the first quarter of the time is left out: a stream begins slowly.
+    """
+    counts: list[int] = []
+    began = time.monotonic()
+    since, last = began + seconds / 4, began
+
+    def receive(link: socket.socket) -> None:
+        nonlocal last
+        room, total = bytearray(len(_CHUNK)), 0
+        with contextlib.suppress(OSError):
+            link.settimeout(seconds + _LATE_SECONDS)
+            while (count := link.recv_into(room)) and (now := time.monotonic()) < began + seconds + _LATE_SECONDS:
+                if now > since:
+                    total, last = total + count, max(last, now)
+        counts.append(total)
+
+    _on_each(links, receive)
+    return sum(counts) / (last - since) if last > since else None
+
+
+def both_ways(links: Sequence[socket.socket], seconds: float, *, sends_first: bool) -> float | None:
+    """Send and receive one after the other, in an order that the other side turns round; return what was received."""
+    if sends_first:
+        sent(links, seconds)
+        return received(links, seconds)
+    rate = received(links, seconds)
+    sent(links, seconds)
+    return rate
+
+
+@contextlib.contextmanager
+def closing(*links: Sequence[socket.socket]) -> Iterator[None]:
+    """Close streams at the end."""
+    try:
+        yield
+    finally:
+        for of in links:
+            for link in of:
+                link.close()
+
+
+def _on_each(links: Sequence[socket.socket], do: Callable[[socket.socket], None]) -> None:
+    threads = [threading.Thread(target=do, args=(link,), daemon=True) for link in links]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _all_or_none(links: list[socket.socket]) -> list[socket.socket]:
+    if len(links) == STREAMS:
+        return links
+    for link in links:
+        link.close()
+    return []
+
+
+def _is_known(link: socket.socket, token: bytes, seconds: float) -> bool:
+    """Ask who calls for a proof, and give one; a stranger learns nothing of the token from either."""
+    link.settimeout(min(seconds, _PROOF_SECONDS))
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    with contextlib.suppress(OSError, EOFError):
+        link.sendall(nonce)
+        answer = exactly(link, _NONCE_BYTES + _PROOF_BYTES)
+        theirs, proof = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
+        if hmac.compare_digest(proof, hmac.digest(token, _CALLER + nonce + theirs, "sha256")):
+            link.sendall(hmac.digest(token, _CALLED + nonce + theirs, "sha256"))
+            return True
+    return False
+
+
+def _is_called(link: socket.socket, token: bytes) -> bool:
+    nonce, ours = exactly(link, _NONCE_BYTES), secrets.token_bytes(_NONCE_BYTES)
+    link.sendall(ours + hmac.digest(token, _CALLER + nonce + ours, "sha256"))
+    return hmac.compare_digest(exactly(link, _PROOF_BYTES), hmac.digest(token, _CALLED + nonce + ours, "sha256"))

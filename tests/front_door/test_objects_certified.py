@@ -1,0 +1,85 @@
+"""The first object store that is certified: two hosts, the bucket on neither; and what keeps one from a certificate."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.rejudge import judge_folder
+from tests.front_door.test_run_of_own_model import FILE, SMALL
+from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+from tests.support.hosts.storage import Storage
+
+pytestmark = [pytest.mark.thorough, pytest.mark.alone]
+
+HONEST, FLIPPED, LOST = "", "flipped bit", "lost part"
+# Of the contention suite STORM alone is required of an object store.
+REQUIRED = "replicas or not test_contention"
+TWO_CLIENTS, ONE_CLIENT = "--ckpt-hosts=h1:1,h2:1", "--ckpt-hosts=h1:2"
+
+
+@pytest.fixture(scope="module")
+def home(make_home: Callable[[str], Path]) -> Path:
+    """A folder with a model and a key to sign with, and its public key."""
+    folder = make_home("certified-store")
+    (folder / FILE).write_text(SMALL)
+    make = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(folder / "key.pem")]
+    show = ["openssl", "pkey", "-in", str(folder / "key.pem"), "-pubout", "-out", str(folder / "public.pem")]
+    for command in (make, show):
+        subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(home: Path) -> dict[str, Done]:
+    """What came of each run, all at full size."""
+    storage = Storage(is_fuse=True, stores=(HONEST, FLIPPED, LOST))
+    need_hosts(storage)
+    model = home / FILE
+    words = (f"--ckpt-model={model}", f"--ckpt-certify-up-to={model}", "--ckpt-processes=2", "--cluster=16",
+             "--ckpt-gates=object")  # fmt: skip
+    every, speed = ("--ckpt-suite=performance,contention,conformance", "-k", REQUIRED), "--ckpt-suite=performance"
+    steps = {
+        "certified": Step(options=(*words, TWO_CLIENTS, *every, f"--ckpt-sign={home / 'key.pem'}"), store=HONEST),
+        "flipped": Step(options=(*words, TWO_CLIENTS, speed), store=FLIPPED),
+        "lost": Step(options=(*words, TWO_CLIENTS, speed), store=LOST),
+        "one client": Step(options=(*words, ONE_CLIENT, speed), store=HONEST),
+    }
+    return dict(zip(steps, on_hosts(home, 2, *steps.values(), storage=storage), strict=True))
+
+
+def test_a_store_that_meets_everything_is_certified_signed_and_verified(
+    done: dict[str, Done], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = done["certified"].run
+    assert (run.code, run.document["grade"]) == (0, "certified"), run.text
+    checks = [v for v in run.document["requirements"] if v["id"].startswith("OBJECT-")]
+    assert {(v["outcome"], v["severity"]) for v in checks} == {("met", "required")}
+    assert len(checks) == 22
+    (measured,) = run.document["measurements"]
+    assert (measured["scale"], measured["bytes"], len(measured["operations"])) == (1.0, 14 * 3_676_416, 20)
+    assert sorted(measured["hosts"]) == ["h1", "h2"]
+    assert measured["integrity"]["bytes_checked"] == 10 * measured["bytes"]
+    assert main(["verify", str(run.report), "--key", str(home / "public.pem")]) == 0, capsys.readouterr().out
+    assert judge_folder(run.report, {})["grade"] == "certified"
+    assert judge_folder(run.report, {"ckpt_cluster": "1000000000"})["grade"] == "not certified"
+    assert done["certified"].left == ()
+
+
+@pytest.mark.parametrize(("which", "requirement"), [("flipped", "INTEGRITY"), ("lost", "SAVE")])
+def test_a_store_with_a_fault_is_not_certified(done: dict[str, Done], which: str, requirement: str) -> None:
+    run = done[which].run
+    assert (run.code, run.document["grade"]) == (1, "not certified"), run.text
+    assert any(reason.startswith(f"{requirement} failed") for reason in run.document["grade_reasons"])
+    assert done[which].left == ()
+
+
+def test_what_one_client_loads_again_is_not_certified(done: dict[str, Done]) -> None:
+    """Its client keeps nothing: that is the store's own word."""
+    run = done["one client"].run
+    assert (run.code, run.document["grade"]) == (8, "incomplete"), run.text
+    assert "COLD" in " ".join(run.document["grade_reasons"])

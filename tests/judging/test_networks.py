@@ -1,0 +1,80 @@
+"""Whether the clients were the limit: told where a host moved about what its network carries, and only there."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pytest_ckpt.facts.measurement import RankFacts
+from pytest_ckpt.facts.network import HostNetwork
+from pytest_ckpt.judging.networks import client_limits, host_rates, networks_of
+from tests.support.made_measurement import measurement, operation
+
+GB = 10**9
+RANKS = tuple(RankFacts(rank=rank, host=f"n{1 + rank // 2}", pid=rank) for rank in range(4))
+MEASURED = measurement(
+    # Of two hosts with two ranks each, the second takes twice as long; a rank moves 10 GB.
+    operations=[operation(kind, 1, 10.0, ranks=[5.0, 4.0, 8.0, 10.0]) for kind in ("save", "load")],
+    ranks=RANKS,
+    hosts=("n1", "n2"),
+    rank_bytes=(10 * GB,) * 4,
+    bytes=40 * GB,
+)
+
+
+def hosts(sends: float | None = 5.0, receives: float | None = 100.0, why_not: str = "", basis: str = "streams"):
+    network = HostNetwork(
+        basis=basis,
+        sends_bytes_per_second=sends and sends * GB,
+        receives_bytes_per_second=receives and receives * GB,
+        over="10.0.0.1 and 10.0.0.2",
+        why_not=why_not,
+    )
+    return [{"host": name, "network": dataclasses.asdict(network)} for name in ("n1", "n2")]
+
+
+def known(*rates, **how):
+    return networks_of(hosts(*rates, **how))
+
+
+def test_a_host_s_rate_is_that_of_all_its_ranks_while_the_slowest_is_at_work():
+    found = [(r.kind, r.host, r.bytes_per_second / GB, r.share) for r in host_rates(MEASURED, networks_of(hosts()))]
+    assert found == [
+        ("save", "n1", 4.0, pytest.approx(0.8)),
+        ("save", "n2", 2.0, pytest.approx(0.4)),
+        ("load", "n1", 4.0, pytest.approx(0.04)),
+        ("load", "n2", 2.0, pytest.approx(0.02)),
+    ]
+
+
+@pytest.mark.parametrize(("sends", "words"), [
+    (5.0, ["the client is the limit", "n1 moved 4 GB/s, 80 % of what its network carries (5 GB/s, TCP"]),
+    (5.01, []),
+    (3.7, ["the client is the limit"]),
+    (3.6, ["over another network, or over more links"]),
+])  # fmt: skip
+def test_what_is_near_the_network_s_rate_is_told_and_what_is_clearly_beyond_it(sends, words):
+    sentences = client_limits([MEASURED], known(sends))
+    assert len(sentences) == bool(words)
+    assert all(word in " ".join(sentences) for word in words), sentences
+    assert "n2" not in " ".join(sentences)
+
+
+def test_a_rate_that_the_user_stated_is_called_so():
+    (sentence,) = client_limits([MEASURED], known(5.0, basis="stated"))
+    assert "(5 GB/s, as stated)" in sentence
+
+
+def test_nothing_is_told_where_no_network_is_known_and_nothing_is_guessed_where_it_was_not_measured():
+    assert client_limits([MEASURED], networks_of([{"host": "n1"}, {"host": "n2", "network": None}])) == []
+    (sentence,) = client_limits([MEASURED], known(None, None, why_not="none of these ports can be had."))
+    why = "the network of n1, n2 was not measured: none of these ports can be had"
+    assert sentence == f"whether clients were the limit is not known: {why}"
+
+
+def test_loads_of_another_host_s_files_that_differ_in_size_have_no_rate_of_a_host():
+    cache = dataclasses.replace(MEASURED.cache, by_other_hosts=True)
+    uneven = dataclasses.replace(MEASURED, cache=cache, rank_bytes=(10 * GB, 12 * GB, 9 * GB, 9 * GB))
+    assert {rate.kind for rate in host_rates(uneven, {})} == {"save"}
+    assert {rate.kind for rate in host_rates(dataclasses.replace(MEASURED, cache=cache), {})} == {"save", "load"}

@@ -1,0 +1,70 @@
+"""Hosts measure how fast the network between them is, within their ports, and are told where they are the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.front_door import SMALLEST
+from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+from tests.support.hosts.storage import HONEST_FUSE
+
+OPTIONS = (*SMALLEST, "--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-processes=3", "--ckpt-scale=1/100000", "--cluster=1")
+# Of h1 the controller has the one port that may be had; h1 then calls h2 only.
+ONE_PORT = "--ckpt-ports=21000-21000"
+SLOW = "tc qdisc add dev eth0 root tbf rate 80mbit burst 64kbit latency 400ms"
+
+
+@pytest.fixture(scope="module")
+def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+    """What came of each run on three hosts."""
+    need_hosts(HONEST_FUSE, "tc")
+    steps = {
+        "narrow": Step(options=(*OPTIONS, ONE_PORT), streams=True),
+        "slow": Step(options=OPTIONS, streams=True, before=((2, SLOW),)),
+        "stated": Step(options=(*OPTIONS, "--ckpt-nic-rate=1kB/s"), streams=True),
+    }
+    return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values(), storage=HONEST_FUSE), strict=True))
+
+
+def networks(done: Done) -> dict[str, Mapping[str, Any]]:
+    return {host["host"]: host["network"] for host in done.run.document["environment"]["hosts"]}
+
+
+@pytest.mark.thorough
+def test_every_host_has_a_rate_in_both_directions_though_one_has_no_port_left(done: dict[str, Done]) -> None:
+    found = networks(done["narrow"])
+    assert list(found) == ["h1", "h2", "h3"], done["narrow"].text
+    for network in found.values():
+        assert network["basis"] == "streams"
+        assert network["over"].startswith("10.99.0.")
+        assert network["why_not"] == ""
+        assert network["sends_bytes_per_second"] > 1e6
+        assert network["receives_bytes_per_second"] > 1e6
+    assert (done["narrow"].code, done["narrow"].left) == (0, ())
+    assert done["narrow"].shown == ()
+
+
+@pytest.mark.thorough
+def test_a_slow_network_of_one_host_is_seen_as_that(done: dict[str, Done]) -> None:
+    """A tenth of a gigabit is 10 MB/s; the other hosts send each other more."""
+    found = networks(done["slow"])
+    assert found["h2"]["sends_bytes_per_second"] < 15e6
+    assert found["h1"]["sends_bytes_per_second"] > 30e6
+    assert found["h1"]["receives_bytes_per_second"] > 30e6
+    assert done["slow"].code == 0, done["slow"].text
+
+
+@pytest.mark.thorough
+def test_what_is_stated_is_not_measured_and_hosts_that_moved_more_are_named(done: dict[str, Done]) -> None:
+    run = done["stated"].run
+    assert {network["basis"] for network in networks(done["stated"]).values()} == {"stated"}
+    named = [words for words in run.document["disclosures"] if "over another network, or over more links" in words]
+    assert len(named) == 2, run.document["disclosures"]
+    assert all("h1 moved" in words and "1 kB/s, as stated" in words for words in named)
+    assert "What each host moved" in (run.report / "certificate.html").read_text()
+    cache = run.document["measurements"][0]["cache"]
+    assert cache["by_other_hosts"] is True, "loads by another host are the default over several hosts"
