@@ -16,11 +16,9 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
-from pytest_ckpt.judging.networks import HostRate, host_rates, networks_of
-from pytest_ckpt.report import charts, front, pictures, remedies, view
+from pytest_ckpt.report import charts, front, pictures, remedies, tables, view
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.combined import runs_of
 from pytest_ckpt.report.published import group_messages, share
@@ -29,21 +27,13 @@ from pytest_ckpt.report.quantity import (
     margin_text,
     moment_text,
     quantities,
-    rates_alike,
-    seconds_alike,
     three_digits,
 )
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import resources, units
 from pytest_ckpt.support.clean_pictures import cleaned_text
 
-MAXIMUM_ROWS = 40
-"""Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
-
-_MAXIMUM_REQUESTS = 60
 _LONGEST = 260
-
-HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client")
 
 CLUSTER_QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("accelerators", "accelerators", lambda value: f"{value:,}"),
@@ -95,7 +85,7 @@ def render(document: dict[str, Any]) -> str:
         cluster_picture=pictures.cluster(sizes, cluster.get("accelerators", 1), document.get("forecast") or []),
         goodput=pictures.goodput(document.get("training") or [], cluster.get("accelerators", 1)),
         stages=pictures.stages(document.get("stages") or {}),
-        hosts=_alike((document.get("environment") or {}).get("hosts") or []),
+        hosts=tables.hosts_alike((document.get("environment") or {}).get("hosts") or []),
         heat_levels=pictures.heat_legend(),
         plugins=view.plugins_by_id(document),
         open_points=front.open_points(document),
@@ -197,11 +187,11 @@ def _environment() -> jinja2.Environment:
     environment.globals |= {
         "quantities": quantities,
         "system_columns": {table: [fact.name for fact in facts] for table, facts in REPEATED.items()},
-        "table_rows": _table_rows,
-        "listed_requests": _listed_requests,
-        "columns_alike": _columns_alike,
-        "alike_readings": _alike_readings,
-        "host_rates": _host_rates,
+        "table_rows": tables.table_rows,
+        "listed_requests": tables.listed_requests,
+        "columns_alike": tables.columns_alike,
+        "alike_readings": tables.alike_readings,
+        "host_rates": tables.rates_of_hosts,
     }
     return environment
 
@@ -242,68 +232,3 @@ def _limits(cluster: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         if cluster.get(key) is not None:
             rows.append((name, write(cluster[key]), reasons.pop(key, "")))
     return rows + [(key.replace("_", " "), "", sentence) for key, sentence in reasons.items()]
-
-
-def _alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
-    """Return the hosts put together where they differ only by name."""
-    groups: dict[tuple[object, ...], tuple[list[str], dict[str, Any]]] = {}
-    for host in hosts:
-        facts = {name: host.get(name) for name in HOST_FACTS}
-        alike = tuple(tuple(value.items()) if isinstance(value, dict) else value for value in facts.values())
-        names, _ = groups.setdefault(alike, ([], facts))
-        names.append(str(host["host"]))
-    return list(groups.values())
-
-
-def _alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Return the readings of the cache rule with their hosts, put together where they differ only by those."""
-    groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
-    for reading in readings:
-        facts = tuple(value for name, value in reading.items() if name != "host")
-        groups.setdefault(facts, (reading, []))[1].append(str(reading["host"]))
-    return list(groups.values())
-
-
-def _listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return what a table lists of requests, in their order: of many, those with the highest 99th percentile."""
-
-    def weight(at: int) -> tuple[bool, float]:
-        # What was never answered is slower than all that was.
-        p99 = rows[at]["p99_seconds"]
-        return p99 is None, p99 or 0.0
-
-    return [rows[at] for at in sorted(sorted(range(len(rows)), key=weight, reverse=True)[:_MAXIMUM_REQUESTS])]
-
-
-def _host_rates(
-    ran: Mapping[str, object], hosts: Sequence[Mapping[str, object]] | None
-) -> list[tuple[str, HostRate, HostRate]]:
-    """Return what each host saved and loaded, by its name, beside what its network carries; none where nobody knows."""
-    networks = networks_of(hosts or ())
-    if not networks:
-        return []
-    found: dict[str, dict[str, HostRate]] = {}
-    for rate in host_rates(from_plain(Measurement, ran), networks):
-        found.setdefault(rate.host, {})[rate.kind] = rate
-    return [(host, of_kind["save"], of_kind["load"]) for host, of_kind in found.items() if len(of_kind) == 2]
-
-
-def _table_rows(subject: view.Subject) -> list[dict[str, Any]]:
-    """Return the operations by number, a save and a load side by side."""
-    chosen: set[int] = set()
-    for kind in subject.kinds:
-        slowest = sorted(kind.operations, key=lambda o: -o["seconds"])[:MAXIMUM_ROWS]
-        chosen |= {o["index"] for o in (kind.operations if len(kind.operations) <= MAXIMUM_ROWS else slowest)}
-    found = {(o["kind"], o["index"]): o for kind in subject.kinds for o in kind.operations}
-    return [{"index": n, "save": found.get(("save", n)), "load": found.get(("load", n))} for n in sorted(chosen)]
-
-
-def _columns_alike(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
-    """Return, by kind, the writers of its columns: decimals stand below each other."""
-    return {
-        kind.kind: {
-            "seconds": seconds_alike(kind.slowest_seconds),
-            "rate": rates_alike(kind.bytes / kind.fastest_seconds if kind.bytes and kind.fastest_seconds else None),
-        }
-        for kind in subject.kinds
-    }

@@ -1,0 +1,84 @@
+"""Which rows the tables of a certificate have: hosts that are alike together, and of many rows those that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.judging.networks import HostRate, host_rates, networks_of
+from pytest_ckpt.report import view
+from pytest_ckpt.report.quantity import rates_alike, seconds_alike
+
+MAXIMUM_ROWS = 40
+"""Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
+
+_MAXIMUM_REQUESTS = 60
+
+HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client")
+
+
+def hosts_alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
+    """Return the hosts put together where they differ only by name."""
+    groups: dict[tuple[object, ...], tuple[list[str], dict[str, Any]]] = {}
+    for host in hosts:
+        facts = {name: host.get(name) for name in HOST_FACTS}
+        alike = tuple(tuple(value.items()) if isinstance(value, dict) else value for value in facts.values())
+        names, _ = groups.setdefault(alike, ([], facts))
+        names.append(str(host["host"]))
+    return list(groups.values())
+
+
+def alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
+    """Return the readings of the cache rule with their hosts, put together where they differ only by those."""
+    groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
+    for reading in readings:
+        facts = tuple(value for name, value in reading.items() if name != "host")
+        groups.setdefault(facts, (reading, []))[1].append(str(reading["host"]))
+    return list(groups.values())
+
+
+def listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return what a table lists of requests, in their order: of many, those with the highest 99th percentile."""
+
+    def weight(at: int) -> tuple[bool, float]:
+        # What was never answered is slower than all that was.
+        p99 = rows[at]["p99_seconds"]
+        return p99 is None, p99 or 0.0
+
+    return [rows[at] for at in sorted(sorted(range(len(rows)), key=weight, reverse=True)[:_MAXIMUM_REQUESTS])]
+
+
+def rates_of_hosts(
+    ran: Mapping[str, object], hosts: Sequence[Mapping[str, object]] | None
+) -> list[tuple[str, HostRate, HostRate]]:
+    """Return what each host saved and loaded, by its name, beside what its network carries; none where nobody knows."""
+    networks = networks_of(hosts or ())
+    if not networks:
+        return []
+    found: dict[str, dict[str, HostRate]] = {}
+    for rate in host_rates(from_plain(Measurement, ran), networks):
+        found.setdefault(rate.host, {})[rate.kind] = rate
+    return [(host, of_kind["save"], of_kind["load"]) for host, of_kind in found.items() if len(of_kind) == 2]
+
+
+def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
+    """Return the operations by number, a save and a load side by side."""
+    chosen: set[int] = set()
+    for kind in subject.kinds:
+        slowest = sorted(kind.operations, key=lambda o: -o["seconds"])[:MAXIMUM_ROWS]
+        chosen |= {o["index"] for o in (kind.operations if len(kind.operations) <= MAXIMUM_ROWS else slowest)}
+    found = {(o["kind"], o["index"]): o for kind in subject.kinds for o in kind.operations}
+    return [{"index": n, "save": found.get(("save", n)), "load": found.get(("load", n))} for n in sorted(chosen)]
+
+
+def columns_alike(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
+    """Return, by kind, the writers of its columns: decimals stand below each other."""
+    return {
+        kind.kind: {
+            "seconds": seconds_alike(kind.slowest_seconds),
+            "rate": rates_alike(kind.bytes / kind.fastest_seconds if kind.bytes and kind.fastest_seconds else None),
+        }
+        for kind in subject.kinds
+    }
