@@ -71,6 +71,14 @@ def prove_cold(cache: CacheFacts) -> Proof:
     return Proof(found="unknown", because="; ".join(each.because for each in (open_, volume) if each))
 
 
+def is_drop_proven(cache: CacheFacts) -> bool:
+    """Return whether timed reads on every host show that what is read after a drop comes from the storage.
+
+    Of all proofs this one speaks of other loads than those that are judged, too: each of them comes after such a drop.
+    """
+    return bool(cache.canaries) and all(of_canaries(reads).found == "proven" for reads in cache.canaries)
+
+
 def of_canaries(reads: CanaryReads) -> Proof:
     """Judge the timed reads of one host."""
     if reads.not_made:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.judging.cold import is_drop_proven
 from pytest_ckpt.judging.decision import (
     Decision,
     ended_before,
@@ -138,9 +139,10 @@ def not_cold(
 ) -> Decision | None:
     """Decide where ``which`` load is not known to have come from the storage, or did not.
 
-    Of a target that declares its clients without a ``cache`` nothing is counted.
+    Of a target that declares its clients without a ``cache`` nothing is counted; where the kernel does not count,
+    timed reads may show that what was dropped before is read from the storage.
     """
-    if cache and cache.is_declared_cold:
+    if cache and (cache.is_declared_cold or (not cache.gauge and is_drop_proven(cache))):
         return None
     if resident is None or not mapped:
         because = "That these loads were cold cannot be proven here, so their times say nothing of the storage."

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategies import STRATEGIES
+from pytest_ckpt.sizing.cluster import limits_of
 from pytest_ckpt.sizing.drains import drain_rule, with_drains
 from pytest_ckpt.sizing.limits import ClusterLimits, demand
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.sizing.plan import limits_of
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
 from pytest_ckpt.sizing.serving import BYTES_A_PARAMETER
 

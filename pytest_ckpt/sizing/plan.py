@@ -10,12 +10,12 @@ from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.strategies import StrategySpec
 from pytest_ckpt.facts.tiers import DrainRule
 from pytest_ckpt.sizing import space
+from pytest_ckpt.sizing.cluster import limits_of
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES, drain_rule, with_drains
 from pytest_ckpt.sizing.files import bytes_beside_tensors, file_count
-from pytest_ckpt.sizing.limits import ClusterLimits, Demand, cluster_limits, demand
+from pytest_ckpt.sizing.limits import ClusterLimits, Demand, demand
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
-from pytest_ckpt.sizing.reliability import parse_failure_model
 from pytest_ckpt.sizing.steps import scenarios
 from pytest_ckpt.sizing.written_plan import SCHEMA, checkpoint_to_plain
 from pytest_ckpt.support.errors import UsageError
@@ -129,22 +129,6 @@ class Plan:
             "cluster": self.limits.to_plain(),
             "checkpoints": [checkpoint_to_plain(c, ranks=ranks) for c in self.checkpoints],
         }
-
-
-def limits_of(settings: Settings) -> ClusterLimits:
-    """Return the limits that settings mean. Raises UsageError where no cluster is named or none can be derived."""
-    if settings.cluster is None:
-        raise UsageError(
-            "--cluster is missing: how many accelerators has the cluster that the storage is meant for?",
-            "Say --cluster=16000, for example; the limits are derived from it.",
-        )
-    return cluster_limits(
-        settings.cluster,
-        failures=parse_failure_model(settings.failures),
-        overhead=settings.overhead,
-        restore_budget=settings.restore_budget,
-        checkpoints_per_failure=settings.checkpoints_per_failure,
-    )
 
 
 def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") -> Plan:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.sizing.cluster import limits_of
 from pytest_ckpt.sizing.limits import demand, largest_cluster_for_load, largest_cluster_for_save
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.sizing.plan import limits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

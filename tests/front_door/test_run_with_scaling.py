@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.measurement import Measurement
-from pytest_ckpt.judging.scaling import MAXIMUM_LOST, growths
 from pytest_ckpt.ranks.process.job import OF_SCALING
 from tests.support.front_door import TINY, FrontDoor
+from tests.support.hosts.lab import Step, need_hosts, on_hosts
+from tests.support.hosts.storage import HONEST_FUSE
 from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
@@ -41,18 +42,40 @@ def test_a_ceiling_chooses_the_suite_and_one_rank_has_nothing_to_grow_from(door:
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "not possible")
 
 
+# One device for all: 20 MB/s in sum, so that two clients get no more than one.
+THROTTLED = ("slow", {"bytes_per_second": 20e6})
+
+
 @pytest.mark.thorough
-def test_storage_that_gives_so_much_and_no_more_loses_what_a_doubling_should_bring(door: FrontDoor, make_home) -> None:
+@pytest.mark.parametrize(
+    ("ceiling", "decided"), [("", ("failed", "over limit")), ("--ckpt-ceiling=5MB/s", ("met", "met"))]
+)
+def test_storage_that_gives_so_much_and_no_more_loses_what_a_doubling_should_bring(
+    door: FrontDoor, make_home, ceiling, decided
+) -> None:
     need_fuse()
-    with misbehaving(make_home("target")) as target:
-        target.fault("slow")
-        run = door.run(*TINY, *SCALING, "--ckpt-processes=4", target=target.path)
+    with misbehaving(make_home("target"), keep_cache=True) as target:
+        target.fault(THROTTLED[0], **THROTTLED[1])
+        words = filter(None, (*TINY, *SCALING, "--ckpt-processes=4", ceiling))
+        run = door.run(*words, target=target.path)
         target.clear()
-    found = from_plain(Measurement, run.measurement(SUBJECT)).patterns.scaling
-    assert max(growth.lost for growth in growths(found)) > MAXIMUM_LOST, run.text
-    # Where nothing shows what is cached, loads prove nothing.
     verdict = run.verdict("SCALING", SUBJECT)
-    assert (verdict["outcome"], verdict["reason"]) in {("failed", "over limit"), ("not run", "unproven")}
+    assert (verdict["outcome"], verdict["reason"]) == decided, run.text + verdict["because"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("ceiling", "outcome"), [("", "failed"), ("--ckpt-ceiling=5MB/s", "met")])
+def test_hosts_that_share_one_device_are_clients_that_do_not_grow(make_home, ceiling, outcome) -> None:
+    storage = dataclasses.replace(HONEST_FUSE, keep_cache=True, faults=dict([THROTTLED]))
+    need_hosts(storage)
+    hosts = ("--ckpt-processes=4", "--ckpt-hosts=h1:2,h2:2")
+    words = tuple(filter(None, (*TINY, *SCALING, *hosts, ceiling)))
+    (done,) = on_hosts(make_home("hosts"), 2, Step(options=words), storage=storage)
+    found = done.run.measurement(SUBJECT)["patterns"]["scaling"]
+    assert (found["unit"], [count["clients"] for count in found["counts"]]) == ("hosts", [1, 2])
+    verdict = done.run.verdict("SCALING", SUBJECT)
+    assert verdict["outcome"] == outcome, done.text + verdict["because"]
+    assert done.left == ()
 
 
 @pytest.mark.thorough

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads
 from tests.support.made_measurement import judged, outcome
 from tests.support.made_patterns import FAULT
 from tests.support.made_scaling import LINEAR, SATURATED, scaled
@@ -62,3 +65,23 @@ def test_clients_that_get_less_together_have_lost_more_than_half() -> None:
 def test_what_says_nothing_of_the_storage_is_no_figure(found, decided, reason) -> None:
     verdict = judged("SCALING", found)
     assert (verdict.outcome, verdict.reason) == (decided, reason)
+
+
+def test_where_the_kernel_counts_nothing_timed_reads_that_show_the_drop_stand_in() -> None:
+    saturated = {"saves": SATURATED, "loads": SATURATED, "resident": None}
+    reads = {"saved": 0.5, "again": 0.1, "dropped": 0.5, "behind": 0.1}
+    timed = CanaryReads(host="n1", bytes=64 << 20, **{f"{name}_seconds": (s,) * 10 for name, s in reads.items()})
+    none = CanaryReads(host="n2", bytes=64 << 20, not_made="the checkpoints are small")
+    unknown = CacheFacts(required=True, readings=(), policy="auto", method="command", gauge="", resident_fraction=None,
+                         canaries=(none,))  # fmt: skip
+    proven = dataclasses.replace(unknown, canaries=(timed,))
+    assert judged("SCALING", scaled(**saturated, cache=proven)).reason == "over limit"
+    assert outcome("SCALING", scaled(resident=None, cache=proven)) == "met"
+    # Of one host it is not known: nothing is, then.
+    for canaries in ((), unknown.canaries, (*proven.canaries, *unknown.canaries)):
+        cache = dataclasses.replace(unknown, canaries=canaries)
+        assert judged("SCALING", scaled(**saturated, cache=cache)).reason == "unproven"
+    # What the kernel counted is not talked away.
+    counted = dataclasses.replace(proven, gauge="cachestat")
+    assert judged("SCALING", scaled(resident=10**9, cache=counted)).reason == "cached"
+    assert judged("SCALING", scaled(**saturated, cache=counted)).reason == "unproven"

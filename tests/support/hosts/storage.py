@@ -20,12 +20,14 @@ class Storage:
     """MooseFS, whose clients are mounted with options ``mounted``; or with ``is_fuse`` our own.
 
     Of that, the first host is one client and all others are the second. Clients believe names and attributes for
-    ``cache_seconds``; ``faults`` are what is wrong with it, each with its parameters.
+    ``cache_seconds``, and with ``keep_cache`` keep pages when a file is opened again, so that the kernel can count
+    them; ``faults`` are what is wrong with it, each with its parameters.
     """
 
     is_fuse: bool = False
     mounted: str = ""
     cache_seconds: float = 0.0
+    keep_cache: bool = False
     faults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     # Object stores beside it, on no host, each with that fault; an empty one is honest.
     stores: tuple[str, ...] = ()
@@ -54,7 +56,8 @@ def _mountable(storage: Storage, home: Path) -> Iterator[None]:
         with moosefs_server(made(home / "server")):
             yield
         return
-    with misbehaving(made(home / "fuse"), second=True, cache_seconds=storage.cache_seconds) as target:
+    caches = {"cache_seconds": storage.cache_seconds, "keep_cache": storage.keep_cache}
+    with misbehaving(made(home / "fuse"), second=True, **caches) as target:
         for name, parameters in storage.faults.items():
             target.fault(name, **parameters)
         yield

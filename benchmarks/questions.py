@@ -1,0 +1,52 @@
+"""What answers without a measurement cost: ``python benchmarks/questions.py [--rounds N]``.
+
+``size`` of four models and five clusters, and ``simulate`` of 1,000 runs of 30 days for five clusters, over a run that
+is made up. CPU seconds of whole processes, user and system, Python's own start included; the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.support.made_up_run import make_run
+
+CLUSTERS = "1000,4000,16000,64000,100000"
+
+
+def cpu_seconds(*words: str) -> float:
+    """Run a command and return the CPU seconds that it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def main() -> None:
+    """Print a line a question."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home, "run")
+        make_run(folder, save=20.0, load=60.0)
+        ours = ("-m", "pytest_ckpt.cli.main")
+        questions = {
+            "python alone": ("-c", "pass"),
+            "size, 4 models x 5 clusters": (*ours, "size", "--model=all", f"--cluster={CLUSTERS}"),
+            "simulate, 1,000 runs of 30 days x 5 clusters": (*ours, "simulate", str(folder), f"--cluster={CLUSTERS}"),
+        }
+        for name, words in questions.items():
+            took = [cpu_seconds(*words) for _ in range(rounds)]
+            print(f"{name}: median {statistics.median(took):.2f} s of CPU, {min(took):.2f} to {max(took):.2f}")
+
+
+if __name__ == "__main__":
+    main()
