@@ -130,11 +130,11 @@ class Stream:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"the ranks failed:\n{done.stdout}\n{done.stderr}"[-4000:])
-        said = json.loads(Path(self._job["result"]).read_text())
-        self.facts = said["facts"]
+        document = json.loads(Path(self._job["result"]).read_text())
+        self.facts = document["facts"]
         # A save's own seconds: making the folder, writing, fsync of files and folder; the commit is beyond them.
-        seconds = max(said["operation"]["rank_seconds"]) if kind == "save" else said["operation"]["seconds"]
-        return seconds, said["operation"]
+        seconds = max(document["operation"]["rank_seconds"]) if kind == "save" else document["operation"]["seconds"]
+        return seconds, document["operation"]
 
 
 class Fio:

@@ -46,8 +46,8 @@ class Nothing(BaseHTTPRequestHandler):
 
     def say(self, data: bytes = b"", status: int = 200, length: int | None = None, **headers: str) -> None:
         self.send_response_only(status)
-        said = {"ETag": '"e"', "Last-Modified": "Mon, 23 Nov 2026 05:00:00 GMT", **headers}
-        for name, value in {**said, "Content-Length": str(len(data) if length is None else length)}.items():
+        fields = {"ETag": '"e"', "Last-Modified": "Mon, 23 Nov 2026 05:00:00 GMT", **headers}
+        for name, value in {**fields, "Content-Length": str(len(data) if length is None else length)}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
@@ -132,8 +132,8 @@ def boto3(url: str, data: memoryview, slots: SimpleQueue[memoryview]) -> tuple[A
         def send(number: int) -> dict[str, object]:
             # It takes no memoryview.
             body = bytes(data[number * PART : (number + 1) * PART])
-            said = client.upload_part(Bucket="test", Key="k", UploadId=upload, PartNumber=number + 1, Body=body)
-            return {"PartNumber": number + 1, "ETag": said["ETag"]}
+            answer = client.upload_part(Bucket="test", Key="k", UploadId=upload, PartNumber=number + 1, Body=body)
+            return {"PartNumber": number + 1, "ETag": answer["ETag"]}
 
         parts = {"Parts": at_once(send)}
         client.complete_multipart_upload(Bucket="test", Key="k", UploadId=upload, MultipartUpload=parts)
@@ -201,8 +201,8 @@ def main() -> None:
         for _ in range(asked.rounds):
             for name in there:
                 command = [sys.executable, __file__, "--measure", name, url]
-                said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-                for figure, value in json.loads(said).items():
+                output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                for figure, value in json.loads(output).items():
                     rows[name][figure].append(value)
     finally:
         server.kill()

@@ -76,15 +76,15 @@ def main() -> None:
         def run(command: list[str]) -> tuple[float, str]:
             """Run a command; return its CPU seconds, user and system, and what it said."""
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            said = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+            output = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, said.stdout
+            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, output.stdout
 
         for pair in range(pairs + 1):
-            _, said = run([sys.executable, "-c", METERED])
+            _, output = run([sys.executable, "-c", METERED])
             spent = {way: run(ways[way])[0] for way in sorted(ways, reverse=bool(pair % 2))}
             if pair:  # the first writes the bytecode
-                inside.append(float(said.rpartition("SPENT")[2]))
+                inside.append(float(output.rpartition("SPENT")[2]))
                 for way, found in spent.items():
                     seconds[way].append(found)
     low, _, high = statistics.quantiles(inside, n=4)

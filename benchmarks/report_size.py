@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--pdf", action="store_true", help="print the certificate as PDF too")
     parser.add_argument("--raw", metavar="FILE")
     asked = parser.parse_args()
-    said: dict[str, str | None] = {
+    fields: dict[str, str | None] = {
         "ckpt_target": "/mnt/made-up",
         "ckpt_cluster": "16000",
         "ckpt_model": "llama3-1t",
@@ -136,7 +136,7 @@ def main() -> None:
         "ckpt_operations": str(asked.operations),
         "ckpt_engine": "stream",
     }
-    settings = resolve(said, {})
+    settings = resolve(fields, {})
     plan = plan_run(settings, None)
     assert not plan.checkpoints[0].not_run, plan.checkpoints[0].not_run
     rows = [one_run(settings, plan, asked.operations, seed, pdf=asked.pdf) for seed in range(asked.runs)]

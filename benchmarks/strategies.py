@@ -77,9 +77,9 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--scale", default="1/100")
-    said = parser.parse_args()
+    arguments = parser.parse_args()
     ranks = os.cpu_count() or 2
-    runs = [figures(measured(said.folder, said.scale, ranks), ranks) for _ in range(said.runs)]
+    runs = [figures(measured(arguments.folder, arguments.scale, ranks), ranks) for _ in range(arguments.runs)]
     middle = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     is_met = {
         "steps": middle["steps"] <= MAXIMUM_STEP_SPREAD,

@@ -38,13 +38,13 @@ def false_alarms(spread: float, series: int) -> float:
 def alarms_of_a_year(spread: float, years: int) -> tuple[float, float]:
     """Return in what share of unchanged years a change was told on some morning, and one that is slower by a tenth."""
     chance = random.Random(f"a year {spread}")
-    told = slower = 0
+    found = slower = 0
     for _ in range(years):
         values = nights(chance, _BEFORE + _YEAR, spread)
         changes = [find_change(values[: _BEFORE + night]) for night in range(1, _YEAR + 1)]
-        told += any(changes)
+        found += any(changes)
         slower += any(change is not None and change.ratio >= _REGRESSION for change in changes)
-    return told / years, slower / years
+    return found / years, slower / years
 
 
 def found_after(spread: float, slower: float, series: int) -> dict[int, float]:
@@ -53,7 +53,7 @@ def found_after(spread: float, slower: float, series: int) -> dict[int, float]:
     As a person sees it who looks every morning: once told, it is known.
     """
     chance = random.Random(f"power {spread} {slower}")
-    told = dict.fromkeys(_NIGHTS, 0)
+    fields = dict.fromkeys(_NIGHTS, 0)
     for _ in range(series):
         values = nights(chance, _BEFORE, spread) + nights(chance, _NIGHTS[-1], spread, slower)
         first = next(
@@ -65,8 +65,8 @@ def found_after(spread: float, slower: float, series: int) -> dict[int, float]:
             _NIGHTS[-1] + 1,
         )
         for night in _NIGHTS:
-            told[night] += first <= night
-    return {night: count / series for night, count in told.items()}
+            fields[night] += first <= night
+    return {night: count / series for night, count in fields.items()}
 
 
 def main() -> None:
@@ -80,8 +80,8 @@ def main() -> None:
     print(f"{asked.series} series each; false alarms of an unchanged one, a look:")
     print("  " + ", ".join(f"noise {spread:.0%}: {share:.3%}" for spread, share in alarms.items()))
     print(f"\n{max(1, asked.series // 5)} unchanged years with a look every morning, share with a false alarm:")
-    for spread, (told, slower) in years.items():
-        print(f"  noise {spread:.0%}: any {told:.0%}, slower by {_REGRESSION - 1:.0%} or more {slower:.1%}")
+    for spread, (seen, slower) in years.items():
+        print(f"  noise {spread:.0%}: any {seen:.0%}, slower by {_REGRESSION - 1:.0%} or more {slower:.1%}")
     print(f"\nshare in which a slowdown was told, by nights since it began ({_BEFORE} nights before)")
     print(f"{'noise':>6} {'slower':>7}" + "".join(f"{night:>7}" for night in _NIGHTS))
     for (spread, slower), found in power.items():

@@ -69,86 +69,86 @@ class Section:
     rows: Sequence[Sequence[str]] = ()
 
 
-def read_requirement(said: object, plugin: str) -> Requirement:
+def read_requirement(stated: object, plugin: str) -> Requirement:
     """Return what a plugin asks for as a row of the catalogue. Raises ValueError with a sentence on what is wrong."""
-    if not isinstance(said, ExtraRequirement):
-        raise ValueError(f"{said!r} is no pytest_ckpt.vendors.ExtraRequirement")
-    if not isinstance(said.id, str) or not _ID.fullmatch(said.id):
-        raise ValueError(f"the id {said.id!r} is not of capital letters, digits and hyphens, such as ACME-WARMUP")
+    if not isinstance(stated, ExtraRequirement):
+        raise ValueError(f"{stated!r} is no pytest_ckpt.vendors.ExtraRequirement")
+    if not isinstance(stated.id, str) or not _ID.fullmatch(stated.id):
+        raise ValueError(f"the id {stated.id!r} is not of capital letters, digits and hyphens, such as ACME-WARMUP")
     for name in ("title", "unit", "source"):
-        if not isinstance(getattr(said, name), str):
-            raise ValueError(f"the {name} of {said.id} is {getattr(said, name)!r}, and a text is expected")
-    if not said.title.strip():
-        raise ValueError(f"{said.id} has no title")
-    if said.severity not in get_args(Severity):
-        raise ValueError(f"the severity of {said.id} is {said.severity!r}, and required or advisory is expected")
-    if not callable(said.judge):
-        raise ValueError(f"the judge of {said.id} is {said.judge!r}, and a function is expected")
-    if not said.text:
-        raise ValueError(f"the judge of {said.id} has no docstring, and the certificate prints it for the buyer")
+        if not isinstance(getattr(stated, name), str):
+            raise ValueError(f"the {name} of {stated.id} is {getattr(stated, name)!r}, and a text is expected")
+    if not stated.title.strip():
+        raise ValueError(f"{stated.id} has no title")
+    if stated.severity not in get_args(Severity):
+        raise ValueError(f"the severity of {stated.id} is {stated.severity!r}, and required or advisory is expected")
+    if not callable(stated.judge):
+        raise ValueError(f"the judge of {stated.id} is {stated.judge!r}, and a function is expected")
+    if not stated.text:
+        raise ValueError(f"the judge of {stated.id} has no docstring, and the certificate prints it for the buyer")
     return Requirement(
-        id=said.id,
-        title=said.title,
-        severity=said.severity,
-        source=said.source,
-        judge=_guarded(said, plugin),
+        id=stated.id,
+        title=stated.title,
+        severity=stated.severity,
+        source=stated.source,
+        judge=_guarded(stated, plugin),
         plugin=plugin,
-        words=said.text,
+        words=stated.text,
     )
 
 
-def read_section(said: object) -> dict[str, Any]:
+def read_section(stated: object) -> dict[str, Any]:
     """Return a section in plain types. Raises ValueError with a sentence on what is wrong."""
-    if not isinstance(said, Section):
-        raise ValueError(f"{said!r} is no pytest_ckpt.vendors.Section")
-    if not isinstance(said.title, str) or not said.title.strip():
-        raise ValueError(f"the title of a section is {said.title!r}, and a text is expected")
-    where = f"of the section '{said.title}'"
-    head = _texts(said.head, f"the head {where}")
-    if isinstance(said.rows, str) or not isinstance(said.rows, Sequence):
-        raise ValueError(f"the rows {where} are {said.rows!r}, and a list of rows is expected")
-    rows = [_texts(row, f"row {number} {where}") for number, row in enumerate(said.rows, 1)]
+    if not isinstance(stated, Section):
+        raise ValueError(f"{stated!r} is no pytest_ckpt.vendors.Section")
+    if not isinstance(stated.title, str) or not stated.title.strip():
+        raise ValueError(f"the title of a section is {stated.title!r}, and a text is expected")
+    where = f"of the section '{stated.title}'"
+    head = _texts(stated.head, f"the head {where}")
+    if isinstance(stated.rows, str) or not isinstance(stated.rows, Sequence):
+        raise ValueError(f"the rows {where} are {stated.rows!r}, and a list of rows is expected")
+    rows = [_texts(row, f"row {number} {where}") for number, row in enumerate(stated.rows, 1)]
     for number, row in enumerate(rows, 1):
         if len(row) != len(head or rows[0]):
             raise ValueError(f"row {number} {where} has {len(row)} cells, and {len(head or rows[0])} are expected")
     return {
-        "title": said.title,
-        "paragraphs": _texts(said.paragraphs, f"the paragraphs {where}"),
+        "title": stated.title,
+        "paragraphs": _texts(stated.paragraphs, f"the paragraphs {where}"),
         "head": head,
         "rows": rows,
     }
 
 
-def read_facts(said: object) -> dict[str, str]:
+def read_facts(stated: object) -> dict[str, str]:
     """Return facts of the environment. Raises ValueError with a sentence on what is wrong."""
-    if not isinstance(said, Mapping):
-        raise ValueError(f"{said!r} is no mapping of names to texts")
-    for name, value in said.items():
+    if not isinstance(stated, Mapping):
+        raise ValueError(f"{stated!r} is no mapping of names to texts")
+    for name, value in stated.items():
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"the name of a fact is {name!r}, and a text is expected")
         if not isinstance(value, str):
             raise ValueError(f"the fact '{name}' is {value!r}, and a text is expected")
-    return dict(said)
+    return dict(stated)
 
 
 def in_words(error: BaseException) -> str:
     """Return an exception in one line."""
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def _texts(said: object, what: str) -> list[str]:
-    if isinstance(said, str) or not isinstance(said, Sequence) or not all(isinstance(t, str) for t in said):
-        raise ValueError(f"{what} are {said!r}, and a list of texts is expected")
-    return list(said)
+def _texts(stated: object, what: str) -> list[str]:
+    if isinstance(stated, str) or not isinstance(stated, Sequence) or not all(isinstance(t, str) for t in stated):
+        raise ValueError(f"{what} are {stated!r}, and a list of texts is expected")
+    return list(stated)
 
 
-def _guarded(said: ExtraRequirement, plugin: str) -> Callable[[Measurement, ClusterLimits], Decision]:
+def _guarded(stated: ExtraRequirement, plugin: str) -> Callable[[Measurement, ClusterLimits], Decision]:
     """Return a judge that sees copies, and whose errors decide nothing."""
 
     def judge(measurement: Measurement, limits: ClusterLimits) -> Decision:
         try:
-            return _checked(said.judge(copy.deepcopy(measurement), copy.deepcopy(limits)), said.unit)
+            return _checked(stated.judge(copy.deepcopy(measurement), copy.deepcopy(limits)), stated.unit)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also what pytest's own skip and fail raise
@@ -158,22 +158,22 @@ def _guarded(said: ExtraRequirement, plugin: str) -> Callable[[Measurement, Clus
     return judge
 
 
-def _checked(said: object, unit: str) -> Decision:
+def _checked(stated: object, unit: str) -> Decision:
     """Return a decision that can be written. Raises ValueError where it cannot."""
-    if not isinstance(said, Decision):
-        raise ValueError(f"it returned {said!r}, and a pytest_ckpt.vendors.Decision is expected")
-    if said.outcome not in _ANSWERS:
-        raise ValueError(f"the outcome is {said.outcome!r}, and one of {', '.join(_ANSWERS)} is expected")
-    if not isinstance(said.because, str) or not said.because.strip():
-        raise ValueError(f"because is {said.because!r}, and a sentence is expected")
+    if not isinstance(stated, Decision):
+        raise ValueError(f"it returned {stated!r}, and a pytest_ckpt.vendors.Decision is expected")
+    if stated.outcome not in _ANSWERS:
+        raise ValueError(f"the outcome is {stated.outcome!r}, and one of {', '.join(_ANSWERS)} is expected")
+    if not isinstance(stated.because, str) or not stated.because.strip():
+        raise ValueError(f"because is {stated.because!r}, and a sentence is expected")
     for name in ("measured", "limit"):
-        value = getattr(said, name)
+        value = getattr(stated, name)
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
         ):
             raise ValueError(f"{name} is {value!r}, and a finite number or None is expected")
-    if said.unit not in ("", unit):
-        raise ValueError(f"the unit is {said.unit!r}, and that of the requirement is {unit!r}")
+    if stated.unit not in ("", unit):
+        raise ValueError(f"the unit is {stated.unit!r}, and that of the requirement is {unit!r}")
     return dataclasses.replace(
-        said, reason="plugin", unit=unit, detail=tuple(_texts(said.detail, "the lines of detail"))
+        stated, reason="plugin", unit=unit, detail=tuple(_texts(stated.detail, "the lines of detail"))
     )

@@ -138,9 +138,9 @@ def test_no_room_has_more_plain_tables_than_it_is_allowed():
 
 
 def test_the_page_says_which_rooms_hold_most_plain_tables():
-    told = ARCHITECTURE.partition("`dict[str, Any]`")[2].partition("\n\n")[0]
+    found = ARCHITECTURE.partition("`dict[str, Any]`")[2].partition("\n\n")[0]
     for room in [room for room, maximum in MAXIMUM_PLAIN.items() if maximum > 10]:
-        assert f"`{room}/`" in told, room
+        assert f"`{room}/`" in found, room
 
 
 def test_every_module_is_in_exactly_one_room():

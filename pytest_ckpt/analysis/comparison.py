@@ -67,17 +67,17 @@ def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
     for host in environment.get("hosts") or ():
         found |= {f"{host['host']} {n}": v for n, v in host.items() if n not in _PASSING and n != "host"}
     for plugin in environment.get("plugins") or ():
-        told = {"version": plugin["version"]} | plugin["facts"]
-        found |= {f"plugin {plugin['name']} {n}": v for n, v in told.items()}
+        described = {"version": plugin["version"]} | plugin["facts"]
+        found |= {f"plugin {plugin['name']} {n}": v for n, v in described.items()}
     return found
 
 
 def _system(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was told of the system; of a picture, which is long, by what it can be told from another one."""
-    told = dict(_flat(report.get("system") or {}))
-    if picture := told.get(f"topology.{PICTURE}"):
-        told[f"topology.{PICTURE}"] = f"sha256 {hashlib.sha256(str(picture).encode()).hexdigest()[:16]}"
-    return told
+    described = dict(_flat(report.get("system") or {}))
+    if picture := described.get(f"topology.{PICTURE}"):
+        described[f"topology.{PICTURE}"] = f"sha256 {hashlib.sha256(str(picture).encode()).hexdigest()[:16]}"
+    return described
 
 
 def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:

@@ -56,9 +56,9 @@ def run(asked: argparse.Namespace) -> int:
     left_out = [f"{m.subject}: {why}" for m in measurements if (why := why_not(m))]
     fitting = [m for m in measurements if not why_not(m)]
     if not fitting:
-        told = "".join(f"\n  {line}" for line in left_out) or " It measured nothing."
+        described = "".join(f"\n  {line}" for line in left_out) or " It measured nothing."
         raise UsageError(
-            f"{folder} holds no measurement that the format has a place for.{told}",
+            f"{folder} holds no measurement that the format has a place for.{described}",
             "Run one of the four models at full size, with --ckpt-strategy=sync.",
         )
     _refuse_what_is_there(out)
@@ -126,8 +126,8 @@ def _exported(folder: Path, report: Mapping[str, Any], schema: Schema, measureme
 
 def _system_name(document: Mapping[str, Any]) -> str:
     """Return the storage's name as a folder's: vendor and product as told, else that it has none."""
-    told = (document.get("system") or {}).get("system") or {}
-    words = [str(told[name]) for name in ("vendor", "product") if told.get(name)]
+    described = (document.get("system") or {}).get("system") or {}
+    words = [str(described[name]) for name in ("vendor", "product") if described.get(name)]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", " ".join(words))[:_MAXIMUM_LETTERS].strip("-.") or "system-not-described"
 
 

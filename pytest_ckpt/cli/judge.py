@@ -134,8 +134,8 @@ def _hold_against_rules(asked: argparse.Namespace) -> int:
         )
     if others := [name for name in ("html", "pdf", "out", "sign") if getattr(asked, name)]:
         raise UsageError(f"--{others[0]} and --rules do not go together.", "Leave one of them out, or take --json.")
-    said = said_of(asked, with_role("limit"))
-    if option := next((o.flag for o in with_role("limit") if said.get(o.ini_name) is not None), ""):
+    given = said_of(asked, with_role("limit"))
+    if option := next((o.flag for o in with_role("limit") if given.get(o.ini_name) is not None), ""):
         raise UsageError(f"{option} and --rules do not go together: no rule asks for a time.", f"Leave out {option}.")
     if len(asked.folders) > 1:
         raise UsageError("--rules reads one folder, and several were named.", "Name the folder that holds them all.")

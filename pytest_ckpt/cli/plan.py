@@ -59,13 +59,13 @@ def run(asked: argparse.Namespace) -> int:
     found, sight = None, sight_untried(target) if target else "untried"
     if gates:
         found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue, cache_sight=sight)
-    said = [*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue)] if gates else []
-    notes = [f"note: {sentence}" for sentence in said]
+    listed = [*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue)] if gates else []
+    notes = [f"note: {sentence}" for sentence in listed]
     # What only a write to the target could show.
     not_tried = [COLD_UNTRIED] if gates and sight == "untried" and asks_cold(settings, gates, catalogue) else []
     if asked.json:
-        told = {} if found is None else {"obstacles": to_plain(found), "not_tried": not_tried}
-        print(json.dumps(plan.to_plain(ranks=asked.ranks) | told, indent=None if asked.ranks else 1))
+        fields = {} if found is None else {"obstacles": to_plain(found), "not_tried": not_tried}
+        print(json.dumps(plan.to_plain(ranks=asked.ranks) | fields, indent=None if asked.ranks else 1))
     else:
         lines = describe(plan, settings, target) + (describe_ranks(plan) if asked.ranks else [])
         say(lines + ([] if found is None else describe_obstacles(found, not_tried) + notes))

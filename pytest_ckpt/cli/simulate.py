@@ -86,8 +86,8 @@ def run(asked: argparse.Namespace) -> int:
     rows, notices = [], []
     for folder in dict.fromkeys(map(Path, asked.folders)):
         measurements, of_run, changed = _measured(folder)
-        said = said_of(asked, _OPTIONS)
-        clusters = [limits_of(resolve(said | {"ckpt_cluster": word}, of_run, ini_source="the run")) for word in words]
+        given = said_of(asked, _OPTIONS)
+        clusters = [limits_of(resolve(given | {"ckpt_cluster": word}, of_run, ini_source="the run")) for word in words]
         if any(rules.seconds / limits.mttf_seconds > _MAXIMUM_FAILURES for limits in clusters):
             raise UsageError(
                 f"In {asked.days} days such a cluster fails more than {_MAXIMUM_FAILURES:,} times.",
@@ -132,8 +132,8 @@ def _measured(folder: Path) -> tuple[list[Any], dict[str, str | None], list[str]
         "ckpt_checkpoints_per_failure": str(cluster["checkpoints_per_failure"]),
     }
     changed = [] if is_unfinished(folder) else changes_of_facts(folder)
-    said = [f"{folder} is not as its run left it: {', '.join(changed)}."] if changed else []
-    return [from_plain(Measurement, m) for m in document["measurements"]], of_run, said
+    listed = [f"{folder} is not as its run left it: {', '.join(changed)}."] if changed else []
+    return [from_plain(Measurement, m) for m in document["measurements"]], of_run, listed
 
 
 def _whole(asked: argparse.Namespace, name: str, minimum: int, maximum: int) -> int:

@@ -78,11 +78,11 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.report.size import document_of, size_lines, size_sections, table_of  # noqa: PLC0415
     from pytest_ckpt.sizing.demands import Keeping, size_rows  # noqa: PLC0415
 
-    said = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
+    given = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
     clusters = [word.strip() for word in asked.cluster.split(",")]
     if len(clusters) > _MAXIMUM_CLUSTERS:
         raise UsageError(f"--cluster names {len(clusters)} clusters.", f"Name {_MAXIMUM_CLUSTERS} at most.")
-    settings = [resolve(said | {"ckpt_cluster": cluster}, {}) for cluster in dict.fromkeys(clusters)]
+    settings = [resolve(given | {"ckpt_cluster": cluster}, {}) for cluster in dict.fromkeys(clusters)]
     keeping = Keeping(
         newest=_read(asked, "retain", _count, 1),
         daily=_read(asked, "keep_daily", _count, 0),
@@ -104,7 +104,7 @@ def run(asked: argparse.Namespace) -> int:
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 
-        curves = size_rows(models, [resolve(said | {"ckpt_cluster": str(n)}, {}) for n in _CURVE], keeping)
+        curves = size_rows(models, [resolve(given | {"ckpt_cluster": str(n)}, {}) for n in _CURVE], keeping)
         lead = ["Nothing was measured: every figure follows from the rules below."]
         write_page(Path(asked.html), "What clusters ask of checkpoint storage", lead, size_sections(document, curves))
     if asked.json:

@@ -90,39 +90,43 @@ def check_installed(spec: EngineSpec) -> None:
         )
 
 
-def read_spec(said: object, owner: str) -> EngineSpec:
+def read_spec(given: object, owner: str) -> EngineSpec:
     """Return an engine of another package. Raises ValueError with a sentence on what is wrong."""
-    if not isinstance(said, EngineSpec):
-        raise ValueError(f"{said!r} is no pytest_ckpt.vendors.EngineSpec")
-    if not isinstance(said.name, str) or not _NAME.fullmatch(said.name):
-        raise ValueError(f"the name {said.name!r} is not of small letters, digits, dots, hyphens and underscores")
-    if not isinstance(said.make, str) or not _REFERENCE.fullmatch(said.make):
-        raise ValueError(f"make of engine {said.name} is {said.make!r}, and 'module:function' is expected")
-    memory = said.memory
+    if not isinstance(given, EngineSpec):
+        raise ValueError(f"{given!r} is no pytest_ckpt.vendors.EngineSpec")
+    if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
+        raise ValueError(f"the name {given.name!r} is not of small letters, digits, dots, hyphens and underscores")
+    if not isinstance(given.make, str) or not _REFERENCE.fullmatch(given.make):
+        raise ValueError(f"make of engine {given.name} is {given.make!r}, and 'module:function' is expected")
+    memory = given.memory
     if not isinstance(memory, MemoryRule) or min(memory) < 0:
-        raise ValueError(f"memory of engine {said.name} is {memory!r}, and a MemoryRule of numbers from 0 is expected")
-    _check_files(said)
-    if said.commits not in ("store", "engine"):
-        raise ValueError(f"commits of engine {said.name} is {said.commits!r}, and store or engine is expected")
-    return said._replace(owner=owner, needs=frozenset(said.needs))
+        raise ValueError(f"memory of engine {given.name} is {memory!r}, and a MemoryRule of numbers from 0 is expected")
+    _check_files(given)
+    if given.commits not in ("store", "engine"):
+        raise ValueError(f"commits of engine {given.name} is {given.commits!r}, and store or engine is expected")
+    return given._replace(owner=owner, needs=frozenset(given.needs))
 
 
-def _check_files(said: EngineSpec) -> None:
+def _check_files(given: EngineSpec) -> None:
     """Raise ValueError where files are named that clean-up would not find in the folder of a checkpoint."""
-    rule = said.files
+    rule = given.files
     if not isinstance(rule, FileRule) or not isinstance(rule.of_rank, str):
-        raise ValueError(f"files of engine {said.name} is {rule!r}, and a FileRule is expected")
+        raise ValueError(f"files of engine {given.name} is {rule!r}, and a FileRule is expected")
     if rule.of_rank and "{rank}" not in rule.of_rank and "{shard}" not in rule.of_rank:
-        raise ValueError(f"files of engine {said.name} names {rule.of_rank!r} for all ranks, without {{rank}}")
+        raise ValueError(f"files of engine {given.name} names {rule.of_rank!r} for all ranks, without {{rank}}")
     if not isinstance(rule.writers, int) or rule.writers < 1 or (rule.writers > 1 and "{writer}" not in rule.of_rank):
-        raise ValueError(f"files of engine {said.name} has {rule.writers!r} writers, and {{writer}} names none of them")
+        raise ValueError(
+            f"files of engine {given.name} has {rule.writers!r} writers, and {{writer}} names none of them"
+        )
     if not isinstance(rule.maximum_bytes, int) or rule.maximum_bytes < 0:
-        raise ValueError(f"files of engine {said.name} has {rule.maximum_bytes!r} as maximum_bytes: bytes are expected")
+        raise ValueError(
+            f"files of engine {given.name} has {rule.maximum_bytes!r} as maximum_bytes: bytes are expected"
+        )
     if rule.maximum_bytes and "{number}" not in rule.of_rank:
-        raise ValueError(f"files of engine {said.name} names {rule.of_rank!r} for all files, without {{number}}")
+        raise ValueError(f"files of engine {given.name} names {rule.of_rank!r} for all files, without {{number}}")
     for name in filter(None, (rule.of_rank, *rule.shared, *rule.passing)):
         if not isinstance(name, str) or "/" in name or name in {".", ".."}:
-            raise ValueError(f"files of engine {said.name} names {name!r}, and a name without folders is expected")
+            raise ValueError(f"files of engine {given.name} names {name!r}, and a name without folders is expected")
 
 
 def _given(spec: EngineSpec) -> Callable[[], EngineSpec]:

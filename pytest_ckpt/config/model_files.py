@@ -53,10 +53,10 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
     try:
         _check_name(path.name)
         data = read_user_bytes(path)
-        said = parse(data) if path.suffix == ".json" else parse_toml(data.decode("utf-8"))
-        if not isinstance(said, dict):
+        given = parse(data) if path.suffix == ".json" else parse_toml(data.decode("utf-8"))
+        if not isinstance(given, dict):
             raise ValueError("it is no table of names and values")
-        numbers, written = (from_config(said), None) if path.suffix == ".json" else _from_toml(said)
+        numbers, written = (from_config(given), None) if path.suffix == ".json" else _from_toml(given)
         cut = parallelism or written
         if cut is None:
             raise ValueError("nothing says how training cuts it: add --ckpt-parallel=tp=8,pp=4,dp=2,zero=1")
@@ -90,32 +90,32 @@ def _bare(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _from_toml(said: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | None]:
+def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | None]:
     known = {**dict.fromkeys((*_SIZES, *_NUMBERS, *_SWITCHES, "biases"), ""), **dict.fromkeys(_TABLES, "")}
-    _refuse_unknown(said, known, "")
-    numbers = {name: value for name, value in said.items() if name not in _TABLES}
+    _refuse_unknown(given, known, "")
+    numbers = {name: value for name, value in given.items() if name not in _TABLES}
     for table, names in _TABLES.items():
-        rows = said.get(table, {})
+        rows = given.get(table, {})
         if not isinstance(rows, dict):
             raise ValueError(f"[{table}] is no table")
         _refuse_unknown(rows, names, f" in [{table}]")
         if table != "parallel":
             numbers |= {names[name]: value for name, value in rows.items()}
-    if "parallel" not in said:
+    if "parallel" not in given:
         return numbers, None
-    named_so = {_TABLES["parallel"][name]: value for name, value in said["parallel"].items()}
+    named_so = {_TABLES["parallel"][name]: value for name, value in given["parallel"].items()}
     return numbers, Parallelism.of(named_so)
 
 
-def _refuse_unknown(said: Iterable[str], known: Iterable[str], where: str) -> None:
-    for name in said:
+def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    for name in given:
         if name not in known:
             raise ValueError(f"'{name}'{where} is no value of a model{nearest(name, known)}; known: {', '.join(known)}")
 
 
-def _made(said: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
+def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
     """Return a model of what was said; what was not has the usual value."""
-    values = {name: _value(name, value) for name, value in said.items()}
+    values = {name: _value(name, value) for name, value in given.items()}
     for name in ("layers", "hidden", "vocabulary", "heads"):
         if not values.get(name):
             raise ValueError(f"{name} is missing")

@@ -78,8 +78,8 @@ def resolve(
     for option in OPTIONS:
         source, text = defaults.get(option.ini_name, ("default", option.default))
         for name, layer in layers:
-            if (said := layer.get(option.ini_name)) is not None:
-                source, text = name, said
+            if (given := layer.get(option.ini_name)) is not None:
+                source, text = name, given
                 break
         if option.is_flag:
             text = {"true": "on", "false": "off"}.get(text.lower(), text)
@@ -209,7 +209,7 @@ def _read_toml(path: Path) -> dict[str, str | None]:
         raise UsageError(f"--ckpt-config {path}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
     except ValueError as error:
         raise UsageError(f"--ckpt-config {path}: it is not TOML: {error}.", "Each line is ckpt_name = value.") from None
-    said: dict[str, str | None] = {}
+    given: dict[str, str | None] = {}
     for name, value in table.items():
         if name not in _BY_NAME or name == "ckpt_config":
             raise UsageError(
@@ -218,8 +218,8 @@ def _read_toml(path: Path) -> dict[str, str | None]:
             )
         if isinstance(value, list):
             value = ",".join(map(str, value))  # noqa: PLW2901 - lists are another way to write commas
-        said[name] = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-    return said
+        given[name] = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    return given
 
 
 def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:

@@ -31,16 +31,16 @@ class Parallelism:
         return self.tensor * self.pipeline * self.data
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Parallelism:
+    def of(cls, given: Mapping[str, Any]) -> Parallelism:
         """Return it, of numbers by their short names. Raises ValueError for what is none."""
-        for name, value in said.items():
+        for name, value in given.items():
             if name not in _FIELDS:
                 raise ValueError(f"'{name}' is no kind of parallelism{nearest(name, _FIELDS)}; {_EXAMPLE}")
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAXIMUM:
                 raise ValueError(f"{name} is {value!r:.40}; a whole number from 1 to {_MAXIMUM:,} is expected")
-        if said.get("zero", 1) not in _STAGES:
+        if given.get("zero", 1) not in _STAGES:
             raise ValueError("zero is a ZeRO stage: 1 or 2 (the optimizer is cut), or 3 (fully sharded)")
-        found = cls(**{_FIELDS[name]: value for name, value in said.items()})
+        found = cls(**{_FIELDS[name]: value for name, value in given.items()})
         if found.processes > _MAXIMUM:
             raise ValueError(f"it has {found.processes:,} ranks; at most {_MAXIMUM:,} are expected")
         if found.data % found.expert:
@@ -50,10 +50,10 @@ class Parallelism:
 
 def read_parallelism(text: str) -> Parallelism:
     """Return the parallelism that a text says. Raises ValueError for what is none."""
-    said: dict[str, int] = {}
+    given: dict[str, int] = {}
     for word in text.split(","):
         name, equals, number = word.strip().partition("=")
-        if not equals or not (number.isascii() and number.isdigit()) or len(number) > 9 or name in said:
+        if not equals or not (number.isascii() and number.isdigit()) or len(number) > 9 or name in given:
             raise ValueError(_EXAMPLE)
-        said[name] = int(number)
-    return Parallelism.of(said)
+        given[name] = int(number)
+    return Parallelism.of(given)

@@ -34,12 +34,12 @@ def load_table(word: str) -> StorageTable:
 
 def read_table(text: str) -> StorageTable:
     """Return the table that a TOML text holds. Raises ValueError."""
-    said = parse_toml(text)
-    words = {name: said.get(name) for name in ("name", "title", "source")}
+    given = parse_toml(text)
+    words = {name: given.get(name) for name in ("name", "title", "source")}
     for name, value in words.items():
         if not isinstance(value, str) or not value:
             raise ValueError(f"it has no {name}")
-    levels, storage = said.get("levels"), said.get("storage")
+    levels, storage = given.get("levels"), given.get("storage")
     if not isinstance(levels, list) or not levels or not all(isinstance(level, str) for level in levels):
         raise ValueError('levels is a list of words, such as ["good", "best"]')
     if not isinstance(storage, list) or not storage:

@@ -45,12 +45,12 @@ def read_system(file: Path) -> dict[str, Any]:
     """Return what a file tells. Raises UsageError that names the line to fix and the nearest known name."""
     where = f"{OPTION} {file}"
     try:
-        told = parse_toml(read_user_text(user_path(file, OPTION)))
+        described = parse_toml(read_user_text(user_path(file, OPTION)))
     except OSError as error:
         raise UsageError(f"{where}: it cannot be read: {error.strerror}.", REMEDY) from None
     except ValueError as error:
         raise UsageError(f"{where}: it is not TOML: {error}.", REMEDY) from None
-    for table, given in told.items():
+    for table, given in described.items():
         if table not in _KNOWN:
             raise UsageError(
                 f"{where}: '{table}' is no table{nearest(table, _KNOWN)}.", f"Known are {', '.join(_KNOWN)}."
@@ -61,11 +61,11 @@ def read_system(file: Path) -> dict[str, Any]:
             raise UsageError(f"{where}: '{table}' is {written}.", REMEDY)
         for entry in entries:
             _check(where, table, entry)
-    if not any(told.values()):
+    if not any(described.values()):
         raise UsageError(f"{where}: it tells nothing.", "Take away the # of the lines that you fill in.")
-    if name := told.get("topology", {}).get(PICTURE):
-        told["topology"][PICTURE] = _embedded(where, file, name)
-    return {table: told[table] for table in _KNOWN if told.get(table)}
+    if name := described.get("topology", {}).get(PICTURE):
+        described["topology"][PICTURE] = _embedded(where, file, name)
+    return {table: described[table] for table in _KNOWN if described.get(table)}
 
 
 def _embedded(where: str, file: Path, name: str) -> str:
@@ -81,9 +81,9 @@ def _embedded(where: str, file: Path, name: str) -> str:
     return base64.b64encode(picture.content).decode()
 
 
-def check_described(told: Told | None) -> None:
+def check_described(described: Told | None) -> None:
     """Raise UsageError where the system is not described as ``--ckpt-require-system`` wants it."""
-    if missing := not_told(told):
+    if missing := not_told(described):
         raise UsageError(f"--ckpt-require-system: {OPTION} does not tell {', '.join(missing)}.", REMEDY)
 
 

@@ -109,11 +109,11 @@ def make(check: Check, context: CheckContext) -> Observation:
     """Make a check and return what it saw; a call that fails where a healthy target's does not is an anomaly."""
     module, function = check.code.split(":")
     findings = Findings(unit=check.unit)
-    told = str(context.folder)
+    last_path = str(context.folder)
 
     def tell(call: str, path: str) -> None:
-        nonlocal told
-        told = path
+        nonlocal last_path
+        last_path = path
         context.tell(call, path)
 
     try:
@@ -124,7 +124,7 @@ def make(check: Check, context: CheckContext) -> Observation:
         return findings.observation(check.requirement, check.subject, not_run=str(reason))
     except OSError as error:
         # A call on a descriptor does not know the name.
-        name = str(error.filename or told)
+        name = str(error.filename or last_path)
         call = next(
             (f.line or "" for f in reversed(traceback.extract_tb(error.__traceback__)) if "conformance" in f.filename),
             "",

@@ -138,13 +138,13 @@ def hold_lock(path: str) -> dict[str, Any]:
             os._exit(0)
     os.close(answer)
     os.close(until_agent_ends)
-    said = os.read(answers, 8)
+    output = os.read(answers, 8)
     os.close(answers)
-    if said not in {b"held", b"busy"}:
+    if output not in {b"held", b"busy"}:
         os.waitpid(child, 0)
-        code = int(said or errno.ECHILD)
+        code = int(output or errno.ECHILD)
         raise OSError(code, os.strerror(code), path)
-    return {"process": child, "held": said == b"held"}
+    return {"process": child, "held": output == b"held"}
 
 
 def kill(path: str, *, process: int) -> None:

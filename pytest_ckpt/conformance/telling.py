@@ -51,10 +51,10 @@ def exit_code(seen: Observation) -> int:
 def lines(check: Check, seen: Observation) -> list[str]:
     """Return what a check saw for a reader."""
     verdict = f"not run: {seen.not_run}" if seen.not_run else counted(seen.anomaly_count, "anomaly", "anomalies")
-    told = [f"{check.name}: {verdict} in {counted(seen.trials, 'trial')}, {seen.seconds:.1f} s", f"  {check.how}"]
+    listed = [f"{check.name}: {verdict} in {counted(seen.trials, 'trial')}, {seen.seconds:.1f} s", f"  {check.how}"]
     if seen.measured is not None:
-        told.append(f"  measured {seen.measured:.4g} {seen.unit}")
-    told += [f"  {name}: {value}" for name, value in seen.facts.items()]
+        listed.append(f"  measured {seen.measured:.4g} {seen.unit}")
+    listed += [f"  {name}: {value}" for name, value in seen.facts.items()]
     for anomaly in seen.anomalies:
-        told.append(f"  {anomaly.kind}: {anomaly.where}: seen {anomaly.seen}; expected {anomaly.expected}")
-    return told
+        listed.append(f"  {anomaly.kind}: {anomaly.where}: seen {anomaly.seen}; expected {anomaly.expected}")
+    return listed

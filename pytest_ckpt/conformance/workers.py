@@ -55,7 +55,7 @@ class Talk:
         if not os.read(self._inbox, 1):
             os._exit(0)
 
-    def heard(self) -> bool:
+    def is_told_to_end(self) -> bool:
         """Return whether the check has said to go on."""
         return bool(select.select([self._inbox], [], [], 0)[0])
 
@@ -111,7 +111,7 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._to, b".")
 
-    def said(self, word: str) -> bool:
+    def has_sent(self, word: str) -> bool:
         """Return whether the worker has said the word."""
         self._over()
         return word in self._words
@@ -186,10 +186,10 @@ def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
     """Wait until each worker has said the word or ended; return whether all have said it. ``tell`` as in ``gather``."""
     telling = _Telling(tell)
     left = list(workers)
-    while left := [worker for worker in left if not (worker.said(word) or worker.ended())]:
+    while left := [worker for worker in left if not (worker.has_sent(word) or worker.ended())]:
         telling.of(left)
         time.sleep(_TICK_SECONDS)
-    return all(worker.said(word) for worker in workers)
+    return all(worker.has_sent(word) for worker in workers)
 
 
 def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[Ended]:

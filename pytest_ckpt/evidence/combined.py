@@ -241,13 +241,13 @@ def _disclosures(runs: Mapping[str, JudgedRun], documents: Mapping[str, ReadDocu
     )
 
 
-def _said_by(told: Mapping[str, Sequence[str]]) -> list[str]:
+def _said_by(stated: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the sentences of runs: once where all say the same, else behind the names of those that do."""
     by: dict[str, list[str]] = {}
-    for label, sentences in told.items():
+    for label, sentences in stated.items():
         for sentence in sentences:
             by.setdefault(sentence, []).append(label)
-    return [s if len(runs) == len(told) else f"{', '.join(runs).capitalize()}: {s}" for s, runs in by.items()]
+    return [s if len(runs) == len(stated) else f"{', '.join(runs).capitalize()}: {s}" for s, runs in by.items()]
 
 
 def _part(label: str, run: JudgedRun, folder: Path, choice: Choice) -> RunPart:

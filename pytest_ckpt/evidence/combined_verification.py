@@ -115,8 +115,8 @@ def _check_verdicts(folder: Path, report: ReadDocument, runs: Sequence[Path]) ->
         found.append(f"the runs cannot be combined again: {error!s:.300}")
     else:
         found += [
-            f"{place}: {REPORT} says {short(said)}, the runs say {short(follows)}"
-            for place, said, follows in differences(report, again, "report")
+            f"{place}: {REPORT} says {short(stated)}, the runs say {short(follows)}"
+            for place, stated, follows in differences(report, again, "report")
         ]
     verdicts = counted(len(report["requirements"]), "verdict follows", "verdicts follow")
     return _examined("verdicts", found, f"{verdicts} from the runs", "the report does not follow from its runs")

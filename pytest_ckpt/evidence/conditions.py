@@ -65,10 +65,10 @@ def _forbidden(one: JudgedRun, other: JudgedRun, command_line: Mapping[str, str 
             values = _value(one, option), _value(other, option)
             if values[0] != values[1] and not (is_optional and option.unset in values):
                 yield option.flag, _said(one, option), _said(other, option)
-    told = [(run.report.get("system") or {}).get("system") or {} for run in (one, other)]
+    described = [(run.report.get("system") or {}).get("system") or {} for run in (one, other)]
     for name in _OF_SYSTEM:
-        if all(told) and told[0].get(name) != told[1].get(name):
-            yield f"system, {name}", told[0].get(name), told[1].get(name)
+        if all(described) and described[0].get(name) != described[1].get(name):
+            yield f"system, {name}", described[0].get(name), described[1].get(name)
     for planned in one.plan.checkpoints:
         for again in other.plan.checkpoints:
             if planned.subject == again.subject:
@@ -150,10 +150,12 @@ def _capacity(run: JudgedRun) -> str:
 
 def _described(run: JudgedRun) -> str:
     """Return what was told of the system; runs that say the same of it are alike, whatever the order."""
-    told = run.report.get("system") or {}
-    names = sorted(f"{table}.{name}={value}" for table, facts in told.items() if isinstance(facts, Mapping)
+    described = run.report.get("system") or {}
+    names = sorted(f"{table}.{name}={value}" for table, facts in described.items() if isinstance(facts, Mapping)
                    for name, value in facts.items())  # fmt: skip
-    rows = sorted(f"{table}: {row}" for table, facts in told.items() if not isinstance(facts, Mapping) for row in facts)
+    rows = sorted(
+        f"{table}: {row}" for table, facts in described.items() if not isinstance(facts, Mapping) for row in facts
+    )
     return "; ".join([*names, *rows])
 
 

@@ -107,7 +107,7 @@ def against_events(
     by_subject = {m.subject: m for m in measurements}
     try:
         log = list(read_log(read_lines(folder / EVENTS), schema))
-        told = events_by_subject(plain_events(log))
+        noted = events_by_subject(plain_events(log))
         found = [*log_faults(log, by_subject, run_seconds)]
         if is_same_version:
             found += [*more_than_told(log), *stage_faults(log, by_subject)]
@@ -117,14 +117,14 @@ def against_events(
         return [f"{EVENTS} is none of a run: {error}"]
     found = [f"{EVENTS}: {text}" for text in found]
     for measurement in measurements:
-        heard = told.get(measurement.subject)
-        if heard is None:
+        seen = noted.get(measurement.subject)
+        if seen is None:
             if measurement.operations or measurement.integrity or measurement.durability:
                 found.append(f"{EVENTS} tells nothing of {measurement.subject}")
             continue
         found += [
             f"measurements/{measurement.subject.slug}.json: its {name} is not what rank 0 told ({EVENTS})"
-            for name, value in heard.facts.items()
+            for name, value in seen.facts.items()
             if getattr(measurement, name) != value
         ]
     return found
@@ -141,7 +141,7 @@ def against_session(
     try:
         session = upgraded("session", parse(read(folder / SESSION)), schema)
         plan = upgraded("plan", parse(read(folder / PLAN)), schema)
-        said = {
+        fields = {
             "run.id": (run["id"], session["run_id"]),
             "run.started": (run["started"], session["started"]),
             "run.seed": (run.get("seed"), session["seed"]),
@@ -157,11 +157,11 @@ def against_session(
         }
         found = []
         if is_same_version:
-            said |= {name: (report[name], session[name]) for name in ("settings", "system")}
+            fields |= {name: (report[name], session[name]) for name in ("settings", "system")}
             # Gates may have switched off what a plugin brought.
             brought = [r for r in report["catalogue"] if r["plugin"]]
             asked = [to_plain(from_plain(CatalogueRow, row)) for row in session["extras"]]
-            said["catalogue"] = (brought, [row for row in asked if row in brought])
+            fields["catalogue"] = (brought, [row for row in asked if row in brought])
             # Only a plan that the report repeats is laid out: any other could be of any size.
             if beside["checkpoints"][0] == planned:
                 found = [*_files(plan["checkpoints"])]
@@ -175,7 +175,7 @@ def against_session(
         return [f"{SESSION} or {PLAN} is none of a run: {type(error).__name__}: {error}"]
     return found + [
         f"{name}: report.json says {_short(one)}, {file} says {_short(other)}"
-        for file, both in ((SESSION, said), (PLAN, beside))
+        for file, both in ((SESSION, fields), (PLAN, beside))
         for name, (one, other) in both.items()
         if one != other
     ]

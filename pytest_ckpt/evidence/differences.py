@@ -16,7 +16,7 @@ _AS_MEASURED = "measurements"
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 
 
-def differences(said: Any, follows: Any, place: str, *, wording: bool = True) -> Iterator[tuple[str, Any, Any]]:
+def differences(stated: Any, follows: Any, place: str, *, wording: bool = True) -> Iterator[tuple[str, Any, Any]]:
     """Yield (place, one value, other value) wherever two plain documents differ.
 
     Items of lists are known by id, subject, kind and index where they have them. Without ``wording`` (another version
@@ -25,23 +25,28 @@ def differences(said: Any, follows: Any, place: str, *, wording: bool = True) ->
     measurement counts; what follows from logarithms and powers may differ in its last digits, as the mathematics
     libraries of two machines do.
     """
-    if isinstance(said, Mapping) and isinstance(follows, Mapping):
-        for name in dict.fromkeys([*said, *follows]):
-            if not wording and (name in _WORDING or (name not in said and follows[name] in _NOTHING)):
+    if isinstance(stated, Mapping) and isinstance(follows, Mapping):
+        for name in dict.fromkeys([*stated, *follows]):
+            if not wording and (name in _WORDING or (name not in stated and follows[name] in _NOTHING)):
                 continue
-            yield from differences(said.get(name), follows.get(name), f"{place}.{name}", wording=wording)
+            yield from differences(stated.get(name), follows.get(name), f"{place}.{name}", wording=wording)
             # What is nothing, and is there all the same; an older version may leave out what is nothing.
-            if wording and said.get(name) is None and follows.get(name) is None and (name in said) != (name in follows):
-                yield f"{place}.{name}", *((None, "no such name") if name in said else ("no such name", None))
-    elif isinstance(said, list) and isinstance(follows, list):
+            if (
+                wording
+                and stated.get(name) is None
+                and follows.get(name) is None
+                and (name in stated) != (name in follows)
+            ):
+                yield f"{place}.{name}", *((None, "no such name") if name in stated else ("no such name", None))
+    elif isinstance(stated, list) and isinstance(follows, list):
         # Of a long run, hundreds of thousands of times.
-        if said == follows and {float}.issuperset(map(type, [*said, *follows])):
+        if stated == follows and {float}.issuperset(map(type, [*stated, *follows])):
             return
-        ones, others = _named(said), _named(follows)
+        ones, others = _named(stated), _named(follows)
         for name in dict.fromkeys([*ones, *others]):
             yield from differences(ones.get(name), others.get(name), f"{place}[{name}]", wording=wording)
-    elif not _is_equal(said, follows, _tolerance(place, is_same_version=wording)):
-        yield place, said, follows
+    elif not _is_equal(stated, follows, _tolerance(place, is_same_version=wording)):
+        yield place, stated, follows
 
 
 def _tolerance(place: str, *, is_same_version: bool) -> float:

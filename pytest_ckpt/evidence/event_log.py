@@ -73,9 +73,9 @@ def log_faults(
 
 def more_than_told(log: Iterable[Told]) -> Iterator[str]:
     """Yield a sentence for every line that holds something beside its event; only for those of this version."""
-    for told in log:
-        if told.extra:
-            yield f"line {told.line} holds more than its event"
+    for entry in log:
+        if entry.extra:
+            yield f"line {entry.line} holds more than its event"
 
 
 def stage_faults(log: Sequence[Told], measurements: Mapping[Subject, Measurement]) -> Iterator[str]:
@@ -84,14 +84,14 @@ def stage_faults(log: Sequence[Told], measurements: Mapping[Subject, Measurement
         subject = next((t.event.subject for t in launch if isinstance(t.event, MeasurementBegun)), None)
         first = measurements.get(subject) if subject else None
         if first and len(launch) > 2:
-            ready, imported, after = (told.seconds for told in launch[:3])
+            ready, imported, after = (entry.seconds for entry in launch[:3])
             begun = first.stages.get("launch", 0.0)
             both = begun + first.stages.get("import", 0.0)
             if not _between(ready, begun, imported) or not _between(imported, both, after):
                 yield f"the stages launch and import of {subject} are not of the moments in its lines 1 to 3"
-        for told in launch:
-            if isinstance(told.event, MeasurementDone) and (found := measurements.get(told.event.subject)):
-                for name, seconds in told.event.stages.items():
+        for entry in launch:
+            if isinstance(entry.event, MeasurementDone) and (found := measurements.get(entry.event.subject)):
+                for name, seconds in entry.event.stages.items():
                     if found.stages.get(name) != seconds:
                         yield f"the stage '{name}' of {found.subject} took {seconds} s, its measurement says otherwise"
 
@@ -106,12 +106,12 @@ def _launches(log: Sequence[Told]) -> Iterator[list[Told]]:
     A launch in which commands change the storage tells of nothing else, so its lines are none of the launch before.
     """
     launch: list[Told] = []
-    for told in log:
+    for entry in log:
         measures = any(isinstance(t.event, MeasurementBegun) for t in launch)
-        if launch and (isinstance(told.event, Ready) or (measures and _is_of_own_launch(told.event))):
+        if launch and (isinstance(entry.event, Ready) or (measures and _is_of_own_launch(entry.event))):
             yield launch
             launch = []
-        launch.append(told)
+        launch.append(entry)
     if launch:
         yield launch
 
@@ -126,17 +126,17 @@ def _is_of_own_launch(event: Event) -> bool:
 def _order(launch: Sequence[Told]) -> Iterator[str]:
     """Yield the lines that cannot stand where they do."""
     begins = (Ready, Imported)
-    rest = [told for told in launch if not isinstance(told.event, begins)]
-    if rest and all(_is_of_own_launch(told.event) for told in rest):
-        subjects = {getattr(told.event, "subject", None) for told in rest}
-        heads = [type(told.event) for told in launch[: len(launch) - len(rest)]]
+    rest = [entry for entry in launch if not isinstance(entry.event, begins)]
+    if rest and all(_is_of_own_launch(entry.event) for entry in rest):
+        subjects = {getattr(entry.event, "subject", None) for entry in rest}
+        heads = [type(entry.event) for entry in launch[: len(launch) - len(rest)]]
         if len(subjects) > 1 or heads != list(begins[: len(heads)]):
             yield f"line {launch[0].line}: a launch with commands is of one subject, and begins with its ranks"
         return
     now: Subject | None = None
     started: OperationRef | None = None
-    for number, told in enumerate(launch):
-        event, at = told.event, f"line {told.line}"
+    for number, entry in enumerate(launch):
+        event, at = entry.event, f"line {entry.line}"
         if number < len(begins) and not isinstance(event, begins[number]):
             yield f"{at}: a launch begins with 'ready' and 'imported'"
             return
@@ -169,10 +169,10 @@ def _order(launch: Sequence[Told]) -> Iterator[str]:
 def _moments(launch: Sequence[Told], run_seconds: float | None) -> Iterator[str]:
     """Yield where a clock went backwards, or on when the run was over."""
     before = 0.0
-    for told in launch:
-        if told.seconds < before:
-            yield f"line {told.line} was told after {told.seconds} s, and the line before after {before} s"
-        before = told.seconds
+    for entry in launch:
+        if entry.seconds < before:
+            yield f"line {entry.line} was told after {entry.seconds} s, and the line before after {before} s"
+        before = entry.seconds
     if run_seconds is not None and before > run_seconds + _MOMENT_SECONDS:
         yield f"line {launch[-1].line} was told after {before} s, and the run had {run_seconds:.6f} s"
 
@@ -180,13 +180,13 @@ def _moments(launch: Sequence[Told], run_seconds: float | None) -> Iterator[str]
 def _compared(launch: Sequence[Told], measurements: Mapping[Subject, Measurement]) -> Iterator[str]:
     """Yield where what was compared is not what was compared before, and at most one checkpoint more."""
     before: Integrity | None = None
-    for told in launch:
-        if isinstance(told.event, MeasurementBegun):
+    for entry in launch:
+        if isinstance(entry.event, MeasurementBegun):
             before = None
-        elif isinstance(told.event, IntegrityCompared) and (found := measurements.get(told.event.subject)):
-            now = told.event.integrity
+        elif isinstance(entry.event, IntegrityCompared) and (found := measurements.get(entry.event.subject)):
+            now = entry.event.integrity
             if wrong := _step(before, now, max(found.load_bytes, default=found.bytes)):
-                yield f"line {told.line}: {wrong}"
+                yield f"line {entry.line}: {wrong}"
             before = now
 
 
@@ -203,5 +203,5 @@ def _step(before: Integrity | None, now: Integrity, checkpoint_bytes: int) -> st
 
 def plain_events(log: Iterable[Told]) -> Iterator[Event]:
     """Yield the events alone."""
-    for told in log:
-        yield told.event
+    for entry in log:
+        yield entry.event

@@ -170,8 +170,8 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
             # As a line would hold it: without tuples.
             report = parse(read(folder / _REPORT))
             today = upgraded("report", report, schema_of(report) or NOW)
-            told = parse(json.dumps(entry(today)).encode())
-            wrong = faults(told, "history")
+            document = parse(json.dumps(entry(today)).encode())
+            wrong = faults(document, "history")
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             wrong = [f"{_REPORT} is none: {error}"]
         if not wrong and not is_as_listed(folder, _REPORT):
@@ -179,10 +179,10 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
         if wrong:
             notices.append(f"run {line['id']} was left out: {RUNS}/{line['id']}: {wrong[0]}")
             continue
-        if _as_old_as(line, told) != line:
-            names = ", ".join(name for name in told if told[name] != line.get(name)) or "more than there was"
+        if _as_old_as(line, document) != line:
+            names = ", ".join(name for name in document if document[name] != line.get(name)) or "more than there was"
             notices.append(f"run {line['id']}: its line was changed ({names}); its report counts")
-        kept.append(told)
+        kept.append(document)
     known = {line["id"] for line in entries}
     lost = sorted(f.name for f in runs.iterdir() if f.name not in known and f.is_dir()) if runs.is_dir() else []
     if lost := [name for name in lost if not name.startswith(".")]:
@@ -193,14 +193,14 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
     return sorted(kept, key=_moment), notices
 
 
-def _as_old_as(line: Mapping[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
     """Return a line of today without what lines did not have when that one was written."""
     had = {subject["subject"] for subject in line["subjects"] if _REQUESTS in subject}
     subjects = [
         subject if subject["subject"] in had else {name: subject[name] for name in subject if name != _REQUESTS}
-        for subject in told["subjects"]
+        for subject in stated["subjects"]
     ]
-    return told | {"subjects": subjects}
+    return stated | {"subjects": subjects}
 
 
 def _entry_of(line: bytes) -> dict[str, Any]:

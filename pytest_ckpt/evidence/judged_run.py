@@ -106,8 +106,8 @@ def judged_run(
         settings = dataclasses.replace(settings, origins=tuple(_origin(s) for s in report["settings"]))
     target = _with_parts(fitting(TargetFacts, report["environment"]["target"]))
     catalogue = known_to(offered(extended(extras), target.capabilities), schema.number)
-    said = command_line.get("ckpt_gates")
-    gates = load_gates(said, target.gate_kind, catalogue) if said else fitting(Gates, report["gates"])
+    found = command_line.get("ckpt_gates")
+    gates = load_gates(found, target.gate_kind, catalogue) if found else fitting(Gates, report["gates"])
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
     plan = plan_run(settings, target, gates.table)
     measurements = read_measurements(folder, plan, schema)
@@ -225,17 +225,17 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
 
 def _settings(report: ReadDocument, command_line: Mapping[str, str | None]) -> Settings:
     flags = {option.flag: option.ini_name for option in with_role("plan")}
-    said = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
+    fields = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
     hosts = report["environment"]["hosts"]
     if len(hosts) > 1:
-        said["ckpt_hosts"] = ",".join(f"{host['host']}:{max(1, len(host['ranks']))}" for host in hosts)
+        fields["ckpt_hosts"] = ",".join(f"{host['host']}:{max(1, len(host['ranks']))}" for host in hosts)
     ranks = sum(len(host["ranks"]) for host in hosts)
-    if ranks and "ckpt_processes" not in said:
-        said["ckpt_processes"] = str(ranks)
+    if ranks and "ckpt_processes" not in fields:
+        fields["ckpt_processes"] = str(ranks)
     recorded = [recorded_engine(c["engine"]) for c in report["checkpoints"] if c.get("engine")]
     return resolve(
         command_line,
-        said,
+        fields,
         ini_source="the run",
         engines=known_engines(recorded),
         kept=kept_models(report["checkpoints"]),

@@ -18,13 +18,13 @@ def ends_of(folder: Path, schema: Schema, measurement: Measurement) -> tuple[flo
     Empty where ``events.jsonl`` does not tell of just these operations.
     """
     try:
-        told = [
+        listed = [
             (entry.event.operation, entry.seconds)
             for entry in read_log(read_lines(folder / EVENTS), schema)
             if isinstance(entry.event, OperationDone) and entry.event.subject == measurement.subject
         ]
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return ()
-    if [operation for operation, _ in told] != list(measurement.operations):
+    if [operation for operation, _ in listed] != list(measurement.operations):
         return ()
-    return tuple(float(seconds) for _, seconds in told)
+    return tuple(float(seconds) for _, seconds in listed)

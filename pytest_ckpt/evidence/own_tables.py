@@ -33,21 +33,21 @@ def gate_faults(report: Mapping[str, Any]) -> list[str]:
         return []
     ours = to_plain(built_in(names[gates["name"]]))
     return [
-        f"{place}: report.json says {short(said)}, the table of that name says {short(shipped)}"
-        for place, said, shipped in differences(gates, ours, "gates")
+        f"{place}: report.json says {short(stated)}, the table of that name says {short(shipped)}"
+        for place, stated, shipped in differences(gates, ours, "gates")
     ]
 
 
 def option_faults(report: Mapping[str, Any]) -> list[str]:
     """Return where the settings are not those of the options that there are, each with its default."""
-    told = {s["option"]: s["default"] for s in report["settings"]}
+    stated = {s["option"]: s["default"] for s in report["settings"]}
     ours = {option.flag: option.default for option in OPTIONS}
     found = [
-        f"settings[{flag}].default: report.json says {short(told.get(flag))}, the option has {short(default)}"
+        f"settings[{flag}].default: report.json says {short(stated.get(flag))}, the option has {short(default)}"
         for flag, default in ours.items()
-        if told.get(flag) != default
+        if stated.get(flag) != default
     ]
-    if len(report["settings"]) != len(ours) or set(told) != set(ours):
+    if len(report["settings"]) != len(ours) or set(stated) != set(ours):
         found.append("settings: report.json names other options than there are")
     return found
 

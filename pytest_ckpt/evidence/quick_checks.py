@@ -66,24 +66,24 @@ class QuickChecks:
             return lambda value: one(value) and other(value)
         return lambda value: all(part(value) for part in parts)
 
-    def _part(self, keyword: str, said: Any, schema: Mapping[str, Any]) -> Check | None:
+    def _part(self, keyword: str, given_value: Any, schema: Mapping[str, Any]) -> Check | None:
         """Return what one keyword demands; None for a keyword that is not known here."""
         if keyword == "type":
-            return self._type([said] if isinstance(said, str) else said)
+            return self._type([given_value] if isinstance(given_value, str) else given_value)
         if keyword in ("enum", "const"):
-            return _one_of(said if keyword == "enum" else [said])
+            return _one_of(given_value if keyword == "enum" else [given_value])
         if keyword in _BOUNDS:
-            return _BOUNDS[keyword](said)
+            return _BOUNDS[keyword](given_value)
         if keyword == "required":
-            return lambda value: not isinstance(value, dict) or all(name in value for name in said)
+            return lambda value: not isinstance(value, dict) or all(name in value for name in given_value)
         if keyword == "properties":
-            return self._properties(said)
+            return self._properties(given_value)
         if keyword == "additionalProperties":
-            return self._rest(said, schema.get("properties", {}))
+            return self._rest(given_value, schema.get("properties", {}))
         if keyword == "items" and "prefixItems" not in schema:
-            return self._items(said)
+            return self._items(given_value)
         if keyword == "oneOf":
-            return self._one_only(said)
+            return self._one_only(given_value)
         return None
 
     def _type(self, names: Sequence[str]) -> Check:
@@ -91,8 +91,8 @@ class QuickChecks:
         exact = frozenset(kind for name in names for kind in _EXACT[name])
         return lambda value: type(value) in exact or any(is_type(value, name) for name in names)
 
-    def _properties(self, said: Mapping[str, Any]) -> Check | None:
-        checks = {name: self.of(part) for name, part in said.items()}
+    def _properties(self, given_value: Mapping[str, Any]) -> Check | None:
+        checks = {name: self.of(part) for name, part in given_value.items()}
         known = {name: check for name, check in checks.items() if check}
         if len(known) < len(checks):
             return None
@@ -100,28 +100,36 @@ class QuickChecks:
             not isinstance(value, dict) or all(check(value[name]) for name, check in known.items() if name in value)
         )
 
-    def _rest(self, said: Any, named: Mapping[str, Any]) -> Check | None:
-        if said is False:
+    def _rest(self, given_value: Any, named: Mapping[str, Any]) -> Check | None:
+        if given_value is False:
             return lambda value: not isinstance(value, dict) or named.keys() >= value.keys()
-        check = self.of(said)
+        check = self.of(given_value)
         if check is None:
             return None
         return lambda value: not isinstance(value, dict) or all(check(v) for k, v in value.items() if k not in named)
 
-    def _items(self, said: Any) -> Check | None:
-        if isinstance(said, dict) and said.keys() == {"type", "minimum"} and said["type"] in ("number", "integer"):
-            kinds, minimum = frozenset(_EXACT[said["type"]]), said["minimum"]
+    def _items(self, given_value: Any) -> Check | None:
+        if (
+            isinstance(given_value, dict)
+            and given_value.keys() == {"type", "minimum"}
+            and given_value["type"] in ("number", "integer")
+        ):
+            kinds, minimum = frozenset(_EXACT[given_value["type"]]), given_value["minimum"]
             return lambda value: (
                 not isinstance(value, list)
                 or (kinds.issuperset(map(type, value)) and min(value, default=minimum) >= minimum)
             )
-        check = self.of(said)
+        check = self.of(given_value)
         return None if check is None else lambda value: not isinstance(value, list) or all(map(check, value))
 
-    def _one_only(self, said: Sequence[Any]) -> Check | None:
-        checks = [check for part in said if (check := self.of(part))]
+    def _one_only(self, given_value: Sequence[Any]) -> Check | None:
+        checks = [check for part in given_value if (check := self.of(part))]
         # Of a value that follows none quickly, and of two, the library decides.
-        return None if len(checks) < len(said) else lambda value: [check(value) for check in checks].count(True) == 1
+        return (
+            None
+            if len(checks) < len(given_value)
+            else lambda value: [check(value) for check in checks].count(True) == 1
+        )
 
 
 def _one_of(values: Sequence[Any]) -> Check | None:

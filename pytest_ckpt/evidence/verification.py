@@ -187,14 +187,14 @@ def _check_verdicts(folder: Path, checked: _Report) -> Examination:
         if v["subject"] not in measured and (v["id"], v["subject"]) not in observed
     ]
     found += [
-        f"{place}: report.json says {short(said)}, the measurements say {short(follows)}"
+        f"{place}: report.json says {short(stated)}, the measurements say {short(follows)}"
         for name in (*_FOLLOWS, *(_FOLLOWS_IN_WORDS if is_same_version else ()))
         if is_same_version or name != "grade_reasons"
-        for place, said, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
+        for place, stated, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
         # Where numpy is not there, nobody can make a forecast again.
         if name != "forecast" or again.get(name) is not None
         # What an older report did not tell; of checkpoints, plan.json and report are compared with one another.
-        if is_same_version or said is not None or name not in _TOLD_LATER
+        if is_same_version or stated is not None or name not in _TOLD_LATER
     ]
     measurements = [from_plain(Measurement, m) for m in again["measurements"]]
     found += against_events(

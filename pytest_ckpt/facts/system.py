@@ -125,10 +125,10 @@ REPEATED: dict[str, tuple[Fact, ...]] = {
 """Tables that come once for each thing, written with two brackets."""
 
 
-def not_told(told: Told | None) -> list[str]:
+def not_told(described: Told | None) -> list[str]:
     """Return the facts that a reader cannot do without and that are missing, as ``table.name``."""
     missing = []
     for table, facts in FACTS.items():
-        given = (told or {}).get(table) or {}
+        given = (described or {}).get(table) or {}
         missing += [f"{table}.{fact.name}" for fact in facts if fact.needed and fact.name not in given]
     return missing

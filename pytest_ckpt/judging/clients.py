@@ -64,19 +64,19 @@ def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
     found = []
     for text in demands:
         demand = read_demand(text)
-        said: dict[str, list[str]] = {}
+        fields: dict[str, list[str]] = {}
         for host, facts in clients.items():
             fact = facts.get(demand.name)
             if fact is None:
-                said.setdefault("is not known", []).append(host)
+                fields.setdefault("is not known", []).append(host)
             elif (holds := demand.holds(fact)) is None:
-                said.setdefault(f"is {fact:.60}, no number,", []).append(host)
+                fields.setdefault(f"is {fact:.60}, no number,", []).append(host)
             elif not holds:
-                said.setdefault(f"is {fact:.60}", []).append(host)
+                fields.setdefault(f"is {fact:.60}", []).append(host)
         if not clients:
-            said["is not known of any client"] = []
-        if said:
-            shown = "; ".join(f"it {what}{_on(hosts)}" for what, hosts in said.items())
+            fields["is not known of any client"] = []
+        if fields:
+            shown = "; ".join(f"it {what}{_on(hosts)}" for what, hosts in fields.items())
             found.append(f"{GATES_DEMAND}{text}, and {shown}.")
     return found
 

@@ -155,7 +155,7 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
         )
         return measured_as("not durable", float(done), float(of), name, because, detail)
     files = counted(durability.files, "file") if durability.files == 1 else f"all {durability.files:,} files"
-    told = " or ".join(durability.acknowledged)
+    text = " or ".join(durability.acknowledged)
     return Decision(
         outcome="met",
         reason="met",
@@ -165,7 +165,7 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
         because=(
             f"fsync returned for {files} and {counted(durability.directories, 'folder')}"
             if has_folders
-            else f"The store acknowledged {files}{f' by {told}' if told else ''}"
+            else f"The store acknowledged {files}{f' by {text}' if text else ''}"
         )
         + f", and {counted(durability.commits, 'checkpoint was', 'checkpoints were')} committed by "
         f"{' and '.join(durability.commit_methods)}.",

@@ -94,8 +94,8 @@ def _described(found: Scaling) -> Iterator[str]:
             f"as many loads; medians {_middle(saves[count.clients])} saved, {_middle(loads[count.clients])} loaded"
         )
     stated = {"saves": found.save_ceiling, "loads": found.load_ceiling}
-    told = [f"{format_rate(ceiling)} for {kinds}" for kinds, ceiling in stated.items() if ceiling]
-    yield f"ceiling that the vendor states: {' and '.join(told) or 'none'}"
+    listed = [f"{format_rate(ceiling)} for {kinds}" for kinds, ceiling in stated.items() if ceiling]
+    yield f"ceiling that the vendor states: {' and '.join(listed) or 'none'}"
 
 
 def _middle(rates: tuple[float, ...]) -> str:

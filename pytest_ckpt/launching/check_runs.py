@@ -156,8 +156,8 @@ def _made(
     seen = Observation(requirement=check.requirement, subject=check.subject, seconds=time.monotonic() - began)
     if blocked and stuck:
         pids = ", ".join(map(str, stuck))
-        said = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
-        blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{said}")
+        text = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
+        blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{text}")
     if blocked:
         # A check may have told what it saw and hang in removing its folder.
         seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)
@@ -221,14 +221,14 @@ class _Listener:
     def how_it_broke(self) -> str:
         """Return how the check's process ended without having said what it saw."""
         code = self._process.returncode
-        said = "\n".join(self._says).strip()[-_LAST_WORDS:]
+        text = "\n".join(self._says).strip()[-_LAST_WORDS:]
         # The last line of a traceback is the error; the lines above it show where.
-        last = said.rpartition("\n")[2] or "it said nothing"
+        last = text.rpartition("\n")[2] or "it said nothing"
         if code < 0:
             how = f"killed by signal {-code} ({signal.Signals(-code).name}) in {self._call} of {self._path}: {last}"
         else:
             how = f"exit code {code}: {last}"
-        return f"the check itself broke: {how}" + (f"\n{said}" if "\n" in said else "")
+        return f"the check itself broke: {how}" + (f"\n{text}" if "\n" in text else "")
 
     def close(self) -> None:
         """Take in the last words and let go of the pipes."""

@@ -162,11 +162,11 @@ class _Served:
         self._tell(run)
 
     def _tell(self, run: CommandRun) -> None:
-        told = json.dumps(to_plain(run))
+        found = json.dumps(to_plain(run))
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as file:
-            file.write(told + "\n")
+            file.write(found + "\n")
         with contextlib.suppress(OSError):
-            print(told, flush=True)
+            print(found, flush=True)
 
 
 def main() -> int:

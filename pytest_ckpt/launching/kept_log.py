@@ -48,8 +48,8 @@ class KeptLog:
         head = _first(lines, self._maximum // 4)
         tail = _first(lines[:0:-1], self._maximum // 4)[::-1]
         self._left_out += len(lines) - len(head) - len(tail)
-        said = f"… {counted(self._left_out, 'line was', 'lines were')} left out here …\n"
-        write_atomically(self._file, "".join([*head, said, *tail]))
+        text = f"… {counted(self._left_out, 'line was', 'lines were')} left out here …\n"
+        write_atomically(self._file, "".join([*head, text, *tail]))
 
 
 def _first(lines: list[str], maximum_bytes: int) -> list[str]:

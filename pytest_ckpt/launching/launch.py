@@ -262,8 +262,8 @@ class Launch:
     def _take(self, event: Event, watch: RankWatchdog, listener: OnEvent) -> None:
         if isinstance(event, Hello | Beat | Failed):
             watch.take(event)
-            told = json.dumps(self._redactor.plain(event_to_plain(event)))
-            self._log(f"rank-{event.rank}", told)
+            found = json.dumps(self._redactor.plain(event_to_plain(event)))
+            self._log(f"rank-{event.rank}", found)
         else:
             if isinstance(event, Ready):
                 self._all_have_the_job = True

@@ -17,7 +17,7 @@ class Observer:
     def take(self, event: Event) -> None:
         """Take in an event of rank 0."""
 
-    def said(self, text: str) -> None:
+    def printed(self, text: str) -> None:
         """Take in a sentence about the launch itself."""
 
     def tick(self) -> None:

@@ -58,8 +58,8 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
 
 def _answer(host: str, process: subprocess.Popen[bytes], seconds: float) -> str:
     with contextlib.suppress(subprocess.TimeoutExpired):
-        said, _ = process.communicate(timeout=seconds)
-        for line in said.splitlines():
+        output, _ = process.communicate(timeout=seconds)
+        for line in output.splitlines():
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 stuck = json.loads(line)["stuck"]
                 pids = ", ".join(map(str, stuck))

@@ -132,7 +132,7 @@ class LaunchWithCommands:
         self._observer.begin([self._planned])
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
-            failure = self._launch.run(job, self._take, self._tick, self._observer.said)
+            failure = self._launch.run(job, self._take, self._tick, self._observer.printed)
         finally:
             os.set_blocking(self._keeper.descriptor, True)
             left = self._keeper.close()
@@ -181,7 +181,7 @@ class LaunchWithCommands:
     def _tell(self, run: CommandRun) -> None:
         self._keep(CommandEnded(subject=self._subject, run=run))
         text = f"the {run.command} command ended after {format_seconds(run.seconds)}" if run.is_good else run.sentence
-        self._observer.said(self._context.redactor.text(f"{self._subject} {self._row.name}: {text}"))
+        self._observer.printed(self._context.redactor.text(f"{self._subject} {self._row.name}: {text}"))
 
     def _keep(self, event: Event) -> None:
         timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}

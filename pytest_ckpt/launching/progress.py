@@ -128,7 +128,7 @@ class Progress:
             self._launched.ended.add(event.subject)
             self._drop([event.subject])
 
-    def said(self, text: str) -> None:
+    def printed(self, text: str) -> None:
         """Show a sentence on a line of its own."""
         self._line(text)
 

@@ -91,11 +91,11 @@ class Recorder:
         self._stages[stage] = now - self._since
         self._since = now
 
-    def _write(self, told: SubjectEvents, stages: dict[str, float], failure: Failure | None = None) -> None:
-        subject = told.subject
+    def _write(self, stated: SubjectEvents, stages: dict[str, float], failure: Failure | None = None) -> None:
+        subject = stated.subject
         planned, task = self._planned[subject], self._tasks[subject]
         shards = planned.layout
-        facts = told.facts
+        facts = stated.facts
         own = {
             "hosts": tuple(dict.fromkeys(r.host for r in facts["ranks"])),
             "rank_bytes": shards.rank_bytes,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def quieten_benchmark(config: pytest.Config) -> None:
     """Leave out pytest-benchmark's own table unless one of its options was given: the summary says the same."""
     plugged = getattr(config, "_benchmarksession", None)
-    said = [*config.invocation_params.args, *config.getini("addopts")]
-    if plugged is not None and not any(str(word).startswith("--benchmark") for word in said):
+    listed = [*config.invocation_params.args, *config.getini("addopts")]
+    if plugged is not None and not any(str(word).startswith("--benchmark") for word in listed):
         plugged.quiet = True
 
 
@@ -28,10 +28,10 @@ def hold_comparison(config: pytest.Config) -> list[str]:
 
     It is raised in the middle of the summary, and its whole traceback would stand below the verdict.
     """
-    told: list[str] = []
+    listed: list[str] = []
     plugged = getattr(config, "_benchmarksession", None)
     if plugged is None:
-        return told
+        return listed
     from pytest_benchmark.session import PerformanceRegression  # noqa: PLC0415 - only where it is in use
 
     compare = plugged.check_regressions
@@ -40,10 +40,12 @@ def hold_comparison(config: pytest.Config) -> list[str]:
         try:
             compare()
         except (PerformanceRegression, pytest.UsageError) as error:
-            told.append(f"The comparison of pytest-benchmark failed: {error} No verdict on the storage depends on it.")
+            listed.append(
+                f"The comparison of pytest-benchmark failed: {error} No verdict on the storage depends on it."
+            )
 
     plugged.check_regressions = compare_quietly
-    return told
+    return listed
 
 
 def add_benchmark(config: pytest.Config, timed: Timed | None) -> None:

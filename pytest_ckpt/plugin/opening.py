@@ -34,20 +34,20 @@ _SUITES = "pytest_ckpt.suites"
 _LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
 
 
-def take_part(config: pytest.Config, said: dict[str, str | None], ini: dict[str, str | None]) -> None:
+def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
     """Open, preview or join a run; ``said`` and ``ini`` are the values of options. Raises UsageError."""
     plugins = Plugins.of(config)
     config.stash[REFUSED] = []
     if hasattr(config, "workerinput"):
         config.stash[RUN] = _join(config, plugins)
     else:
-        _lead(config, plugins, said, ini)
+        _lead(config, plugins, given, ini)
     config.stash[PLUGINS] = plugins
     config.pluginmanager.register(fixtures, "pytest-ckpt-fixtures")
     config.pluginmanager.register(_Late(config), "pytest-ckpt-late")
 
 
-def _lead(config: pytest.Config, plugins: Plugins, said: dict[str, str | None], ini: dict[str, str | None]) -> None:
+def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
     """Open a run as its controller; preview it where pytest only lists tests."""
     command = ["pytest", *config.invocation_params.args]
     refuse_inside_mpi(shlex.join(command))
@@ -57,7 +57,7 @@ def _lead(config: pytest.Config, plugins: Plugins, said: dict[str, str | None], 
             "Leave it out; for several processes use pytest-xdist: -n 4.",
         )
     engines = find_engines(plugins.engines())
-    settings = resolve(said, ini, hooked=plugins.settings(resolve(said, ini, engines=engines)), engines=engines)
+    settings = resolve(given, ini, hooked=plugins.settings(resolve(given, ini, engines=engines)), engines=engines)
     extras = plugins.requirements(settings)
     _choose_tests(config, plugins.suites(settings))
     targets = known_targets(plugins.targets())

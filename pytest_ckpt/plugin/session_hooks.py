@@ -44,9 +44,9 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Gen
             from pytest_ckpt.support.errors import nearest  # noqa: PLC0415
 
             flags = [flag for option in OPTIONS for flag in option.flags]
-            said = wrong[0].partition("=")[0]
+            given = wrong[0].partition("=")[0]
             raise pytest.UsageError(
-                f"{said} is no option{nearest(said, flags)}.\n  pytest --help lists the options of pytest-ckpt."
+                f"{given} is no option{nearest(given, flags)}.\n  pytest --help lists the options of pytest-ckpt."
             )
     return result
 
@@ -55,11 +55,11 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Gen
 def pytest_configure(config: pytest.Config) -> None:
     """Open a run when there is a target; without one, this plugin does nothing. Last, when all plugins are there."""
     config.addinivalue_line("markers", "requirement(id): the requirement of pytest-ckpt that a test of a suite judges")
-    said = {o.ini_name: config.getoption(o.ini_name) for o in OPTIONS}
+    given = {o.ini_name: config.getoption(o.ini_name) for o in OPTIONS}
     ini = {o.ini_name: config.getini(o.ini_name) or None for o in OPTIONS}
-    if not (said["ckpt_target"] or ini["ckpt_target"] or said["ckpt_config"] or ini["ckpt_config"]):
-        if any(said.values()):
-            names = ", ".join(o.flag for o in OPTIONS if said[o.ini_name])
+    if not (given["ckpt_target"] or ini["ckpt_target"] or given["ckpt_config"] or ini["ckpt_config"]):
+        if any(given.values()):
+            names = ", ".join(o.flag for o in OPTIONS if given[o.ini_name])
             raise pytest.UsageError(
                 f"{names} without --ckpt-target: where is the storage mounted?\n  Say --ckpt-target=/mnt/array."
             )
@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from pytest_ckpt.support.errors import UsageError  # noqa: PLC0415
 
     try:
-        take_part(config, said, ini)
+        take_part(config, given, ini)
     except UsageError as error:
         # A value of an option may steer a terminal.
         raise pytest.UsageError(printable(str(error))) from None
@@ -143,13 +143,13 @@ def _requirement(mark: pytest.Mark, run: RunContext, test: str, config: pytest.C
     """
     from pytest_ckpt.judging.catalogue import REQUIREMENTS  # noqa: PLC0415
 
-    said = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
-    if isinstance(said, str) and (said in run.catalogue or said in REQUIREMENTS):
-        return said if said in run.catalogue else ""
+    given = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
+    if isinstance(given, str) and (given in run.catalogue or given in REQUIREMENTS):
+        return given if given in run.catalogue else ""
     from pytest_ckpt.support.errors import nearest  # noqa: PLC0415
 
     config.stash[REFUSED].append(
-        f"{test} judges {said!r}, which is no requirement of this run{nearest(str(said), run.catalogue)}.\n"
+        f"{test} judges {given!r}, which is no requirement of this run{nearest(str(given), run.catalogue)}.\n"
         "  A plugin says its own with the hook pytest_ckpt_requirements."
     )
     return ""

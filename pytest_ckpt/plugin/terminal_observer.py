@@ -43,10 +43,10 @@ class TerminalObserver(Observer):
         if self._progress:
             self._progress.take(event)
 
-    def said(self, text: str) -> None:
+    def printed(self, text: str) -> None:
         """Show a sentence."""
         if self._progress:
-            self._progress.said(text)
+            self._progress.printed(text)
 
     def tick(self) -> None:
         """Bring the live line up to date."""

@@ -80,9 +80,9 @@ class Plugins(LaunchHooks):
     def facts(self, settings: Settings) -> list[PluginFacts]:
         """Return the records with what every plugin tells of the environment. Raises UsageError."""
         records = {record.name: record for record in self.records()}
-        for plugin, said in self._ask("pytest_ckpt_environment_facts", settings=settings):
+        for plugin, answer in self._ask("pytest_ckpt_environment_facts", settings=settings):
             with _checks(plugin, "pytest_ckpt_environment_facts"):
-                facts = read_facts(said)
+                facts = read_facts(answer)
             hidden = {n: HIDDEN if is_telling(n) else value for n, value in facts.items()}
             records[plugin.name] = dataclasses.replace(records[plugin.name], facts=hidden)
         return list(records.values())
@@ -97,30 +97,30 @@ class Plugins(LaunchHooks):
             option = "--" + ini_name.replace("_", "-")
             if any(o.option == option and o.source != "default" for o in settings.origins):
                 continue
-            answers = [(p, said) for p, said in self._ask(hook, settings=settings) if said is not None]
-            for plugin, said in answers:
+            answers = [(p, answer) for p, answer in self._ask(hook, settings=settings) if answer is not None]
+            for plugin, answer in answers:
                 with _checks(plugin, hook):
-                    if not isinstance(said, str) or not said.strip():
-                        raise ValueError(f"{said!r} is no command; a text, or None, is expected")
-                    if said.strip() in _NO_COMMANDS:
-                        raise ValueError(f"'{said}' is no command: only only the operator gives so, with {option}")
+                    if not isinstance(answer, str) or not answer.strip():
+                        raise ValueError(f"{answer!r} is no command; a text, or None, is expected")
+                    if answer.strip() in _NO_COMMANDS:
+                        raise ValueError(f"'{answer}' is no command: only only the operator gives so, with {option}")
             if len(answers) > 1:
                 names = " and ".join(plugin.label for plugin, _ in answers)
                 raise UsageError(
                     f"Plugins {names} both answer {hook}, and one command is needed.",
                     f"Say which: {option}={answers[0][1]!r} wins over plugins.",
                 )
-            for plugin, said in answers:
-                decided[ini_name] = (f"hook of {plugin.name}", said)
+            for plugin, answer in answers:
+                decided[ini_name] = (f"hook of {plugin.name}", answer)
         return decided
 
     def requirements(self, settings: Settings) -> tuple[Requirement, ...]:
         """Return the requirements of all plugins. Raises UsageError."""
         hook = "pytest_ckpt_requirements"
         rows: dict[str, Requirement] = {}
-        for plugin, said in self._ask(hook, settings=settings):
+        for plugin, answer in self._ask(hook, settings=settings):
             with _checks(plugin, hook):
-                for one in _listed(said, "requirements"):
+                for one in _listed(answer, "requirements"):
                     requirement = read_requirement(one, plugin.name)
                     other = "pytest-ckpt" if requirement.id in REQUIREMENTS else None
                     if requirement.id in rows:
@@ -134,20 +134,20 @@ class Plugins(LaunchHooks):
         """Return the engines of all plugins, each with its owner. Raises UsageError."""
         hook = "pytest_ckpt_engines"
         found = []
-        for plugin, said in self._ask(hook):
+        for plugin, answer in self._ask(hook):
             with _checks(plugin, hook):
-                if isinstance(said, EngineSpec):
-                    raise ValueError(f"engine {said.name} was returned alone, and a list of engines is expected")
-                found += [read_spec(one, f"plugin {plugin.label}") for one in _listed(said, "engines")]
+                if isinstance(answer, EngineSpec):
+                    raise ValueError(f"engine {answer.name} was returned alone, and a list of engines is expected")
+                found += [read_spec(one, f"plugin {plugin.label}") for one in _listed(answer, "engines")]
         return found
 
     def targets(self) -> dict[str, TargetSpec]:
         """Return the kinds of targets that plugins bring, by scheme. Raises UsageError."""
         hook = "pytest_ckpt_targets"
         known: dict[str, TargetSpec] = {}
-        for plugin, said in self._ask(hook):
+        for plugin, answer in self._ask(hook):
             with _checks(plugin, hook):
-                rows = _listed(said, "targets")
+                rows = _listed(answer, "targets")
             for one in rows:
                 add_target(known, one, f"plugin {plugin.label}")
         return known
@@ -156,9 +156,9 @@ class Plugins(LaunchHooks):
         """Return the folders and files of tests that plugins want to be run. Raises UsageError."""
         hook = "pytest_ckpt_suites"
         places = []
-        for plugin, said in self._ask(hook, settings=settings):
+        for plugin, answer in self._ask(hook, settings=settings):
             with _checks(plugin, hook):
-                for place in _listed(said, "folders or files"):
+                for place in _listed(answer, "folders or files"):
                     if not isinstance(place, str | Path) or not Path(place).exists():
                         raise ValueError(f"{place!r} is no folder or file")
                     places.append(str(Path(place).absolute()))
@@ -192,9 +192,9 @@ class Plugins(LaunchHooks):
         found = []
         for plugin in self._found:
             try:
-                for _, said in self._call(_SECTIONS, only=plugin, document=json.loads(json.dumps(document))):
+                for _, answer in self._call(_SECTIONS, only=plugin, document=json.loads(json.dumps(document))):
                     with _checks(plugin, _SECTIONS):
-                        found += [{"plugin": plugin.name} | read_section(one) for one in _listed(said, "sections")]
+                        found += [{"plugin": plugin.name} | read_section(one) for one in _listed(answer, "sections")]
             except (HookBroke, UsageError, KeyboardInterrupt) as error:
                 # Hours of measuring must not be lost for a page of text, nor may it be missing without a word.
                 text = error.what if isinstance(error, UsageError) else str(error) or in_words(error)
@@ -202,9 +202,11 @@ class Plugins(LaunchHooks):
                 found.append({"plugin": plugin.name, **failed, "head": [], "rows": []})
         return found
 
-    def differs(self, told: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]) -> str:
+    def differs(
+        self, recorded: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]
+    ) -> str:
         """Say in what the plugins here, with ``extras``, are not those of a controller; empty where they are alike."""
-        if odd := sorted(_everywhere(told) ^ _everywhere(self.records())):
+        if odd := sorted(_everywhere(recorded) ^ _everywhere(self.records())):
             names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
             return (
                 f"A worker of pytest-xdist has not the plugins of the run: {names} is not on both sides. Load plugins "
@@ -252,16 +254,16 @@ def _checks(plugin: VendorPlugin, hook: str) -> Iterator[None]:
         raise UsageError(f"{hook} of plugin {plugin.label}: {error}.", _MEND) from None
 
 
-def _listed(said: object, what: str) -> Iterable[Any]:
-    if not isinstance(said, list | tuple):
-        raise ValueError(f"{said!r} was returned, and a list of {what} is expected")
-    return said
+def _listed(answer: object, what: str) -> Iterable[Any]:
+    if not isinstance(answer, list | tuple):
+        raise ValueError(f"{answer!r} was returned, and a list of {what} is expected")
+    return answer
 
 
 def _broken(plugin: VendorPlugin, hook: str, function: Any, error: BaseException) -> HookBroke:
     file = function.__code__.co_filename
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
-    said = str(error) if isinstance(error, UsageError | pytest.UsageError) else in_words(error)
+    answer = str(error) if isinstance(error, UsageError | pytest.UsageError) else in_words(error)
     trace = "".join(traceback.format_exception(error))
-    return HookBroke(f"Plugin {plugin.label} failed in {hook}: {said}{where}", trace)
+    return HookBroke(f"Plugin {plugin.label} failed in {hook}: {answer}{where}", trace)

@@ -38,15 +38,15 @@ class Disclosed:
 def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Disclosed:
     """Return what the metadata and the summary of one invocation disclose; both may be empty."""
     args = metadata.get("args")
-    said = {**(args if isinstance(args, dict) else {}), **metadata}
+    fields = {**(args if isinstance(args, dict) else {}), **metadata}
     changed = metadata.get("override_parameters")
     export = metadata.get(EXPORT)
     return Disclosed(
         has_metadata=bool(metadata),
-        accelerator=_text(said.get("accelerator")) or _text(said.get("accelerator_type")),
-        result_folder=_text(said.get("result_dir")) or _text(said.get("results_dir")),
+        accelerator=_text(fields.get("accelerator")) or _text(fields.get("accelerator_type")),
+        result_folder=_text(fields.get("result_dir")) or _text(fields.get("results_dir")),
         changed_parameters=tuple(map(str, list(changed)[:_MAXIMUM_NAMES])) if isinstance(changed, dict) else None,
-        slots=_slots(said.get("hosts")),
+        slots=_slots(fields.get("hosts")),
         started=_text(metadata.get("invocation_start_time")),
         ended=_text(summary.get("end")) or _text(summary.get("end_time")),
         exported_by=f"pytest-ckpt {_text(export.get('version'))}".strip() if isinstance(export, dict) else "",

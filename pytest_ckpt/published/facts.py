@@ -67,10 +67,10 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
     """Put together what the files say; each is its parsed content, None where it is missing."""
     meta, about = _table(metadata), _table(summary)
     workload = _table(_table(config).get("workload"))
-    said = _overridden(overrides)
+    seen = _overridden(overrides)
     parts = [_table(meta.get("parameters")), workload]
     checkpoint: dict[str, Any] = {}
-    for part in (said, *(_table(p.get("checkpoint")) for p in reversed(parts))):
+    for part in (seen, *(_table(p.get("checkpoint")) for p in reversed(parts))):
         checkpoint |= part
     architecture = next((m for p in parts if (m := _table(p.get("model")))), {})
     counts = {
@@ -102,7 +102,7 @@ def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
     size = next((n for g in _GIGABYTES if (n := _number(metric.get(f"checkpoint_size_{g}")))), None)
     hosts = tuple(str(m["hostname"]) for m in machines if m.get("hostname"))
     return Facts(
-        model=_text(meta.get("model")) or _text(said.get("workload")) or _text(architecture.get("name")),
+        model=_text(meta.get("model")) or _text(seen.get("workload")) or _text(architecture.get("name")),
         architecture=architecture,
         processes=next(iter(known.values()), None),
         mode=_text(checkpoint.get("mode")),

@@ -128,12 +128,12 @@ def judge_results(folder: Path, found: Found, command_line: Mapping[str, str | N
 def refuse_nothing(folder: Path, found: Found) -> None:
     """Raise UsageError where nothing below a folder can be judged."""
     if not found.results:
-        told = [f"  {m.path}: {m.text}" for m in found.messages[:_MAXIMUM_TOLD]]
+        listed = [f"  {m.path}: {m.text}" for m in found.messages[:_MAXIMUM_TOLD]]
         if found.training_count:
             others = counted(found.training_count, "run of another benchmark", "runs of other benchmarks")
-            told.append(f"  Passed over: {others}, such as training.")
+            listed.append(f"  Passed over: {others}, such as training.")
         raise UsageError(
-            f"{folder} holds no result that can be judged." + "".join(f"\n{line}" for line in told),
+            f"{folder} holds no result that can be judged." + "".join(f"\n{line}" for line in listed),
             "Name a folder with <rank>_per_epoch_stats.json of a checkpointing run, or a tree of such folders.",
         )
 
@@ -145,14 +145,14 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
     """
     shards, measurement = result.layout, result.measurement
     operations = min(n for kind in KINDS if (n := len(measurement.of_kind(kind))))
-    said = {
+    fields = {
         "ckpt_model": shards.model.name,
         "ckpt_mode": shards.mode,
         "ckpt_processes": str(shards.processes),
         # Pooled runs may have more than any single one can be asked for.
         "ckpt_operations": str(min(operations, _MAXIMUM_OPERATIONS)),
     }
-    settings = resolve(command_line, said, ini_source="the published result")
+    settings = resolve(command_line, fields, ini_source="the published result")
     plan = plan_run(settings, None)
     gates = _gates(settings.gates)
     verdicts = []

@@ -126,10 +126,10 @@ def _cache(result: Result) -> _Found:
 
 
 def _fsync(result: Result) -> _Found:
-    said = [run.files.facts.fsync for run in result.runs if run.of_kind("save")]
-    if False in said:
+    listed = [run.files.facts.fsync for run in result.runs if run.of_kind("save")]
+    if False in listed:
         return "broken", "The configuration has checkpoint.fsync off."
-    if not said or None in said:
+    if not listed or None in listed:
         return "not told", "No configuration of an invocation that saves is there."
     return "met", "The configuration has it on. DLIO stores it under a name that its save never reads."
 
@@ -220,10 +220,10 @@ def _parameters(result: Result) -> _Found:
     if pauses or any(run.files.facts.pause_varies for run in result.runs):
         shown = ", ".join(f"{p:g} s" for p in sorted(p for p in pauses if p is not None)) or "drawn at random"
         return _unless_open(result, f"checkpoint.time_between_checkpoints is {shown}.")
-    said = [d.changed_parameters for d in _disclosed(result)]
-    if others := sorted({name for names in said for name in names or ()} - _CHANGEABLE - _OTHER_RULES):
+    listed = [d.changed_parameters for d in _disclosed(result)]
+    if others := sorted({name for names in listed for name in names or ()} - _CHANGEABLE - _OTHER_RULES):
         return _unless_open(result, f"Changed: {_some(others)}.")
-    if None in said:
+    if None in listed:
         return "not told", "Not every invocation records what was overridden."
     return "met", "Nothing else was changed."
 
@@ -275,15 +275,17 @@ def _gap(seconds: float, *, is_exact: bool) -> _Found:
 
 
 def _metric(result: Result) -> _Found:
-    told, unknown = [], False
+    listed, unknown = [], False
     for kind in KINDS:
         figure = result.figures[kind]
         if figure.published_in != "summary.json" or figure.overstatement is None:
             unknown = unknown or bool(figure.operations)
         elif figure.overstatement > _SAME_MEAN:
-            told.append(f"{kind}s took {format_percent(figure.overstatement, digits=2)} longer by the slowest process")
-    if told:
-        return "broken", f"summary.json has means of rank 0: {', '.join(told)}."
+            listed.append(
+                f"{kind}s took {format_percent(figure.overstatement, digits=2)} longer by the slowest process"
+            )
+    if listed:
+        return "broken", f"summary.json has means of rank 0: {', '.join(listed)}."
     if unknown:
         return "not told", "There is no summary.json of each invocation, or the slowest process is not known."
     return "met", "The means of summary.json are those of the slowest process."

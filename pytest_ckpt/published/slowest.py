@@ -99,10 +99,10 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
     if first is None:
         return Pause(seconds=usual)
     if first < usual - _CONTRADICTION_SECONDS:
-        said = "is usual" if recorded is None else "is what the configuration says"
+        text = "is usual" if recorded is None else "is what the configuration says"
         return Pause(
             seconds=first,
-            description=f"{format_seconds(usual)} between checkpoints {said}, and the first operation began "
+            description=f"{format_seconds(usual)} between checkpoints {text}, and the first operation began "
             f"{format_seconds(first)} after the start of the run: that is taken.",
         )
     if recorded is not None or first <= usual + _SAME_PAUSE_SECONDS:
@@ -233,8 +233,8 @@ def _witnessed(
     """Return what the starts of two operations say of the first; they differ by rank by what a barrier takes."""
     if seconds_between is None:
         return None
-    said = (inferred_seconds(ranks[r].timings, key, following, seconds_between) for r in sorted(known))
-    few = list(itertools.islice((seconds for seconds in said if seconds is not None), _WITNESSES))
+    found = (inferred_seconds(ranks[r].timings, key, following, seconds_between) for r in sorted(known))
+    few = list(itertools.islice((seconds for seconds in found if seconds is not None), _WITNESSES))
     return statistics.median(few) if few else None
 
 

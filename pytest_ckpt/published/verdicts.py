@@ -166,28 +166,28 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
 
 def _cold(result: Result) -> str:
     """Say what the files show of the clients' caches: what the rule asks for, and what may have been done."""
-    said = ["DLIO neither drops caches nor looks what they hold."]
+    listed = ["DLIO neither drops caches nor looks what they hold."]
     readings = readings_of(result)
     asking = sorted({r.rule for r in readings if r.requires_drop})
     if not readings:
-        said.append(
+        listed.append(
             "Whether MLPerf Storage's rule asks for clearing them cannot be told: the clients' number "
             "and memory are not recorded."
         )
     elif asking:
-        said.append(f"MLPerf Storage's rule asks for clearing them between saves and loads ({asking[0]}).")
+        listed.append(f"MLPerf Storage's rule asks for clearing them between saves and loads ({asking[0]}).")
     else:
-        said.append("MLPerf Storage's rule asks for no clearing: the checkpoints are large enough beside the memory.")
+        listed.append("MLPerf Storage's rule asks for no clearing: the checkpoints are large enough beside the memory.")
     if not any(run.of_kind("load") for run in result.runs):
-        return said[0]
+        return listed[0]
     if any(run.of_kind("save") and run.of_kind("load") for run in result.runs):
-        said.append("Saves and loads are of one run, in which nothing clears them in between.")
+        listed.append("Saves and loads are of one run, in which nothing clears them in between.")
     elif not any(run.of_kind("save") for run in result.runs):
-        said.append("The saves are another run's, and no file says whether they were cleared in between.")
+        listed.append("The saves are another run's, and no file says whether they were cleared in between.")
     else:
-        said.append("Saves and loads are of different runs; no file says whether they were cleared in between.")
-    said += [_held(result), *([*result.signs, _MAY_BE_CACHED] if result.signs else [])]
-    return " ".join(filter(None, said))
+        listed.append("Saves and loads are of different runs; no file says whether they were cleared in between.")
+    listed += [_held(result), *([*result.signs, _MAY_BE_CACHED] if result.signs else [])]
+    return " ".join(filter(None, listed))
 
 
 def _held(result: Result) -> str:

@@ -68,8 +68,8 @@ class _Folders:
 
     def after(self, call: TracedCall) -> str:
         """Return the folder of a thread before a call; what the call tells of it is known from then on."""
-        if told := _FOLDER.findall(call.arguments):
-            self._of[call.thread] = unescape(told[0])
+        if found := _FOLDER.findall(call.arguments):
+            self._of[call.thread] = unescape(found[0])
         folder = self._of.get(call.thread, "")
         if call.name in MOVES:
             named = replace(call, folder=folder).paths() or [call.descriptor()[1]]
@@ -83,10 +83,10 @@ def unescape(text: str) -> str:
     """Return a text as it was before strace wrote its odd bytes as numbers."""
 
     def real(match: re.Match[str]) -> str:
-        said = match[1]
-        if said[0] in "01234567":
-            return chr(int(said, 8))
-        return chr(int(said[1:], 16)) if said[0] == "x" and len(said) > 1 else _LETTERS.get(said, said)
+        found = match[1]
+        if found[0] in "01234567":
+            return chr(int(found, 8))
+        return chr(int(found[1:], 16)) if found[0] == "x" and len(found) > 1 else _LETTERS.get(found, found)
 
     raw = _ESCAPE.sub(real, text)
     try:

@@ -38,8 +38,8 @@ def trace(words: Sequence[str]) -> list[TracedCall]:
         done = subprocess.run(
             [strace, *options, *words], stderr=subprocess.PIPE, text=True, errors="replace", check=False
         )
-        said = done.stderr.strip()
-        if "ptrace" in said and "ermitted" in said:
+        output = done.stderr.strip()
+        if "ptrace" in output and "ermitted" in output:
             raise UsageError(
                 "strace may not trace a process here (ptrace is not permitted).",
                 "Run in a container with --cap-add=SYS_PTRACE, or set kernel.yama.ptrace_scope below 3.",
@@ -47,7 +47,7 @@ def trace(words: Sequence[str]) -> list[TracedCall]:
         if done.returncode:
             how = f"by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"with {done.returncode}"
             raise UsageError(
-                f"The job ended {how}, and what it did is no pattern of a save. It said: {said[-_MAXIMUM_SAID:]}",
+                f"The job ended {how}, and what it did is no pattern of a save. It said: {output[-_MAXIMUM_SAID:]}",
                 "Run it once without pytest-ckpt record, until it ends with 0.",
             )
         return calls_of(log)

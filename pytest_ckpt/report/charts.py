@@ -172,14 +172,14 @@ def _seconds_axis(operations: Sequence[Operation], limit: float | None, bottom: 
 
 def _limit(axis: Axis, limit: float, beyond: bool, top: float) -> list[str]:
     y = top - 12 if beyond else axis.at(limit)
-    said = f"limit {seconds_text(limit)}"
+    text = f"limit {seconds_text(limit)}"
     if beyond:
-        said += f" (this axis ends at {seconds_text(axis.high)})"
+        text += f" (this axis ends at {seconds_text(axis.high)})"
     name = "↑ limit" if beyond else "limit"
     return [
         line(_LEFT, y, _RIGHT, y, "limit"),
         label(_RIGHT + 4, y + 4, name, "t strong"),
-        label(_WIDTH - 2, 16, said, "t strong", "end"),
+        label(_WIDTH - 2, 16, text, "t strong", "end"),
     ]
 
 
@@ -196,10 +196,10 @@ def _one_operation(kind: str, operation: Operation, axis: Axis, x: float, width:
             parts.append(rectangle(x - half, y, 2 * half, axis.at(quarter) - y, f"box {kind}-box"))
         median = axis.at(statistics.median(ranks))
         parts.append(line(x - half, median, x + half, median, "median"))
-    said = f"{kind} {operation['index']}: {seconds_text(operation['seconds'])}"
+    text = f"{kind} {operation['index']}: {seconds_text(operation['seconds'])}"
     if operation.get("slowest_rank") is not None:
-        said += f", slowest rank {operation['slowest_rank']}"
-    parts.append(mark(kind, x, axis.at(operation["seconds"]), min(4.5, width * 0.4), late=late, hint=said))
+        text += f", slowest rank {operation['slowest_rank']}"
+    parts.append(mark(kind, x, axis.at(operation["seconds"]), min(4.5, width * 0.4), late=late, hint=text))
     return parts
 
 

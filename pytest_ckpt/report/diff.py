@@ -101,14 +101,14 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     ratio = NONE if row["ratio"] is None else f"{row['ratio']:.3f}"
     if row["low"] is not None:
         ratio += f" [{row['low']:.3f}, {row['high']:.3f}]"
-    said = {"none": "no change shown"}.get(row["change"], row["change"])
+    fields = {"none": "no change shown"}.get(row["change"], row["change"])
     return (
         row["subject"],
         row["kind"],
         _seconds(row["before"]),
         _seconds(row["after"]),
         ratio.replace(NONE, "-"),
-        f"{said}; {row['note']}" if row["note"] else said,
+        f"{fields}; {row['note']}" if row["note"] else fields,
     )
 
 

@@ -73,8 +73,8 @@ def header_lines(
     found = obstacles(plan, settings, gates, catalogue, cache_sight=cache_sight)
     lines.append(f"ckpt grade possible: {possible_grade(found)}")
     lines += [f"ckpt obstacle: {obstacle.line}" for obstacle in found]
-    said = (*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue), *notices)
-    return lines + [f"ckpt note: {notice}" for notice in said]
+    seen = (*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue), *notices)
+    return lines + [f"ckpt note: {notice}" for notice in seen]
 
 
 def _described(target: TargetFacts) -> Iterator[str]:

@@ -106,9 +106,9 @@ def _topology(document: Mapping[str, Any]) -> str:
 
     A report may be of another hand: what is no picture there is not shown.
     """
-    told = ((document.get("system") or {}).get("topology") or {}).get(PICTURE)
+    found = ((document.get("system") or {}).get("topology") or {}).get(PICTURE)
     try:
-        return cleaned_text(str(told)).address if told else ""
+        return cleaned_text(str(found)).address if found else ""
     except ValueError:
         return ""
 

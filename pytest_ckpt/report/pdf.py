@@ -72,12 +72,12 @@ def _print_apart(page: str) -> bytes:
         raise UsageError(f"no PDF was printed within {_MAXIMUM_SECONDS} s.", _HTML) from None
     if done.returncode == 0:
         return done.stdout
-    said = done.stderr.decode(errors="replace").strip().splitlines()
+    output = done.stderr.decode(errors="replace").strip().splitlines()
     if done.returncode == _EXIT_TOLD:
-        what, remedy = json.loads(said[-1])
+        what, remedy = json.loads(output[-1])
         raise UsageError(what, remedy)
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-    raise UsageError(f"the printer ended with {how}: {said[-1] if said else 'it said nothing'}", _LIBRARIES)
+    raise UsageError(f"the printer ended with {how}: {output[-1] if output else 'it said nothing'}", _LIBRARIES)
 
 
 def main() -> int:

@@ -128,8 +128,8 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
 def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:
     """Return what stands between this command and a certificate, and what may, for people."""
     best = possible_grade(found)
-    told = f"grade possible: {best}" + (", the run would not start" if best == "none" else "")
-    lines = [f"{told}; between this command and a certificate:" if found else told]
+    sentence = f"grade possible: {best}" + (", the run would not start" if best == "none" else "")
+    lines = [f"{sentence}; between this command and a certificate:" if found else sentence]
     lines += [f"  {obstacle.line}" for obstacle in found]
     return ["", *lines, *(f"  not tried: {text}" for text in not_tried)]
 

@@ -77,7 +77,7 @@ def _rules(document: Mapping[str, Any]) -> list[str]:
 
 
 def _readings(document: Mapping[str, Any]) -> list[str]:
-    said = [
+    listed = [
         "goodput: share of time that trains, median of the runs; saving, lost work and restoring are hours of one run.",
         "by formula: 1 - T_save / I - (I / 2 + T_risk + T_load + T_restart) / MTTF, independent failures and constant "
         "times.",
@@ -85,8 +85,8 @@ def _readings(document: Mapping[str, Any]) -> list[str]:
         "fast.",
     ]
     if any(row["projected"] for row in document["rows"]):
-        said.append("The run was at reduced size: its times are projected to full size at the same bandwidth.")
-    return said
+        listed.append("The run was at reduced size: its times are projected to full size at the same bandwidth.")
+    return listed
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

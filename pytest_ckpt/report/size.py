@@ -172,7 +172,7 @@ def _rules(rules: Mapping[str, Any]) -> list[str]:
     percent = units.format_percent
     usable = rules["usable_bytes"]
     on = "as much as is kept" if usable is None else units.format_decimal_bytes(usable)
-    said = [
+    listed = [
         f"Failures: {rules['failures']} (--ckpt-failures); {rules['checkpoints_per_failure']} checkpoints a failure "
         "(k).",
         f"Saving may cost {percent(rules['overhead'])} of training (b), a restore {percent(rules['restore_budget'])} "
@@ -188,7 +188,7 @@ def _rules(rules: Mapping[str, Any]) -> list[str]:
         for kind in ("save", "load")
         if rules[f"{kind}_seconds"] is not None
     ]
-    return said + ([f"Goodput and best interval are those of {' and '.join(times)}."] if times else [])
+    return listed + ([f"Goodput and best interval are those of {' and '.join(times)}."] if times else [])
 
 
 def _name(field: str) -> str:

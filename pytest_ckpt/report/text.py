@@ -129,8 +129,8 @@ def _behaviour(document: Mapping[str, Any]) -> list[Line]:
     verdicts = view.behaviour(document)
     if not verdicts:
         return []
-    said = ", ".join(f"{count} {outcome}" for outcome, count in view.counts(verdicts).items())
-    return [(f"behaviour checks: {said}", {}), ("", {})]
+    text = ", ".join(f"{count} {outcome}" for outcome, count in view.counts(verdicts).items())
+    return [(f"behaviour checks: {text}", {}), ("", {})]
 
 
 def _plugins(document: Mapping[str, Any]) -> list[Line]:
@@ -139,8 +139,8 @@ def _plugins(document: Mapping[str, Any]) -> list[Line]:
     lines: list[Line] = []
     for plugin in dict.fromkeys(of.values()):
         verdicts = [v for v in document.get("requirements") or [] if of.get(v["id"]) == plugin]
-        said = ", ".join(f"{count} {outcome}" for outcome, count in view.counts(verdicts).items())
-        lines.append((f"requirements of plugin {plugin}: {said}", {}))
+        text = ", ".join(f"{count} {outcome}" for outcome, count in view.counts(verdicts).items())
+        lines.append((f"requirements of plugin {plugin}: {text}", {}))
     return [*lines, ("", {})] if lines else []
 
 
@@ -188,9 +188,9 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
     lines: list[Line] = [(f"{grade.upper()}{cluster}{addition}", markup)]
     lines += _wrapped(f"  {of[0].upper()}{of[1:]}.", {}) if of else []
     # A reason that ends in a verdict's own sentence stands above already.
-    told = tuple(v["because"] for v in verdicts if v["outcome"] != "met" and v["because"])
+    found = tuple(v["because"] for v in verdicts if v["outcome"] != "met" and v["because"])
     for reason in document.get("grade_reasons") or []:
-        if not reason.endswith(told):
+        if not reason.endswith(found):
             lines += _wrapped(f"  {reason}", {})
     folder = (document.get("run") or {}).get("folder")
     if folder:

@@ -110,10 +110,10 @@ class Subject:
         """Why nothing was measured; empty when something was."""
         if self.measurement is not None:
             return ""
-        said = self.checkpoint.get("not_run") or next(
+        found = self.checkpoint.get("not_run") or next(
             (v["because"] for v in self.verdicts if v["outcome"] == "not run" and v.get("because")), ""
         )
-        return str(said or "nothing was measured")
+        return str(found or "nothing was measured")
 
 
 def subjects(document: Document) -> list[Subject]:

@@ -20,14 +20,14 @@ def check_commands(settings: Settings) -> None:
         {"--ckpt-snapshot": settings.snapshot_command, "--ckpt-remove-snapshot": settings.remove_snapshot_command},
         "a snapshot that was taken must be removed, whatever happens",
     )
-    said = {o.option: o.source for o in settings.origins}
+    fields = {o.option: o.source for o in settings.origins}
     for option, command, suite in (
         ("--ckpt-break", settings.break_command, "failover"),
         ("--ckpt-during", settings.during_command, "maintenance"),
         ("--ckpt-snapshot", settings.snapshot_command, "maintenance"),
     ):
         # A plugin offers its commands to every run; who names the option wants them used.
-        if command and suite not in settings.suites and not said[option].startswith("hook of "):
+        if command and suite not in settings.suites and not fields[option].startswith("hook of "):
             raise UsageError(
                 f"{option} belongs to the suite {suite}, which is not chosen or switched off by the gates.",
                 f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, suite))}.",

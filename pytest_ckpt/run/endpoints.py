@@ -30,8 +30,8 @@ def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[A
         return
     spec = spec_of(settings.target, targets)
     if not spec.is_remote:
-        for option, said in ((ENDPOINT, settings.endpoints), (CA_BUNDLE, settings.ca_bundle)):
-            if said:
+        for option, found in ((ENDPOINT, settings.endpoints), (CA_BUNDLE, settings.ca_bundle)):
+            if found:
                 raise UsageError(
                     f"{option} is for object stores, and --ckpt-target {settings.target} is {spec.help}.",
                     f"Leave out {option}, or name a bucket: --ckpt-target=s3://bucket/prefix.",
@@ -71,15 +71,15 @@ def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
         )
 
 
-def _read_bundle(said: str) -> str:
+def _read_bundle(stated: str) -> str:
     """Return the whole path of a file of certificates, which hosts must have alike. Raises UsageError."""
-    path = user_path(said, CA_BUNDLE)
+    path = user_path(stated, CA_BUNDLE)
     try:
         is_pem = b"-----BEGIN CERTIFICATE-----" in read_user_bytes(path)
     except OSError as error:
         raise UsageError(
-            f"{CA_BUNDLE} {said}: it cannot be read: {error.strerror}.", "Name a file of certificates (PEM)."
+            f"{CA_BUNDLE} {stated}: it cannot be read: {error.strerror}.", "Name a file of certificates (PEM)."
         ) from None
     if not is_pem:
-        raise UsageError(f"{CA_BUNDLE} {said}: it holds no certificate.", "Name a file of certificates (PEM).")
+        raise UsageError(f"{CA_BUNDLE} {stated}: it holds no certificate.", "Name a file of certificates (PEM).")
     return str(path)

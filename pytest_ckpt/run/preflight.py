@@ -175,8 +175,8 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
         ("--ckpt-snapshot", settings.snapshot_command, "paths"),
         ("--ckpt-near-full", settings.near_full, "volume"),
     )
-    for option, said, capability in needs:
-        if said and capability not in facts.capabilities:
+    for option, found, capability in needs:
+        if found and capability not in facts.capabilities:
             raise UsageError(
                 f"{option} is for file systems, and --ckpt-target {facts.location} is {facts.description}.",
                 f"Leave out {option}.",

@@ -220,36 +220,38 @@ def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
 
     The ranks of an engine that ``is_collective`` save and load together only.
     """
-    said = []
+    listed = []
     if settings.asks_contention:
         alone = (
             "12 loads by other ranks than those that wrote; 6 saves of half of the ranks, 3 of them beside the other "
             "half; "
         )
         turns = "6 turns of 1 to 30 s in which samples are read, 3 of them beside saves"
-        said.append(turns if is_collective else alone + turns)
+        listed.append(turns if is_collective else alone + turns)
     if settings.asks_serving:
-        said.append("cold and warm loads of the weights alone by replicas, by reads and mapped; one copy of them")
+        listed.append("cold and warm loads of the weights alone by replicas, by reads and mapped; one copy of them")
     if settings.asks_scaling:
-        said.append(f"{TURNS_OF_A_COUNT} saves and loads by each of 1, 2, 4 … of the clients, in turns")
+        listed.append(f"{TURNS_OF_A_COUNT} saves and loads by each of 1, 2, 4 … of the clients, in turns")
     if settings.asks_endurance:
         seconds = settings.duration_seconds
-        said.append(f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MAXIMUM_ROUNDS} saves")
+        listed.append(
+            f"saves for {format_seconds(seconds)}" if seconds else f"{WINDOW_ROUNDS} to {MAXIMUM_ROUNDS} saves"
+        )
     if settings.asks_failover:
         saves, loads = BREAKS.count("save"), BREAKS.count("load")
         # One of each with nothing broken; a save after each break; a load of whatever was saved.
-        said.append(
+        listed.append(
             f"at least {1 + saves + len(BREAKS)} saves and {1 + len(BREAKS) + saves + loads} loads after everything "
             f"else, with something broken in {saves} saves and {loads} loads"
         )
     if settings.asks_snapshots:
-        said.append(
+        listed.append(
             f"{2 * PAIRS} saves after everything else, with a snapshot in {PAIRS} of them, and {3 * PAIRS} loads"
         )
     if settings.asks_upgrade:
-        said.append("saves and loads in turns after everything else, until the command of --ckpt-during has returned")
+        listed.append("saves and loads in turns after everything else, until the command of --ckpt-during has returned")
     if settings.asks_endurance and settings.near_full:
-        said.append(
+        listed.append(
             f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"
         )
-    return tuple(said)
+    return tuple(listed)

@@ -46,8 +46,8 @@ def version_state(kind: str, root: Path = _ROOT) -> dict[str, str]:
     if not name:
         return {}
     module = root / "sys/module" / name
-    told = [_read(root / file) for file in _VERSION_FILES.get(kind, ())]
-    for text in (*told, _read(module / "version")):
+    listed = [_read(root / file) for file in _VERSION_FILES.get(kind, ())]
+    for text in (*listed, _read(module / "version")):
         # Lustre writes "lustre: 2.15.3" in a line of several.
         if words := text.partition("\n")[0].removeprefix("lustre:").split():
             return {"client_module": name, "client_version": words[0]}

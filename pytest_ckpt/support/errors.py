@@ -38,8 +38,8 @@ class Problems:
         if len(self.found) == 1:
             raise self.found[0]
         if self.found:
-            told = (textwrap.indent(str(error), "   ").lstrip() for error in self.found)
-            numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(told, 1))
+            message = (textwrap.indent(str(error), "   ").lstrip() for error in self.found)
+            numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(message, 1))
             raise UsageError(
                 f"{len(self.found)} things keep the run from starting:\n{numbered}", "Change each of them."
             )
@@ -53,8 +53,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     import difflib  # noqa: PLC0415 - only when something is wrong
 
     by_lower = {name.lower(): name for name in known}
-    said = word.strip().lower()
-    found = [name for name in by_lower if len(said) > 1 and said in name]
+    seen = word.strip().lower()
+    found = [name for name in by_lower if len(seen) > 1 and seen in name]
     if len(found) != 1:
-        found = difflib.get_close_matches(said, list(by_lower), n=1, cutoff=0.5)
+        found = difflib.get_close_matches(seen, list(by_lower), n=1, cutoff=0.5)
     return f" (did you mean '{by_lower[found[0]]}'?)" if found else ""

@@ -26,27 +26,27 @@ def blocked_in(pid: int) -> str:
 
 def tasks_blocked_in(pids: Iterable[int]) -> str:
     """Return what the kernel says of every task of these processes, a paragraph each."""
-    said = []
+    listed = []
     for pid in pids:
         with contextlib.suppress(OSError):
             for task in sorted((Path("/proc") / str(pid) / "task").iterdir(), key=lambda t: int(t.name)):
                 name = "a task that has ended"
                 with contextlib.suppress(OSError):
                     name = (task / "comm").read_text().strip()
-                said.append(f"process {pid}, task {task.name} ({name}): {_says_of(task)}")
-    return "\n".join(said)
+                listed.append(f"process {pid}, task {task.name} ({name}): {_says_of(task)}")
+    return "\n".join(listed)
 
 
 def _says_of(task: Path) -> str:
-    said = []
+    listed = []
     with contextlib.suppress(OSError):
         state = (task / "stat").read_text().rpartition(")")[2].split()[0]
-        said.append(f"state {state}")
+        listed.append(f"state {state}")
     with contextlib.suppress(OSError):
-        said.append(f"in {(task / 'wchan').read_text().strip() or '?'}")
+        listed.append(f"in {(task / 'wchan').read_text().strip() or '?'}")
     with contextlib.suppress(OSError):
         # The number of the call and its arguments; "running" of a task that is in none.
-        said.append(f"system call {(task / 'syscall').read_text().split()[0]}")
+        listed.append(f"system call {(task / 'syscall').read_text().split()[0]}")
     with contextlib.suppress(OSError):
-        said.append((task / "stack").read_text().strip())
-    return "\n".join(filter(None, said))
+        listed.append((task / "stack").read_text().strip())
+    return "\n".join(filter(None, listed))

@@ -13,7 +13,7 @@ from pytest_ckpt.targets.protocol import Store
 class ClonableStore(Store, Protocol):
     """A store of a target with paths: a snapshot of its area shows in another folder."""
 
-    def clone(self, said: str) -> tuple[Store, str]:
+    def clone(self, stated: str) -> tuple[Store, str]:
         """Return the area as a snapshot in the folder ``said`` shows it, and why this host sees none."""
 
 

@@ -30,9 +30,9 @@ def committed(measurement, seconds=0.75):
 def exported(tmp_path, capsys):
     """Make a full run and export it; return its report, the folder of its files, and what judge says of these."""
 
-    def run(name="run", **said):
-        options = FULL | said.pop("options", {})
-        document = make_run(tmp_path / name, options=options, **({"save": 5.0, "load": 4.0} | said))
+    def run(name="run", **message):
+        options = FULL | message.pop("options", {})
+        document = make_run(tmp_path / name, options=options, **({"save": 5.0, "load": 4.0} | message))
         out = tmp_path / f"{name}-exported"
         assert main(["export", str(tmp_path / name), "--mlperf", str(out)]) == 0
         capsys.readouterr()
@@ -142,14 +142,14 @@ def test_each_measurement_has_a_folder_and_is_judged_by_itself(tmp_path, capsys)
     assert {row["basis"] for row in found} == {"all ranks"}
 
 
-@pytest.mark.parametrize(("options", "said"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"ckpt_profile": "smoke"}, "are 0.001 of the full size, and the format knows full ones alone"),
     ({"ckpt_strategy": "async"}, "strategy async saves in the background"),
 ])  # fmt: skip
-def test_what_the_format_has_no_place_for_is_refused(tmp_path, capsys, options, said):
+def test_what_the_format_has_no_place_for_is_refused(tmp_path, capsys, options, message):
     make_run(tmp_path / "run", options=FULL | options, save=5.0, load=4.0)
     assert main(["export", str(tmp_path / "run"), "--mlperf", str(tmp_path / "out")]) == 4
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

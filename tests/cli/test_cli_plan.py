@@ -41,9 +41,9 @@ def plan(capsys):
 
     def run(*arguments, cluster="16000"):
         code = main(["plan", *([f"--cluster={cluster}"] if cluster else []), *arguments])
-        said = capsys.readouterr()
-        assert (code, said.err) == (0, "")
-        return said.out
+        output = capsys.readouterr()
+        assert (code, output.err) == (0, "")
+        return output.out
 
     return run
 
@@ -229,9 +229,9 @@ def test_a_target_that_does_not_answer_holds_a_plan_for_seconds_and_is_named(cap
 
     monkeypatch.setattr(foreseen, "check_in_time", hangs)
     assert main(["plan", "--cluster=64", f"--ckpt-target={tmp_path}", *SMALL]) == 4
-    told = capsys.readouterr().out
-    assert "did not answer for 10 s; process 4711 waits for it" in told
-    assert "Remedy: Unmount it" in told
+    output = capsys.readouterr().out
+    assert "did not answer for 10 s; process 4711 waits for it" in output
+    assert "Remedy: Unmount it" in output
 
 
 @pytest.mark.parametrize("form", ["text", "JSON"])
@@ -248,13 +248,13 @@ def test_a_target_in_memory_is_an_obstacle(plan, form, monkeypatch):
 def test_space_and_memory_are_obstacles_beside_all_others_each_with_its_remedy(capsys, tmp_path):
     words = ["--ckpt-model=llama3-1t", "--ckpt-mode=full", "--ckpt-processes=1024", "--ckpt-operations=2"]
     assert main(["plan", "--cluster=64", f"--ckpt-target={tmp_path}", *words]) == 4
-    told = capsys.readouterr().out.partition("grade possible: none")[2].splitlines()
+    output = capsys.readouterr().out.partition("grade possible: none")[2].splitlines()
     for says, remedy in (
         ("Too little space on the target", "Give the target more space"),
         ("Too little memory on this host", "Spread the ranks over more hosts"),
         ("acceptance needs 10 of each", "--ckpt-profile=acceptance"),
     ):
-        (line,) = [line for line in told if says in line]
+        (line,) = [line for line in output if says in line]
         assert f"Remedy: {remedy}" in line
         assert line.endswith(".")
         assert not line.endswith("..")
@@ -264,9 +264,9 @@ def test_space_and_memory_are_obstacles_beside_all_others_each_with_its_remedy(c
 def test_the_memory_of_other_hosts_is_not_guessed(capsys, tmp_path, word):
     words = ["--ckpt-model=llama3-1t", "--ckpt-mode=full", "--ckpt-processes=1024", word]
     main(["plan", "--cluster=64", f"--ckpt-target={tmp_path}", *words])
-    told = capsys.readouterr().out
-    assert "Too little space" in told
-    assert "Too little memory" not in told
+    output = capsys.readouterr().out
+    assert "Too little space" in output
+    assert "Too little memory" not in output
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
@@ -328,9 +328,9 @@ def test_an_error_of_ours_is_one_sentence_and_exit_3(monkeypatch, capsys, tmp_pa
 
     monkeypatch.setattr("pytest_ckpt.sizing.plan.plan_run", broken)
     assert main(["plan", "--cluster=64"]) == 3
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    (line,) = said.splitlines()
+    output = capsys.readouterr().err
+    assert "Traceback" not in output
+    (line,) = output.splitlines()
     assert "This is an error of pytest-ckpt and says nothing of the storage: TypeError: must be real number" in line
     assert "Traceback" in Path(line.rpartition("its traceback is in ")[2].rstrip(".")).read_text()
 

@@ -30,9 +30,9 @@ def folders(tmp_path_factory):
 def project(folders, capsys):
     def run(*words):
         code = main(["project", *folders, "--clients=128", *words])
-        said = capsys.readouterr()
-        assert (code, said.err) == (0, "")
-        return said.out
+        output = capsys.readouterr()
+        assert (code, output.err) == (0, "")
+        return output.out
 
     return run
 
@@ -64,9 +64,9 @@ def grown_run(tmp_path_factory):
 def rows_of(capsys, *words):
     capsys.readouterr()
     code = main(["project", *words, "--clients=128", "--json"])
-    said = capsys.readouterr()
-    assert (code, said.err) == (0, "")
-    return {row["kind"]: row for row in json.loads(said.out)["rows"]}
+    output = capsys.readouterr()
+    assert (code, output.err) == (0, "")
+    return {row["kind"]: row for row in json.loads(output.out)["rows"]}
 
 
 def test_one_run_that_grew_its_clients_is_enough(grown_run, capsys) -> None:

@@ -25,9 +25,9 @@ def simulate(capsys, folder):
 
     def run(*words):
         code = main(["simulate", str(folder), "--runs=200", *words])
-        said = capsys.readouterr()
-        assert (code, said.err) == (0, "")
-        return said.out
+        output = capsys.readouterr()
+        assert (code, output.err) == (0, "")
+        return output.out
 
     return run
 
@@ -128,9 +128,9 @@ def test_a_folder_that_was_changed_is_named(tmp_path, capsys) -> None:
 )
 def test_errors_end_with_4_and_say_what_is_wrong(words, says, folder, capsys) -> None:
     assert main(["simulate", str(folder), *words]) == 4
-    said = capsys.readouterr().err
-    assert says in said
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    assert says in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("name", ["nothing", ""])

@@ -18,9 +18,9 @@ def size(capsys):
 
     def run(*arguments):
         code = main(["size", *arguments])
-        said = capsys.readouterr()
-        assert (code, said.err) == (0, "")
-        return said.out
+        output = capsys.readouterr()
+        assert (code, output.err) == (0, "")
+        return output.out
 
     return run
 
@@ -180,6 +180,6 @@ def test_errors_end_with_4_and_say_what_is_wrong(words, says, capsys) -> None:
     except SystemExit as ended:
         code = ended.code
     assert code == 4
-    said = capsys.readouterr().err
-    assert says in said
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    assert says in output
+    assert "Traceback" not in output

@@ -38,9 +38,9 @@ def test_a_plan_for_a_target_whose_name_steers_a_terminal(name, tmp_path, capsys
     target = tmp_path / name
     target.mkdir()
     main(["plan", "--cluster=64", *SMALL, f"--ckpt-target={target}"])
-    said = capsys.readouterr()
-    assert is_harmless(said.out + said.err)
-    assert "\nmet  COLD" not in said.out
+    output = capsys.readouterr()
+    assert is_harmless(output.out + output.err)
+    assert "\nmet  COLD" not in output.out
 
 
 @pytest.mark.parametrize("words", [["plan", f"--ckpt-{CLEARS}"], ["plan", f"--cluster={CLEARS}"], [f"{CLEARS}"]])
@@ -49,9 +49,9 @@ def test_an_error_quotes_what_steers_a_terminal_without_it(words, capsys):
         code = main(words)
     except SystemExit as stopped:
         code = stopped.code
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert code in (2, 4)
-    assert is_harmless(said.out + said.err)
+    assert is_harmless(output.out + output.err)
 
 
 @pytest.mark.parametrize(("what", "text"), [
@@ -70,9 +70,9 @@ def test_a_plan_from_files_that_hold_it(what, text, tmp_path, capsys):
     target.mkdir()
     value = f"@{file}" if what == "--ckpt-hosts" else str(file)
     main(["plan", "--cluster=64", "--ckpt-profile=smoke", f"--ckpt-target={target}", f"{what}={value}"])
-    said = capsys.readouterr()
-    assert said.out + said.err
-    assert is_harmless(said.out + said.err)
+    output = capsys.readouterr()
+    assert output.out + output.err
+    assert is_harmless(output.out + output.err)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)

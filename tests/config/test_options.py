@@ -82,8 +82,8 @@ def settings_of(command_line=(), ini=()):
     return resolve(named(command_line), named(ini))
 
 
-def named(said):
-    return {f"ckpt_{key}": value for key, value in dict(said).items()}
+def named(stated):
+    return {f"ckpt_{key}": value for key, value in dict(stated).items()}
 
 
 def origin(of, key):
@@ -126,8 +126,10 @@ def test_what_a_certificate_discloses_is_said_by_the_option_s_row():
     gates = Gates(name="", text="")
     for option in OPTIONS:
         if option.key != "config":
-            told = disclosures(settings_of({option.key: option.example}), gates)
-            assert any(line.startswith(f"{option.flag} ") for line in told) is ("disclosed" in option.roles), option.key
+            found = disclosures(settings_of({option.key: option.example}), gates)
+            assert any(line.startswith(f"{option.flag} ") for line in found) is ("disclosed" in option.roles), (
+                option.key
+            )
 
 
 def test_without_a_word_the_settings_are_those_of_an_acceptance_run():
@@ -300,15 +302,15 @@ anything = st.one_of(
 @settings(deadline=None, max_examples=examples(400))
 @given(option=st.sampled_from([o.flag for o in OPTIONS]), text=anything)
 def test_whatever_is_typed_gives_a_plan_or_a_usage_error(option, text):
-    said, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+    stated, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stated), contextlib.redirect_stderr(errors):
         try:
             code = main(["plan", "--cluster=16000", "--ckpt-model=llama3-8b", f"{option}={text}"])
         except SystemExit as end:
             code = end.code
     assert code in {0, 4}
     # A plan of what would not start on this host is printed all the same.
-    assert said.getvalue() or code == 4
+    assert stated.getvalue() or code == 4
     assert ("error: " in errors.getvalue()) == (code == 4)
 
 
@@ -317,16 +319,16 @@ def test_whatever_is_typed_gives_a_plan_or_a_usage_error(option, text):
 def test_the_words_for_another_command_give_the_same_settings(keys):
     of = settings_of({key: VALUES[key][0] for key in keys})
     words = shlex.split(command_words(of))
-    said = {}
+    stated = {}
     for word in words:
         flag, _, value = word.partition("=")
-        said[flag.removeprefix("--ckpt-").replace("-", "_")] = value or "on"
-    assert dataclasses.replace(settings_of(said), origins=()) == dataclasses.replace(of, origins=())
+        stated[flag.removeprefix("--ckpt-").replace("-", "_")] = value or "on"
+    assert dataclasses.replace(settings_of(stated), origins=()) == dataclasses.replace(of, origins=())
     # There is no such target here: it is planned for, and the run is said not to start.
-    said, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+    stated, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stated), contextlib.redirect_stderr(errors):
         main(["plan", "--cluster=16000", *words])
-    assert "cluster of 16,000 accelerators" in said.getvalue()
+    assert "cluster of 16,000 accelerators" in stated.getvalue()
 
 
 # --- help ------------------------------------------------------------------------------------------------------------
@@ -341,11 +343,11 @@ def test_pytest_s_help_lists_every_option_with_its_words_and_default(front_door)
     text = front_door("--help").stdout.str()
     groups = {name: text.split(f"\npytest-ckpt: {name}:\n")[1].split("\n\n")[0] for name in GROUPS}
     for option in OPTIONS:
-        said = one_line(groups[option.group])
+        stated = one_line(groups[option.group])
         default = f" (default: {option.default})" if option.default else ""
-        assert one_line(option.help + default) in said
+        assert one_line(option.help + default) in stated
         for flag in option.flags:
-            assert (flag if option.is_flag else f"{flag}={option.metavar}") in said
+            assert (flag if option.is_flag else f"{flag}={option.metavar}") in stated
     listed = [re.findall(r"^  -", group, re.MULTILINE) for group in groups.values()]
     assert sum(map(len, listed)) == len(OPTIONS)
 
@@ -363,11 +365,11 @@ def test_the_command_s_help_lists_the_same_in_the_same_groups(capsys, word, opti
     text = capsys.readouterr().out
     assert end.value.code == 0
     for option in options:
-        said = one_line(text.split(f"\n{option.group}:\n")[1].split("\n\n")[0])
+        stated = one_line(text.split(f"\n{option.group}:\n")[1].split("\n\n")[0])
         default = f" (default: {option.default})" if option.default else ""
-        assert one_line(option.help + default) in said
+        assert one_line(option.help + default) in stated
         for flag in option.flags:
-            assert one_line(flag if option.is_flag else f"{flag} {option.metavar}") in said
+            assert one_line(flag if option.is_flag else f"{flag} {option.metavar}") in stated
 
 
 def test_every_help_text_is_in_one_style():
@@ -462,12 +464,12 @@ def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_u
     result = front_door("-k", "no_test_has_this_name", "--ckpt-target=target", "--ckpt-restore-budget=2%", *TINY)
     assert result.ret == 8
     report = json.loads((pytester.path / "ckpt-report" / "report.json").read_text())
-    said = {s["option"]: (s["value"], s["source"]) for s in report["settings"]}
-    assert said["--ckpt-target"] == ("target", "command line")
-    assert said["--ckpt-cluster"] == ("24000", "pytest configuration")
-    assert said["--ckpt-overhead"] == ("3%", "array.toml")
-    assert said["--ckpt-restore-budget"] == ("2%", "command line")
-    assert said["--ckpt-failures"] == ("llama3", "default")
+    stated = {s["option"]: (s["value"], s["source"]) for s in report["settings"]}
+    assert stated["--ckpt-target"] == ("target", "command line")
+    assert stated["--ckpt-cluster"] == ("24000", "pytest configuration")
+    assert stated["--ckpt-overhead"] == ("3%", "array.toml")
+    assert stated["--ckpt-restore-budget"] == ("2%", "command line")
+    assert stated["--ckpt-failures"] == ("llama3", "default")
     assert (report["cluster"]["accelerators"], report["cluster"]["overhead"]) == (24_000, 0.03)
     assert report["cluster"]["restore_budget"] == 0.02
     assert set(report["disclosures"]) == {
@@ -508,13 +510,13 @@ def test_slots_may_begin_with_zeros():
 
 @pytest.mark.parametrize("option", ["break", "during", "snapshot"])
 def test_an_engine_whose_ranks_save_together_is_not_asked_to_let_single_ranks_fail(option):
-    said = {option: "true", "engine": "torch,dcp"} | ({"mend": "true"} if option == "break" else {})
+    stated = {option: "true", "engine": "torch,dcp"} | ({"mend": "true"} if option == "break" else {})
     with pytest.raises(
         UsageError, match=f"(?s)--ckpt-{option} with --ckpt-engine dcp: .*Take torch or stream"
     ) as caught:
-        settings_of(said)
+        settings_of(stated)
     assert "save and load together only" in str(caught.value)
-    assert settings_of(said | {"engine": "torch,stream"}).engines == BUILT_IN[:2]
+    assert settings_of(stated | {"engine": "torch,stream"}).engines == BUILT_IN[:2]
 
 
 def test_an_engine_that_saves_the_state_itself_takes_no_strategy_that_needs_a_copy():
@@ -531,22 +533,22 @@ def test_an_engine_whose_library_is_missing_names_what_brings_it(monkeypatch):
         check_installed(BUILT_IN[3])
 
 
-@pytest.mark.parametrize(("said", "endpoints"), [
+@pytest.mark.parametrize(("stated", "endpoints"), [
     ("https://s3.array.example:9000", ("https://s3.array.example:9000",)),
     ("http://10.0.0.1/, http://10.0.0.2:80,http://10.0.0.1", ("http://10.0.0.1", "http://10.0.0.2:80")),
     ("embedded", ("embedded",)),
 ])  # fmt: skip
-def test_endpoints_are_urls_each_once(said, endpoints):
-    assert resolve({"ckpt_endpoint": said}, {}).endpoints == endpoints
+def test_endpoints_are_urls_each_once(stated, endpoints):
+    assert resolve({"ckpt_endpoint": stated}, {}).endpoints == endpoints
 
 
-@pytest.mark.parametrize("said", [
+@pytest.mark.parametrize("stated", [
     "s3.array.example:9000", "ftp://host", "http://host/path", "http://host?a=b", "http://host:port", "http://",
     "http://me:word@host", "embedded,http://host", "http://a b", "http://[::1",
 ])  # fmt: skip
-def test_what_is_no_endpoint_is_refused(said):
+def test_what_is_no_endpoint_is_refused(stated):
     with pytest.raises(UsageError) as refused:
-        resolve({"ckpt_endpoint": said}, {})
+        resolve({"ckpt_endpoint": stated}, {})
     assert "--ckpt-endpoint" in refused.value.what
 
 
@@ -570,17 +572,17 @@ def test_what_is_no_rate_of_a_network_is_refused(given):
 
 
 @pytest.mark.parametrize(
-    ("said", "ceilings"),
+    ("stated", "ceilings"),
     [("60GB/s", (6e10, 6e10)), ("60GB/s,120GB/s", (6e10, 1.2e11)), ("1KiB, 2KiB", (1024.0, 2048.0))],
 )
-def test_a_ceiling_is_of_saves_and_of_loads(said, ceilings):
-    assert resolve({"ckpt_ceiling": said}, {}).ceilings == ceilings
+def test_a_ceiling_is_of_saves_and_of_loads(stated, ceilings):
+    assert resolve({"ckpt_ceiling": stated}, {}).ceilings == ceilings
 
 
-@pytest.mark.parametrize("said", ["0GB/s", "fast", "1GB,2GB,3GB", "1GB,", "-1GB"])
-def test_what_is_no_ceiling_is_refused(said):
+@pytest.mark.parametrize("stated", ["0GB/s", "fast", "1GB,2GB,3GB", "1GB,", "-1GB"])
+def test_what_is_no_ceiling_is_refused(stated):
     with pytest.raises(UsageError, match="--ckpt-ceiling"):
-        resolve({"ckpt_ceiling": said}, {})
+        resolve({"ckpt_ceiling": stated}, {})
 
 
 CODECS = {"zstd": "zstd:1", "zstd:19": "zstd:19", "lz4": "lz4:0", "lz4:012": "lz4:12"}

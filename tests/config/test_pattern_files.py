@@ -47,6 +47,6 @@ def test_a_value_of_another_kind_is_refused_in_words_of_no_program(name: str, va
     file = tmp_path / "pattern.json"
     for changed in ({**document, name: value}, {**document, "steps": [[*document["steps"][0][:-1], value]]}):
         file.write_text(json.dumps(changed))
-        said = refusal(file)
-        assert python_words(said) == []
-        assert not any(word in said for word in ("object", "must be", "instances of"))
+        found = refusal(file)
+        assert python_words(found) == []
+        assert not any(word in found for word in ("object", "must be", "instances of"))

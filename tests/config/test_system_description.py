@@ -29,13 +29,13 @@ def test_the_template_is_toml_and_what_is_filled_in_is_read(tmp_path, capsys):
     assert f"--ckpt-system={file}" in capsys.readouterr().out
     assert tomllib.loads(file.read_text()) == {table: {} for table in FACTS}
     file.write_text(filled(template()))
-    told = read_system(file)
-    told["topology"][PICTURE] = ""
-    once = {table: set(told[table]) for table in FACTS}
+    found = read_system(file)
+    found["topology"][PICTURE] = ""
+    once = {table: set(found[table]) for table in FACTS}
     assert once == {table: {fact.name for fact in facts} for table, facts in FACTS.items()}
-    several = {table: [set(entry) for entry in told[table]] for table in REPEATED}
+    several = {table: [set(entry) for entry in found[table]] for table in REPEATED}
     assert several == {table: [{fact.name for fact in facts}] for table, facts in REPEATED.items()}
-    assert not_told(told) == []
+    assert not_told(found) == []
     assert main(["doctor", f"--write-system={file}"]) == 4
     assert file.read_text() == filled(template()), "a file that was filled in is never overwritten"
 
@@ -75,10 +75,10 @@ def test_a_run_that_requires_a_description_names_what_it_does_not_tell(tmp_path,
     at = lines.index(f"[{table}]")
     at = next(n for n, line in enumerate(lines[at:], at) if line.startswith(f"{name} = "))
     file.write_text("\n".join(lines[:at] + lines[at + 1 :]))
-    told = read_system(file)
-    assert not_told(told) == [left_out]
+    found = read_system(file)
+    assert not_told(found) == [left_out]
     with pytest.raises(UsageError, match=f"--ckpt-require-system: --ckpt-system does not tell {left_out}.") as refused:
-        check_described(told)
+        check_described(found)
     assert "doctor --write-system" in refused.value.remedy
 
 
@@ -143,15 +143,15 @@ def test_a_picture_of_the_topology_is_cleaned_and_lies_in_the_certificate(tmp_pa
     (tmp_path / "drawn.svg").write_text(DRAWING)
     file = tmp_path / "system.toml"
     file.write_text('[topology]\npicture = "drawn.svg"\n')
-    told = read_system(file)
-    drawn = base64.b64decode(told["topology"]["picture"]).decode()
+    found = read_system(file)
+    drawn = base64.b64decode(found["topology"]["picture"]).decode()
     assert "rect" in drawn
     assert "script" not in drawn
-    document = made_up_run.make_run(tmp_path / "run") | {"system": told}
+    document = made_up_run.make_run(tmp_path / "run") | {"system": found}
     write_certificate(document, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "img-src data:" in page
-    assert f'src="data:image/svg+xml;base64,{told["topology"]["picture"]}"' in page
+    assert f'src="data:image/svg+xml;base64,{found["topology"]["picture"]}"' in page
     # A report may be of another hand: it is cleaned once more, and what is no picture is not shown.
     document["system"] = {"topology": {"picture": base64.b64encode(DRAWING.encode()).decode()}}
     write_certificate(document, tmp_path / "page.html")
@@ -164,12 +164,12 @@ def test_a_picture_of_the_topology_is_cleaned_and_lies_in_the_certificate(tmp_pa
     assert "img-src" not in page
 
 
-@pytest.mark.parametrize(("name", "content", "said"), [
+@pytest.mark.parametrize(("name", "content", "message"), [
     ("none.svg", None, "No such file"), ("x.svg", "<html/>", "it is no SVG"), ("/dev/zero", None, "not a regular file"),
 ])  # fmt: skip
-def test_a_picture_that_is_none_is_refused_with_its_name(tmp_path, name, content, said):
+def test_a_picture_that_is_none_is_refused_with_its_name(tmp_path, name, content, message):
     if content:
         (tmp_path / name).write_text(content)
     (tmp_path / "system.toml").write_text(f'[topology]\npicture = "{name}"\n')
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         read_system(tmp_path / "system.toml")

@@ -84,7 +84,7 @@ def test_the_known_defects_are_found_and_nothing_else(known: Known) -> None:
     for asked in (ALL - known.not_asked - known.ends_it, *(frozenset({name}) for name in sorted(known.ends_it))):
         with known.start() as server:
             seen |= failed(server.endpoint, sorted(asked), 60.0, server.environment, server.target)
-    told = "\n".join(f"{name}: {because}" for name, because in seen.items())
-    assert known.fails.keys() <= seen.keys() <= known.fails.keys() | known.may_fail, told
+    text = "\n".join(f"{name}: {because}" for name, because in seen.items())
+    assert known.fails.keys() <= seen.keys() <= known.fails.keys() | known.may_fail, text
     for name, words in known.fails.items():
-        assert words in seen[name], told
+        assert words in seen[name], text

@@ -75,11 +75,11 @@ def test_a_fault_of_the_agent_is_no_fault_of_the_storage(client, tmp_path):
 
 
 def test_each_request_is_told_before_it_is_sent(tmp_path):
-    told = []
-    client = Client(tell=lambda call, path: told.append((call, path)))
+    listed = []
+    client = Client(tell=lambda call, path: listed.append((call, path)))
     client.ask("exists", str(tmp_path))
     client.close()
-    assert told == [("the second client: exists", str(tmp_path))]
+    assert listed == [("the second client: exists", str(tmp_path))]
 
 
 def test_a_request_that_takes_too_long_is_named_and_its_late_answer_is_not_taken_for_another(client, tmp_path):

@@ -43,16 +43,16 @@ def test_what_went_wrong_is_told_however_few_there_were(tmp_path):
 
 
 def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
-    told = []
+    listed = []
     race = Watched(
-        context=context(tmp_path, tell=lambda *call: told.append(call)),
+        context=context(tmp_path, tell=lambda *call: listed.append(call)),
         change="renames",
         look="reads",
         wanted=9,
         minimum=2,
     )
     assert list(race.some(3, "rename", "/a")) == [1, 2, 3]
-    assert told == [("rename", "/a")] * 3
+    assert listed == [("rename", "/a")] * 3
     assert race.goes_on(Findings())
 
 

@@ -41,9 +41,9 @@ def test_what_helps_in_a_certificate_is_what_the_page_says():
 
 
 def test_what_helps_has_no_link_that_leads_out_of_a_certificate_and_no_example():
-    told = json.loads(remedies.FILE.read_text())
-    assert set(told) == HEADINGS
-    for text in told.values():
+    document = json.loads(remedies.FILE.read_text())
+    assert set(document) == HEADINGS
+    for text in document.values():
         assert "<a " not in text
         assert "<pre" not in text
         assert not text.rstrip().endswith(":</p>")

@@ -98,15 +98,15 @@ def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
     scripts = list(RECIPES_OF[recipe]())
     assert scripts
     for script in scripts:
-        code, said = night.run(script, CKPT_HOME=str(night.home))
-        assert code == 0, said
+        code, found = night.run(script, CKPT_HOME=str(night.home))
+        assert code == 0, found
     assert night.outcome == {"grade": "rehearsal", "exit_code": 0}
     assert (night.home / "ckpt-report" / "junit.xml").read_text().startswith("<?xml")
     assert "Every run" in (night.home / "trend.html").read_text()
     assert len((night.history / "history.jsonl").read_text().splitlines()) == 1
     assert not list(night.target.iterdir())
     if recipe == "cron":
-        assert said == ""  # no mail
+        assert found == ""  # no mail
         assert "no regression of 10 %" in (night.home / "night.log").read_text()
 
 
@@ -125,9 +125,9 @@ def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, says, night
     (night.home / "ckpt-report" / "report.json").write_text("{}")
     (night.home / "ckpt-report" / "junit.xml").write_text("yesterday's")
     night.configure(**changes)
-    ended, said = night.run("./nightly.sh")
-    assert ended == code, said
-    assert says in said
+    ended, found = night.run("./nightly.sh")
+    assert ended == code, found
+    assert says in found
     if code == 4:
         assert not (night.home / "ckpt-report").exists()
     else:
@@ -139,16 +139,16 @@ def test_a_night_that_does_not_pass_never_ends_with_0(changes, code, says, night
 def test_mail_goes_out_when_a_night_did_not_pass(night):
     night.configure(ckpt_target="/nonexistent")
     (script,) = of_cron()
-    code, said = night.run(script, CKPT_HOME=str(night.home))
+    code, found = night.run(script, CKPT_HOME=str(night.home))
     assert code == 0
-    assert said.startswith("exit code 4\n")
-    assert "--ckpt-target /nonexistent does not exist." in said
+    assert found.startswith("exit code 4\n")
+    assert "--ckpt-target /nonexistent does not exist." in found
 
 
 @pytest.mark.thorough
 def test_a_night_that_passed_but_is_slower_than_those_before_fails(night):
-    code, said = night.run("./nightly.sh")
-    assert code == 0, said
+    code, found = night.run("./nightly.sh")
+    assert code == 0, found
     lines = night.history / "history.jsonl"
     tonight = json.loads(lines.read_text())
     rng = random.Random(1)
@@ -162,10 +162,10 @@ def test_a_night_that_passed_but_is_slower_than_those_before_fails(night):
                 subject[f"{kind}_seconds"] = [seconds * speed for seconds in subject[f"{kind}_seconds"]]
         made.append(json.dumps(entry))
     lines.write_text("\n".join(made) + "\n")
-    code, said = night.run("./nightly.sh")
+    code, found = night.run("./nightly.sh")
     assert night.outcome["exit_code"] == 0
-    assert code == 1, said
-    assert "REGRESSION of at least 10 %" in said
+    assert code == 1, found
+    assert "REGRESSION of at least 10 %" in found
 
 
 @pytest.mark.thorough
@@ -173,8 +173,8 @@ def test_two_nights_never_run_side_by_side(night):
     (script,) = of_cron()
     with (night.home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _, said = night.run(script, CKPT_HOME=str(night.home))
-    assert said == "exit code 75\n"
+        _, found = night.run(script, CKPT_HOME=str(night.home))
+    assert found == "exit code 75\n"
     assert not (night.home / "ckpt-report").exists()
 
 

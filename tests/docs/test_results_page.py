@@ -118,12 +118,12 @@ def keys_of(value: Any) -> Iterator[str]:
 def folder(make_home: Callable[[str], Path]) -> Path:
     """The folder of a run that wrote all that a small run writes."""
     commands = Commands(make_home("results"))
-    code, said = commands.run(
+    code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "
         "--ckpt-processes=2 --ckpt-profile=smoke --ckpt-scale=1/10000 --ckpt-engine=stream --ckpt-retain=2 "
         "--ckpt-data-pairs=1 --ckpt-gates=speed-only --ckpt-history=history"
     )
-    assert "certificate:" in said, f"{code}: {said}"
+    assert "certificate:" in found, f"{code}: {found}"
     return commands.home
 
 

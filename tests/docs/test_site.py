@@ -146,14 +146,14 @@ def _console(address: str, profile: Path) -> tuple[str, str]:
 @pytest.mark.parametrize("page", ["", "conformance/", "search/?q=straggler"])
 def test_a_browser_opens_it_without_a_word_on_the_console(page, site, tmp_path):
     with _served(site) as address:
-        drawn, said = _console(address + page, tmp_path)
+        drawn, found = _console(address + page, tmp_path)
     assert "pytest-ckpt" in drawn
-    assert "CONSOLE" not in said
+    assert "CONSOLE" not in found
 
 
 @pytest.mark.thorough
 def test_a_browser_says_what_it_was_not_allowed_to_fetch(tmp_path):
     (tmp_path / "index.html").write_text('<img src="http://127.0.0.2:9/a.png">')
     with _served(tmp_path) as address:
-        _, said = _console(address, tmp_path / "profile")
-    assert "CONSOLE" in said
+        _, found = _console(address, tmp_path / "profile")
+    assert "CONSOLE" in found

@@ -65,7 +65,7 @@ def cluster(make_home: Callable[[str], Path]) -> Commands:
 
 def test_the_job_runs_the_ranks_with_srun_and_leaves_its_report(cluster):
     asked = cluster.home / "asked"
-    code, said = cluster.run(
+    code, found = cluster.run(
         "bash slurm.sbatch",
         CKPT_BIN=str(cluster.programs),
         CKPT_ASKED=str(asked),
@@ -73,7 +73,7 @@ def test_the_job_runs_the_ranks_with_srun_and_leaves_its_report(cluster):
         SLURM_JOB_NODELIST="node[1-1]",
         SLURM_NTASKS_PER_NODE="2",
     )
-    assert code == 0, said
+    assert code == 0, found
     host = socket.gethostname()
     assert (cluster.home / "hosts-4711").read_text() == f"{host} slots=2\n"
     report = cluster.home / "ckpt-report-4711"
@@ -90,12 +90,12 @@ def test_the_job_runs_the_ranks_with_srun_and_leaves_its_report(cluster):
 
 
 def test_without_its_hosts_the_job_says_what_is_missing_and_writes_nothing(cluster):
-    code, said = cluster.run(
+    code, found = cluster.run(
         "bash slurm.sbatch", CKPT_BIN=str(cluster.programs), SLURM_JOB_ID="4711", SLURM_JOB_NODELIST="nobody",
         SLURM_NTASKS_PER_NODE="2",
     )  # fmt: skip
     assert code == 4
-    assert "--ckpt-hosts @hosts-4711: at least one host:slots is expected" in said
+    assert "--ckpt-hosts @hosts-4711: at least one host:slots is expected" in found
 
 
 def test_the_file_asks_slurm_for_whole_nodes():

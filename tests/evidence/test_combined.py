@@ -71,8 +71,8 @@ def judge(capsys):
     def judged(*words):
         capsys.readouterr()
         code = main(["judge", *map(str, words), "--json"])
-        said = capsys.readouterr()
-        return code, json.loads(said.out) if said.out else said.err
+        shown = capsys.readouterr()
+        return code, json.loads(shown.out) if shown.out else shown.err
 
     return judged
 
@@ -220,10 +220,10 @@ OTHER = {
 
 @pytest.mark.parametrize("name", OTHER)
 def test_runs_of_other_conditions_are_refused(make, judge, name):
-    words, said = OTHER[name]
+    words, shown = OTHER[name]
     code, error = judge(make(1), make(2, **words))
     assert code == 4
-    assert f"run 1 and run 2 differ in {said}" in error, error
+    assert f"run 1 and run 2 differ in {shown}" in error, error
 
 
 def test_a_limit_that_is_given_holds_for_all_runs(make, judge):
@@ -291,16 +291,16 @@ def written(make, tmp_path):
 def verify(capsys, *words):
     capsys.readouterr()
     code = main(["verify", *map(str, words)])
-    said = capsys.readouterr()
-    return code, said.out + said.err
+    shown = capsys.readouterr()
+    return code, shown.out + shown.err
 
 
 def test_verify_holds_the_certificate_and_all_its_runs(written, capsys):
-    code, said = verify(capsys, *written)
-    assert code == 0, said
-    assert "verdicts         holds        7 verdicts follow from the runs" in said
-    assert "run 1: verdicts  holds" in said
-    assert "run 2: pages     holds" in said
+    code, shown = verify(capsys, *written)
+    assert code == 0, shown
+    assert "verdicts         holds        7 verdicts follow from the runs" in shown
+    assert "run 1: verdicts  holds" in shown
+    assert "run 2: pages     holds" in shown
     assert sorted(p.name for p in written[0].iterdir()) == [
         "certificate.html", "junit.xml", "manifest.sha256", "report.json",
     ]  # fmt: skip
@@ -308,14 +308,14 @@ def test_verify_holds_the_certificate_and_all_its_runs(written, capsys):
 
 def test_verify_asks_for_all_runs_of_a_certificate_and_for_no_other(written, make, capsys):
     out, one, other = written
-    code, said = verify(capsys, out)
-    assert (code, "not named: run 1" in said) == (4, True)
-    code, said = verify(capsys, out, one)
-    assert (code, "not named: run 2" in said) == (4, True)
-    code, said = verify(capsys, out, one, other, make(3))
-    assert (code, "is none of the runs of this certificate" in said) == (4, True)
-    code, said = verify(capsys, one, other)
-    assert (code, "holds no certificate of several runs" in said) == (4, True)
+    code, shown = verify(capsys, out)
+    assert (code, "not named: run 1" in shown) == (4, True)
+    code, shown = verify(capsys, out, one)
+    assert (code, "not named: run 2" in shown) == (4, True)
+    code, shown = verify(capsys, out, one, other, make(3))
+    assert (code, "is none of the runs of this certificate" in shown) == (4, True)
+    code, shown = verify(capsys, one, other)
+    assert (code, "holds no certificate of several runs" in shown) == (4, True)
 
 
 def test_a_certificate_that_says_more_than_its_runs_is_found_by_its_place(written, capsys):
@@ -324,10 +324,10 @@ def test_a_certificate_that_says_more_than_its_runs_is_found_by_its_place(writte
     report["combined"]["superseded"] = []
     (out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     write_manifest(out)
-    code, said = verify(capsys, *written)
+    code, shown = verify(capsys, *written)
     assert code == 1
-    assert "report.combined.superseded[SAVE" in said
-    assert "changed: certificate.html" in said
+    assert "report.combined.superseded[SAVE" in shown
+    assert "changed: certificate.html" in shown
 
 
 def test_another_run_in_the_place_of_one_is_found(written, capsys):
@@ -335,18 +335,18 @@ def test_another_run_in_the_place_of_one_is_found(written, capsys):
     out, one, other = written
     shutil.rmtree(other)
     made_up_run.make_run(other, seed=9, started=day(2), run_id=f"20310506T070809-{2:06x}")
-    code, said = verify(capsys, out, one, other)
+    code, shown = verify(capsys, out, one, other)
     assert code == 1
-    assert "run 2: its manifest.sha256 is another one" in said
+    assert "run 2: its manifest.sha256 is another one" in shown
 
 
 def test_a_change_in_a_run_is_named_with_the_run(written, capsys):
     out, one, other = written
     (one / "events.jsonl").write_text("")
-    code, said = verify(capsys, out, one, other)
+    code, shown = verify(capsys, out, one, other)
     assert code == 1
-    assert "run 1: digests   broken" in said
-    assert "changed: events.jsonl" in said
+    assert "run 1: digests   broken" in shown
+    assert "changed: events.jsonl" in shown
 
 
 def pair(folder, name):
@@ -363,11 +363,11 @@ def test_a_certificate_of_several_runs_can_be_signed(make, tmp_path, capsys):
     private, public, _ = pair(tmp_path, "key")
     out, folders = tmp_path / "out", (make(1), make(2))
     assert main(["judge", *map(str, folders), f"--out={out}", f"--sign={private}"]) == 0
-    code, said = verify(capsys, out, *folders, f"--key={public}")
-    assert (code, "UNCHANGED since it was signed" in said) == (0, True), said
+    code, shown = verify(capsys, out, *folders, f"--key={public}")
+    assert (code, "UNCHANGED since it was signed" in shown) == (0, True), shown
     (out / "attestation.dsse.json").unlink()
-    code, said = verify(capsys, out, *folders, f"--key={public}")
-    assert (code, "attestation.dsse.json is not there" in said) == (1, True)
+    code, shown = verify(capsys, out, *folders, f"--key={public}")
+    assert (code, "attestation.dsse.json is not there" in shown) == (1, True)
 
 
 def test_who_signed_the_certificate_and_each_of_its_runs_is_told_known_or_not(make, tmp_path, capsys):
@@ -376,17 +376,17 @@ def test_who_signed_the_certificate_and_each_of_its_runs_is_told_known_or_not(ma
     _, unused, _ = pair(tmp_path, "unused")
     out, folders = tmp_path / "out", (make(1, signer=Signer(key=of_vendor)), make(2))
     assert main(["judge", *map(str, folders), f"--out={out}", f"--sign={private}"]) == 0
-    code, said = verify(capsys, out, *folders, f"--key={tester}", f"--key={vendor}", f"--key={unused}")
-    assert code == 0, said
-    lines = [" ".join(line.split()) for line in said.splitlines() if line.startswith("signer ")]
+    code, shown = verify(capsys, out, *folders, f"--key={tester}", f"--key={vendor}", f"--key={unused}")
+    assert code == 0, shown
+    lines = [" ".join(line.split()) for line in shown.splitlines() if line.startswith("signer ")]
     assert [line.partition("; SHA-256")[0] for line in lines] == [
         f"signer known {tester}: signature in {out}",
         f"signer known {vendor}: signature in {folders[0]}",
         f"signer known {unused}: no signature here",
     ]
     # Whoever knows one of the two does not take the other's word.
-    code, said = verify(capsys, out, *folders, f"--key={tester}", "--json")
-    document = json.loads(said)
+    code, shown = verify(capsys, out, *folders, f"--key={tester}", "--json")
+    document = json.loads(shown)
     assert faults(document, "verify") == []
     assert (code, document["outcome"]) == (1, "changed")
     assert [c["name"] for c in document["checks"] if c["outcome"] == "broken"] == ["run 1: signature"]
@@ -395,8 +395,8 @@ def test_who_signed_the_certificate_and_each_of_its_runs_is_told_known_or_not(ma
         {"key_id": key_id(of_vendor.public_key()), "key": "", "signed": [str(folders[0])]},
     ]
     # Without a key, all that is known of both is their own word.
-    code, said = verify(capsys, out, *folders)
-    assert (code, said.count("not known"), said.count("by its own word")) == (0, 2, 2), said
+    code, shown = verify(capsys, out, *folders)
+    assert (code, shown.count("not known"), shown.count("by its own word")) == (0, 2, 2), shown
 
 
 def test_a_stranger_who_takes_a_known_keys_id_is_not_known(make, tmp_path, capsys):
@@ -406,15 +406,15 @@ def test_a_stranger_who_takes_a_known_keys_id_is_not_known(make, tmp_path, capsy
     envelope = json.loads(attestation.read_text())
     envelope["signatures"][0]["keyid"] = key_id(of_vendor.public_key())
     attestation.write_text(json.dumps(envelope))
-    code, said = verify(capsys, folder, f"--key={vendor}", "--json")
+    code, shown = verify(capsys, folder, f"--key={vendor}", "--json")
     assert code == 1
-    assert [(s["key"], s["signed"]) for s in json.loads(said)["signers"]] == [
+    assert [(s["key"], s["signed"]) for s in json.loads(shown)["signers"]] == [
         (str(vendor), []), ("", [str(folder)]),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "shown"),
     [
         (["RUN", "--out=NEW"], "one folder was named"),
         (["RUN", "OTHER", "--sign=key.pem"], "there is no --out"),
@@ -422,13 +422,13 @@ def test_a_stranger_who_takes_a_known_keys_id_is_not_known(make, tmp_path, capsy
         (["OUT", "OTHER"], "holds a certificate of several runs, and no run"),
     ],
 )
-def test_what_makes_no_sense_is_refused(written, capsys, tmp_path, words, said):
+def test_what_makes_no_sense_is_refused(written, capsys, tmp_path, words, shown):
     names = {"RUN": written[1], "OTHER": written[2], "OUT": written[0], "NEW": tmp_path / "new"}
     for name, path in names.items():
         words = [word.replace(name, str(path)) for word in words]
     capsys.readouterr()
     assert main(["judge", *words]) == 4
-    assert said in capsys.readouterr().err
+    assert shown in capsys.readouterr().err
 
 
 def test_each_part_of_the_certificate_names_its_run_and_day(make, tmp_path):

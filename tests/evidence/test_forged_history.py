@@ -149,8 +149,8 @@ def test_any_value_in_any_place_of_a_line_ends_in_a_trend(kept_by_runs, tmp_path
     write_lines(home, [lines[0], document, *lines[2:]])
     for words in ([], ["--json"], [f"--html={home / 'page.html'}"]):
         assert main(["trend", str(home), *words, "--fail-on-regression=10%"]) == 0
-        said = capsys.readouterr()
-        assert "\x1b" not in said.out + said.err
+        output = capsys.readouterr()
+        assert "\x1b" not in output.out + output.err
     shutil.rmtree(home)
 
 

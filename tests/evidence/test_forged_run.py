@@ -43,16 +43,16 @@ def run(late, tmp_path):
 def judge(folder, capsys, *words):
     """Return (exit code, document or None, what stands on standard error)."""
     code = main(["judge", str(folder), "--json", *words])
-    said = capsys.readouterr()
-    return code, json.loads(said.out, parse_constant=pytest.fail) if said.out else None, said.err
+    output = capsys.readouterr()
+    return code, json.loads(output.out, parse_constant=pytest.fail) if output.out else None, output.err
 
 
 def verify(folder, capsys):
     """Return (exit code, every detail)."""
     code = main(["verify", str(folder), "--json"])
-    said = json.loads(capsys.readouterr().out)
-    assert not faults(said, "verify")
-    return code, [d for c in said["checks"] for d in c["details"]]
+    document = json.loads(capsys.readouterr().out)
+    assert not faults(document, "verify")
+    return code, [d for c in document["checks"] for d in c["details"]]
 
 
 def shorten(measurement):
@@ -332,10 +332,10 @@ def test_any_value_in_any_place_ends_in_a_message_or_a_judgement(late, tmp_path_
     page = f"--html={home / 'page.html'}"
     commands = (["judge", run], ["judge", run, "--json"], ["judge", run, page], ["verify", run], ["diff", run, late])
     code = main(list(map(str, data.draw(st.sampled_from(commands)))))
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert code in (0, 1, 2, 3, 4, 8)
-    assert "\x1b" not in said.out + said.err
-    assert (code == 4) == (not said.out)
+    assert "\x1b" not in output.out + output.err
+    assert (code == 4) == (not output.out)
     shutil.rmtree(home)
 
 
@@ -345,9 +345,9 @@ def test_names_that_steer_a_terminal_are_printed_as_text(run, late, capsys):
     edit(run / REPORT, lambda report: report["environment"]["hosts"][0].update(cpu="\x1b[2J"))
     for words in (["verify", run], ["judge", run], ["diff", run, late], ["diff", late, run]):
         main(list(map(str, words)))
-        said = capsys.readouterr()
-        assert "\x1b" not in said.out + said.err
-        assert said.out
+        output = capsys.readouterr()
+        assert "\x1b" not in output.out + output.err
+        assert output.out
 
 
 def test_diff_says_of_a_report_that_it_was_changed(run, late, capsys):

@@ -49,9 +49,9 @@ def verdicts(document):
 
 
 def test_with_the_limits_of_the_run_the_verdicts_are_those_of_the_run(run_folder):
-    said = judge(run_folder, "--json")
-    before, after = json.loads((run_folder / "report.json").read_text()), json.loads(said.stdout)
-    assert said.returncode == before["exit_code"] == 0
+    found = judge(run_folder, "--json")
+    before, after = json.loads((run_folder / "report.json").read_text()), json.loads(found.stdout)
+    assert found.returncode == before["exit_code"] == 0
     assert verdicts(after) == verdicts(before)
     assert (after["grade"], after["grade_reasons"]) == (before["grade"], before["grade_reasons"])
     assert after["cluster"] == before["cluster"]
@@ -59,9 +59,9 @@ def test_with_the_limits_of_the_run_the_verdicts_are_those_of_the_run(run_folder
 
 
 def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_folder):
-    said = judge(run_folder, "--cluster=100000000", "--json")
-    document = json.loads(said.stdout)
-    assert said.returncode == document["exit_code"] == 1
+    found = judge(run_folder, "--cluster=100000000", "--json")
+    document = json.loads(found.stdout)
+    assert found.returncode == document["exit_code"] == 1
     outcomes = {v["id"]: v["outcome"] for v in document["requirements"]}
     assert (outcomes["SAVE"], outcomes["LOAD"], outcomes["INTEGRITY"]) == ("failed", "failed", "met")
     assert document["cluster"]["accelerators"] == 100_000_000
@@ -69,9 +69,9 @@ def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_folde
 
 
 def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_asked_to(run_folder, tmp_path):
-    said = judge(run_folder, "--cluster=100000000", f"--html={tmp_path / 'again.html'}")
-    assert "failed: SAVE of llama3-8b-open-2" in said.stdout
-    assert "REHEARSAL for a cluster of 100,000,000 accelerators: did not pass" in said.stdout
+    found = judge(run_folder, "--cluster=100000000", f"--html={tmp_path / 'again.html'}")
+    assert "failed: SAVE of llama3-8b-open-2" in found.stdout
+    assert "REHEARSAL for a cluster of 100,000,000 accelerators: did not pass" in found.stdout
     assert "100,000,000 accelerators" in (tmp_path / "again.html").read_text()
 
 
@@ -86,19 +86,19 @@ def test_a_test_that_did_not_run_then_does_not_run_now(run_folder, tmp_path):
             )
     (tmp_path / "report.json").write_text(json.dumps(report))
     (tmp_path / "measurements").symlink_to(run_folder / "measurements")
-    said = judge(tmp_path, "--json")
-    assert said.returncode == 8
-    assert {v["id"]: v["outcome"] for v in json.loads(said.stdout)["requirements"]}["COLD"] == "not run"
+    found = judge(tmp_path, "--json")
+    assert found.returncode == 8
+    assert {v["id"]: v["outcome"] for v in json.loads(found.stdout)["requirements"]}["COLD"] == "not run"
 
 
 @pytest.mark.parametrize("content", [None, "", "{"])
 def test_a_folder_without_a_report_is_a_usage_error(tmp_path, content):
     if content is not None:
         (tmp_path / "report.json").write_text(content)
-    said = judge(tmp_path)
-    assert said.returncode == 4
-    assert str(tmp_path / "report.json") in said.stderr
-    assert "Traceback" not in said.stderr
+    found = judge(tmp_path)
+    assert found.returncode == 4
+    assert str(tmp_path / "report.json") in found.stderr
+    assert "Traceback" not in found.stderr
 
 
 SEALED = ("report.json", "certificate.html", "junit.xml", "manifest.sha256")
@@ -111,9 +111,9 @@ def unfinished(run_folder, tmp_path):
 
 
 def test_a_run_without_a_report_is_incomplete_though_all_of_it_was_measured(run_folder, unfinished):
-    said = judge(unfinished, "--json")
-    before, after = json.loads((run_folder / "report.json").read_text()), json.loads(said.stdout)
-    assert said.returncode == after["exit_code"] == 8
+    found = judge(unfinished, "--json")
+    before, after = json.loads((run_folder / "report.json").read_text()), json.loads(found.stdout)
+    assert found.returncode == after["exit_code"] == 8
     assert after["grade"] == "incomplete"
     assert verdicts(after) == verdicts(before)
     same = ("cluster", "checkpoints", "measurements", "environment", "gates", "waivers", "catalogue", "system")
@@ -139,9 +139,9 @@ def test_what_was_not_measured_before_the_controller_ended_is_named(unfinished):
 
 def verify(folder):
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", "verify", str(folder), "--json"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    document = json.loads(said.stdout)
-    return said.returncode, document["outcome"], {c["name"]: c["outcome"] for c in document["checks"]}
+    output = subprocess.run(command, capture_output=True, text=True, check=False)
+    document = json.loads(output.stdout)
+    return output.returncode, document["outcome"], {c["name"]: c["outcome"] for c in document["checks"]}
 
 
 def test_verify_says_that_a_run_without_a_report_is_incomplete(unfinished):
@@ -162,9 +162,9 @@ def test_verify_finds_a_measurement_that_was_changed_in_a_run_without_a_report(u
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"run_id": 1, "target_folder": "x"}'])
 def test_a_session_that_no_run_wrote_is_a_usage_error(unfinished, content):
     (unfinished / "session.json").write_text(content)
-    said = judge(unfinished)
-    assert said.returncode == 4
-    assert "Traceback" not in said.stderr
+    found = judge(unfinished)
+    assert found.returncode == 4
+    assert "Traceback" not in found.stderr
 
 
 def test_it_imports_nothing_heavy(run_folder):
@@ -172,5 +172,5 @@ def test_it_imports_nothing_heavy(run_folder):
         "import sys; from pytest_ckpt.cli.main import main; "
         f"main(['judge', {str(run_folder)!r}]); print([m for m in {HEAVY!r} if m in sys.modules])"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines()[-1] == "[]"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert output.stdout.splitlines()[-1] == "[]"

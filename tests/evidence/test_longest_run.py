@@ -74,9 +74,9 @@ def with_days_of_saves(found, saves, *, faults=0):
 def made(folder, processes, operations, saves, *, faults=0):
     gates = folder.with_name("gates.toml")
     gates.write_text('name = "lasting"\nextends = "speed-only"\n[requirements]\nENDURE = { gate = "required" }\n')
-    said = {"ckpt_processes": str(processes), "ckpt_operations": str(operations), "ckpt_duration": f"{DAYS}d",
+    fields = {"ckpt_processes": str(processes), "ckpt_operations": str(operations), "ckpt_duration": f"{DAYS}d",
             "ckpt_suite": "performance,endurance", "ckpt_gates": str(gates)}  # fmt: skip
-    return made_up_run.make_run(folder, options=said, change=lambda m: with_days_of_saves(m, saves, faults=faults))
+    return made_up_run.make_run(folder, options=fields, change=lambda m: with_days_of_saves(m, saves, faults=faults))
 
 
 def count_values(file):
@@ -134,9 +134,9 @@ def test_a_record_that_nobody_could_read_is_refused_before_the_run(processes, mo
 @pytest.mark.parametrize("models", ["llama3-8b", "all"])
 def test_what_people_run_is_not_refused(models):
     """Ten and ten of all four models, with all scenarios and a week of saves, on as many ranks as the largest has."""
-    said = {"ckpt_model": models, "ckpt_mode": "auto", "ckpt_suite": "performance,contention,endurance",
+    fields = {"ckpt_model": models, "ckpt_mode": "auto", "ckpt_suite": "performance,contention,endurance",
             "ckpt_duration": "7d", "ckpt_profile": "acceptance"}  # fmt: skip
-    assert not is_refused(settings_of(1024, 10, **said))
+    assert not is_refused(settings_of(1024, 10, **fields))
 
 
 def test_a_log_keeps_its_beginning_and_its_end(tmp_path):
@@ -145,13 +145,13 @@ def test_a_log_keeps_its_beginning_and_its_end(tmp_path):
         log.write(f'{{"event": "beat", "number": {number}}}')
         assert log._file.stat().st_size <= 10_050
     lines = log._file.read_text().splitlines()
-    said = [n for n, line in enumerate(lines) if not line.startswith("{")]
-    assert len(said) == 1
-    before, after = lines[: said[0]], lines[said[0] + 1 :]
+    listed = [n for n, line in enumerate(lines) if not line.startswith("{")]
+    assert len(listed) == 1
+    before, after = lines[: listed[0]], lines[listed[0] + 1 :]
     numbers = [json.loads(line)["number"] for line in (*before, *after)]
     assert numbers[: len(before)] == list(range(len(before)))
     assert numbers[len(before) :] == list(range(20_000 - len(after), 20_000))
-    left_out = int(lines[said[0]].replace(",", "").split()[1])
+    left_out = int(lines[listed[0]].replace(",", "").split()[1])
     assert left_out == 20_000 - len(before) - len(after)
     assert [p.name for p in tmp_path.iterdir()] == ["rank-0.log"]
 

@@ -67,9 +67,9 @@ def test_of_more_bytes_than_any_run_has_the_largest_files_are_not_read(run, caps
     assert unread == [f"launches/1/added-{number}.log" for number in range(10 - len(unread), 10)]
     (run / "launches" / "1" / "command").write_text("changed")
     assert main(["verify", str(run)]) == 1
-    said = capsys.readouterr().out
-    assert "changed: launches/1/command" in said
-    assert "added: launches/1/added-9.log" in said
+    output = capsys.readouterr().out
+    assert "changed: launches/1/command" in output
+    assert "added: launches/1/added-9.log" in output
 
 
 def test_folders_with_a_path_that_the_kernel_does_not_take_are_named(run, capsys):

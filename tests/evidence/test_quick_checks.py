@@ -38,7 +38,7 @@ def by_the_library(document, part=""):
     return [(error.json_path, error.message) for error in the_library(part).iter_errors(document)]
 
 
-def said(document, part=""):
+def reported(document, part=""):
     return [(e.json_path, e.message) for e in schemas._validator("report", part).iter_errors(document)]
 
 
@@ -51,7 +51,7 @@ def test_a_document_that_was_changed_has_the_faults_that_the_library_finds(seed)
         for _ in range(rng.choice([1, 1, 3])):
             document, _ = changed(rng, document)
         expected = by_the_library(document)
-        assert said(document) == expected
+        assert reported(document) == expected
         broken += bool(expected)
     assert 5 < broken < 25
 
@@ -64,7 +64,7 @@ ODD = [1, 1.0, 0, -1, -0.5, True, False, None, "", "x", float("nan"), float("inf
 def test_single_values_are_told_apart_as_the_library_tells_them(part):
     """A truth is no number, a whole number is one, and what is not a number is below no bound."""
     for value in [*ODD, *([v] for v in ODD), *({"a": v} for v in ODD)]:
-        assert said(value, part) == by_the_library(value, part), value
+        assert reported(value, part) == by_the_library(value, part), value
 
 
 def test_a_document_that_follows_its_schema_is_never_given_to_the_library(monkeypatch):

@@ -33,13 +33,13 @@ def test_a_run_signs_itself_and_is_kept(front_door, pytester):
     assert report["system"] == {"system": {"vendor": "Example Storage Inc."}}
     assert "Example Storage Inc." in (pytester.path / "ckpt-report/certificate.html").read_text()
     for folder in ("ckpt-report", f"kept/here/{line['folder']}"):
-        said = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "verify", folder, "--key=key.pub")
-        assert said.ret == 0, said.stdout.str()
+        found = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "verify", folder, "--key=key.pub")
+        assert found.ret == 0, found.stdout.str()
         # Not "holds" where fonts were installed meanwhile; test_certificate_pdf.py asks for the same bytes.
-        said.stdout.re_match_lines(["pdf +(holds|not checked) ", "UNCHANGED since it was signed"])
-    said = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "trend", "kept/here", "--fail-on-regression=10%")
-    assert said.ret == 0
-    said.stdout.fnmatch_lines(["1 run", "no change shows", "no regression of 10 %; 2 of 2 series are too short *"])
+        found.stdout.re_match_lines(["pdf +(holds|not checked) ", "UNCHANGED since it was signed"])
+    found = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "trend", "kept/here", "--fail-on-regression=10%")
+    assert found.ret == 0
+    found.stdout.fnmatch_lines(["1 run", "no change shows", "no regression of 10 %; 2 of 2 series are too short *"])
 
 
 def test_a_history_on_the_target_is_refused_before_anything_is_written(front_door, pytester):

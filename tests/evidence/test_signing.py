@@ -52,8 +52,8 @@ def run(tmp_path_factory, keys):
 
 def test_the_encoding_is_that_of_the_specification():
     """The example of DSSE's protocol.md; lengths count bytes, not characters."""
-    said = pre_authentication_encoding("http://example.com/HelloWorld", b"hello world")
-    assert said == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+    found = pre_authentication_encoding("http://example.com/HelloWorld", b"hello world")
+    assert found == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     assert pre_authentication_encoding("é", "ü".encode()) == b"DSSEv1 2 \xc3\xa9 2 \xc3\xbc"
     assert pre_authentication_encoding("", b"") == b"DSSEv1 0  0 "
 
@@ -77,14 +77,14 @@ def test_openssl_finds_the_signature_right_and_a_changed_payload_wrong(run, keys
 
 
 def test_the_statement_is_an_in_toto_test_result_about_report_and_manifest(run):
-    said = json.loads(read_envelope((run / ATTESTATION).read_bytes()).payload)
-    assert said["_type"] == "https://in-toto.io/Statement/v1"
-    assert said["predicateType"] == "https://in-toto.io/attestation/test-result/v0.1"
-    assert {s["name"]: s["digest"] for s in said["subject"]} == {
+    document = json.loads(read_envelope((run / ATTESTATION).read_bytes()).payload)
+    assert document["_type"] == "https://in-toto.io/Statement/v1"
+    assert document["predicateType"] == "https://in-toto.io/attestation/test-result/v0.1"
+    assert {s["name"]: s["digest"] for s in document["subject"]} == {
         name: {"sha256": hashlib.sha256((run / name).read_bytes()).hexdigest()}
         for name in ("manifest.sha256", "report.json")
     }
-    predicate = said["predicate"]
+    predicate = document["predicate"]
     assert predicate["result"] == "WARNED", "a rehearsal that met everything certifies nothing"
     (configuration,) = predicate["configuration"]
     assert configuration["name"] == "plan.json"
@@ -113,9 +113,13 @@ def test_passed_is_said_of_what_is_certified_alone(grade, exit_code, result):
         ]
     ]  # fmt: skip
     document = {"grade": grade, "exit_code": exit_code, "requirements": verdicts}
-    said = json.loads(statement(document, {"manifest.sha256": "0", "report.json": "1"}))["predicate"]
-    assert said["result"] == result
-    assert (said["passedTests"], said["failedTests"], said["warnedTests"]) == (["A s"], ["B s"], ["C s", "D s"])
+    content = json.loads(statement(document, {"manifest.sha256": "0", "report.json": "1"}))["predicate"]
+    assert content["result"] == result
+    assert (content["passedTests"], content["failedTests"], content["warnedTests"]) == (
+        ["A s"],
+        ["B s"],
+        ["C s", "D s"],
+    )
 
 
 def test_an_envelope_comes_back_from_its_bytes_in_either_base64():

@@ -251,22 +251,22 @@ def test_with_a_key_a_folder_without_a_signature_does_not_hold(plain):
 
 def test_the_command_says_what_holds_and_what_an_unsigned_folder_cannot_show(plain, capsys):
     assert main(["verify", str(plain)]) == 0
-    said = capsys.readouterr().out
-    assert "the run was not signed" in said
-    assert said.splitlines()[-1] == "UNCHANGED; signature not checked"
+    output = capsys.readouterr().out
+    assert "the run was not signed" in output
+    assert output.splitlines()[-1] == "UNCHANGED; signature not checked"
     (plain / REPORT).write_text("{}")
     assert main(["verify", str(plain)]) == 1
-    said = capsys.readouterr().out
-    assert "changed: report.json" in said
-    assert said.splitlines()[-1].startswith("CHANGED")
+    output = capsys.readouterr().out
+    assert "changed: report.json" in output
+    assert output.splitlines()[-1].startswith("CHANGED")
 
 
 def test_the_command_prints_json(plain, capsys):
     assert main(["verify", str(plain), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert not faults(said, "verify")
-    assert (said["schema"], said["outcome"]) == ("pytest-ckpt/verify/2", "unchanged")
-    assert [c["name"] for c in said["checks"]] == ["digests", "schema", "verdicts", "pages", "signature"]
+    document = json.loads(capsys.readouterr().out)
+    assert not faults(document, "verify")
+    assert (document["schema"], document["outcome"]) == ("pytest-ckpt/verify/2", "unchanged")
+    assert [c["name"] for c in document["checks"]] == ["digests", "schema", "verdicts", "pages", "signature"]
 
 
 @pytest.mark.parametrize("words", [["nowhere"], ["."], [".", "--key=nowhere"]])
@@ -282,7 +282,7 @@ def test_it_imports_nothing_that_only_a_run_needs(plain):
         # numpy makes the forecast again, where it is there.
         "print([m for m in ('torch', 'mpi4py', 'psutil', 'cryptography') if m in sys.modules])"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
     )
-    assert said.stdout.splitlines()[-1] == "[]"
+    assert output.stdout.splitlines()[-1] == "[]"

@@ -95,9 +95,9 @@ def test_what_was_told_of_a_subject_makes_its_facts():
 
 def test_a_subject_that_was_begun_again_is_what_was_told_last():
     first = OperationDone(subject=SUBJECT, operation=measurement().operations[0])
-    told = events_by_subject([MeasurementBegun(subject=SUBJECT), first, MeasurementBegun(subject=SUBJECT)])
-    assert told[SUBJECT].facts["operations"] == ()
-    assert told[SUBJECT].facts["patterns"] is None
+    found = events_by_subject([MeasurementBegun(subject=SUBJECT), first, MeasurementBegun(subject=SUBJECT)])
+    assert found[SUBJECT].facts["operations"] == ()
+    assert found[SUBJECT].facts["patterns"] is None
 
 
 def test_no_event_has_a_field_that_its_line_has_already():

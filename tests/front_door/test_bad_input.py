@@ -81,8 +81,8 @@ def test_a_cluster_without_a_target_is_refused(front_door):
 
 
 def test_a_value_that_steers_a_terminal_is_printed_as_text(refused):
-    said = refused("--ckpt-processes=\x1b[2J\u202e8", says=["--ckpt-processes", "a whole number is expected"])
-    assert not {"\x1b", "\u202e"} & set(said)
+    message = refused("--ckpt-processes=\x1b[2J\u202e8", says=["--ckpt-processes", "a whole number is expected"])
+    assert not {"\x1b", "\u202e"} & set(message)
 
 
 def test_every_option_without_a_target_is_named(front_door):
@@ -194,14 +194,14 @@ def test_a_target_that_is_not_writable_is_refused(pytester, target, monkeypatch)
 
 
 def test_a_target_that_is_mounted_read_only_is_refused(mounted):
-    said = mounted("ro", "--ckpt-profile=smoke")
-    is_refusal(said.returncode, said.stderr, ["--ckpt-target", "mounted read-only", "remount,rw"])
-    assert said.stdout.endswith("left:\n")
+    found = mounted("ro", "--ckpt-profile=smoke")
+    is_refusal(found.returncode, found.stderr, ["--ckpt-target", "mounted read-only", "remount,rw"])
+    assert found.stdout.endswith("left:\n")
 
 
 def test_a_target_that_takes_no_folder_is_refused_and_leaves_no_report(mounted, pytester):
-    said = mounted("size=8g,nr_inodes=1", *SMALL)
-    is_refusal(said.returncode, said.stderr, ["No folder can be made on the target", "No space left", "writable"])
+    found = mounted("size=8g,nr_inodes=1", *SMALL)
+    is_refusal(found.returncode, found.stderr, ["No folder can be made on the target", "No space left", "writable"])
     assert not (pytester.path / "ckpt-report").exists()
 
 
@@ -372,20 +372,20 @@ def test_processes_that_do_not_fit_the_mode_are_refused(refused, arguments, says
 
 
 def test_too_little_space_is_refused_with_what_is_needed_and_what_there_is(refused):
-    said = refused("--ckpt-model=llama3-1t", "--ckpt-processes=1024", "--ckpt-operations=4000",
+    message = refused("--ckpt-model=llama3-1t", "--ckpt-processes=1024", "--ckpt-operations=4000",
                    says=["Too little space", "4,000 checkpoints of llama3-1t-full", "GiB are free"])  # fmt: skip
-    assert "need 61,7" in said
+    assert "need 61,7" in message
 
 
 def test_too_little_space_names_the_options_that_fit(mounted):
-    said = mounted("size=2g", "--ckpt-profile=nightly", "--ckpt-model=llama3-8b")
-    is_refusal(said.returncode, said.stderr, ["10 checkpoints of llama3-8b-full", "need 10.", "2 GiB are free",
+    found = mounted("size=2g", "--ckpt-profile=nightly", "--ckpt-model=llama3-8b")
+    is_refusal(found.returncode, found.stderr, ["10 checkpoints of llama3-8b-full", "need 10.", "2 GiB are free",
                                               "--ckpt-scale=1/", "--ckpt-profile=smoke"])  # fmt: skip
-    assert said.stdout.endswith("left:\n")
+    assert found.stdout.endswith("left:\n")
 
 
-def planned(**said):
-    asked = resolve({"ckpt_target": "/t", "ckpt_cluster": "16000", **said}, {})
+def planned(**expected_text):
+    asked = resolve({"ckpt_target": "/t", "ckpt_cluster": "16000", **expected_text}, {})
     return asked, plan_run(asked, on("ext4"))
 
 
@@ -405,18 +405,18 @@ def test_the_models_that_fit_the_space_are_offered():
     retain=st.sampled_from([{}, {"ckpt_retain": "2"}]),
 )
 def test_what_the_refusal_proposes_does_fit(free, profile, model, processes, retain):
-    said = {"ckpt_profile": profile, "ckpt_model": model, "ckpt_processes": processes, **retain}
-    asked, plan = planned(**said)
+    fields = {"ckpt_profile": profile, "ckpt_model": model, "ckpt_processes": processes, **retain}
+    asked, plan = planned(**fields)
     try:
         check_space(plan, asked, free)
     except UsageError as refusal:
         proposed = [word.rstrip(".,") for word in refusal.remedy.split() if word.startswith("--ckpt-")]
         for option in proposed:
             name, value = option.removeprefix("--").replace("-", "_", 1).split("=")
-            smaller, smaller_plan = planned(**{**said, name: value})
+            smaller, smaller_plan = planned(**{**fields, name: value})
             check_space(smaller_plan, smaller, free)
         if not proposed:
-            _, smallest = planned(**said, ckpt_scale="1/1000000")
+            _, smallest = planned(**fields, ckpt_scale="1/1000000")
             assert smallest.space_bytes > 0.9 * free
 
 
@@ -424,10 +424,10 @@ def test_too_little_memory_is_refused_before_anything_is_written(mounted, pytest
     maximum = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if maximum > 900 << 30:
         pytest.skip("this machine has the memory")
-    said = mounted("size=20t", "--ckpt-model=llama3-70b", "--ckpt-mode=open", "--ckpt-processes=8")
-    is_refusal(said.returncode, said.stderr, ["Too little memory on", "8 ranks", "llama3-70b-open-8",
+    found = mounted("size=20t", "--ckpt-model=llama3-70b", "--ckpt-mode=open", "--ckpt-processes=8")
+    is_refusal(found.returncode, found.stderr, ["Too little memory on", "8 ranks", "llama3-70b-open-8",
                                               "need 914 GiB", "are available", "--ckpt-scale=1/"])  # fmt: skip
-    assert said.stdout.endswith("left:\n")
+    assert found.stdout.endswith("left:\n")
     assert not (pytester.path / "ckpt-report").exists()
 
 
@@ -517,13 +517,13 @@ def test_an_mpi_that_cannot_start_is_refused_with_the_command_to_try(refused, py
     broken = pytester.path / "broken mpiexec"
     broken.write_text("#!/bin/sh\necho 'no fabric found' >&2\nexit 7\n")
     broken.chmod(0o755)
-    said = refused(
+    message = refused(
         f"--ckpt-launcher={shlex.quote(str(broken))}", *SMALL,
         says=["MPI cannot start 2 ranks", "exit code 7", "no fabric found", "Try it by hand", "-n 2"],
     )  # fmt: skip
-    assert "-m pytest_ckpt.ranks" in said
+    assert "-m pytest_ckpt.ranks" in message
     # It is quoted as a shell wants it: what is pasted does the same.
-    line = said.partition("Try it by hand: ")[2].partition(" (each rank")[0]
+    line = message.partition("Try it by hand: ")[2].partition(" (each rank")[0]
     assert line.endswith(" </dev/null")
     tried = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=False)
     assert (tried.returncode, tried.stderr) == (7, "no fabric found\n")

@@ -141,9 +141,9 @@ def required(names: list[str]) -> set[str]:
     """Return the names of distributions that these requirements bring, none of an extra."""
     wanted: set[str] = set()
     while names:
-        said = names.pop()
-        name = re.split(r"[^\w.-]", said, maxsplit=1)[0].lower().replace("_", "-")
-        if name not in wanted and "extra ==" not in said and 'sys_platform == "win32"' not in said:
+        found = names.pop()
+        name = re.split(r"[^\w.-]", found, maxsplit=1)[0].lower().replace("_", "-")
+        if name not in wanted and "extra ==" not in found and 'sys_platform == "win32"' not in found:
             wanted.add(name)
             try:
                 names += importlib.metadata.requires(name) or []

@@ -165,8 +165,8 @@ def test_what_goes_wrong_in_the_middle_has_a_clear_end(
     with opened_door(make_home("objects-luck")) as door:
         run = started(door, f"--ckpt-endpoint={server.endpoint}", SPEED, *luck.options, of=IN_PARTS).finish()
     assert run.code == luck.code, run.text
-    said = " ".join((str(run.measurement(subject(run))["failure"]) + str(run.document["left_behind"])).split())
-    assert luck.says in said, said
+    text = " ".join((str(run.measurement(subject(run))["failure"]) + str(run.document["left_behind"])).split())
+    assert luck.says in text, text
     assert "Traceback" not in run.text
     assert no_secret_in({**texts_of(run.report), "the terminal": run.text})
     left = run.document["left_behind"]

@@ -190,11 +190,11 @@ def is_report_of_a_rehearsal(folder):
 
 
 def test_plain_pytest_in_a_checkout_runs_only_the_project_s_tests(checkout, new_environment):
-    said = run([new_environment(), "-P", "-m", "pytest", "--collect-only", "-q"], cwd=checkout)
-    assert [line for line in said.splitlines() if "::" in line] == ["tests/test_one.py::test_one"]
+    found = run([new_environment(), "-P", "-m", "pytest", "--collect-only", "-q"], cwd=checkout)
+    assert [line for line in found.splitlines() if "::" in line] == ["tests/test_one.py::test_one"]
 
 
 def test_a_folder_of_tests_elsewhere_is_left_alone_by_the_wheel(wheel, new_environment, folder):
     (folder / "test_mine.py").write_text("def test_mine(): pass\n")
-    said = run([new_environment(wheel), "-m", "pytest", "-q"], cwd=folder)
-    assert "1 passed" in said
+    found = run([new_environment(wheel), "-m", "pytest", "-q"], cwd=folder)
+    assert "1 passed" in found

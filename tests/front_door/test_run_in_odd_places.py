@@ -101,6 +101,6 @@ def test_what_the_run_did_not_make_stays_and_no_link_is_followed(door: FrontDoor
     ]
     assert (folder / SUBJECT / "checkpoint-0001" / "notes.txt").read_text() == "not of this run"
     for name in ("checkpoint-0001/letters", "checkpoint-0001/notes.txt", "checkpoint-0002"):
-        told = f"{Path(folder, SUBJECT, name)} was not removed: this run did not make it"
-        assert told in run.document["left_behind"]
-        assert f"left on the target: {told}" in run.text
+        text = f"{Path(folder, SUBJECT, name)} was not removed: this run did not make it"
+        assert text in run.document["left_behind"]
+        assert f"left on the target: {text}" in run.text

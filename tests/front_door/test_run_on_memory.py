@@ -73,7 +73,7 @@ def test_what_the_target_cannot_do_is_no_part_of_the_run(run: Run) -> None:
 def test_it_certifies_nothing_and_names_who_brought_the_target(run: Run) -> None:
     assert run.document["grade"] == "rehearsal"
     assert any("memory_plugin" in reason for reason in run.document["grade_reasons"])
-    assert any("memory_plugin 1 takes part with targets" in said for said in run.document["disclosures"])
+    assert any("memory_plugin 1 takes part with targets" in found for found in run.document["disclosures"])
     target = run.document["environment"]["target"]
     assert (target["kind"], target["capabilities"], target["capacity"]) == ("memory", [], None)
     assert "memory_plugin" in target["plugin"]
@@ -88,9 +88,9 @@ def test_the_target_is_clean_afterwards(run: Run, server: str) -> None:
 
 def test_its_folder_is_judged_again_without_the_target(run: Run) -> None:
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(run.report), "--json"]
-    said = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
-    again = json.loads(said.stdout)
+    output = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert output.returncode == 0, output.stderr
+    again = json.loads(output.stdout)
     verdicts = [(v["id"], v["subject"], v["outcome"]) for v in run.document["requirements"]]
     assert [(v["id"], v["subject"], v["outcome"]) for v in again["requirements"]] == verdicts
 
@@ -118,8 +118,8 @@ def test_the_area_of_a_killed_controller_is_told_to_the_next_run(server: str, ma
         run = start(door, server, "--collect-only", "-q").finish()
         assert run.code == 0, run.text
         started = start(door, server, "-k", "no_such_test")
-        told = started.finish()
-    assert "left on the target by run dead of" in told.text
+        found = started.finish()
+    assert "left on the target by run dead of" in found.text
     (leftover,) = target.leftovers()
     assert leftover.what.startswith("dead")
 

@@ -147,9 +147,9 @@ def test_no_secret_of_the_user_reaches_a_file(run: Run) -> None:
 
 def test_its_folder_is_judged_again_without_the_store_and_not_by_the_gates_of_a_file_system(run: Run) -> None:
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(run.report), "--json"]
-    said = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
-    again = json.loads(said.stdout)
+    output = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert output.returncode == 0, output.stderr
+    again = json.loads(output.stdout)
     verdicts = [(v["id"], v["subject"], v["outcome"]) for v in run.document["requirements"]]
     assert [(v["id"], v["subject"], v["outcome"]) for v in again["requirements"]] == verdicts
     weaker = subprocess.run([*command, "--ckpt-gates=posix-shared"], cwd=CHECKOUT, capture_output=True, text=True,

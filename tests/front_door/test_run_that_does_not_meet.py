@@ -167,10 +167,10 @@ def test_a_layout_that_needs_more_ranks_is_not_run_on_shared_storage(door: Front
 
 
 def test_a_subset_on_a_network_file_system_is_planned_as_not_run() -> None:
-    said = dict.fromkeys((o.ini_name for o in OPTIONS), None) | {"ckpt_cluster": "64", "ckpt_model": "llama3-70b"}
-    (planned,) = plan_run(resolve(said, {}), mounted("nfs4")).checkpoints
+    fields = dict.fromkeys((o.ini_name for o in OPTIONS), None) | {"ckpt_cluster": "64", "ckpt_model": "llama3-70b"}
+    (planned,) = plan_run(resolve(fields, {}), mounted("nfs4")).checkpoints
     assert "the target is a nfs4 file system" in planned.not_run
-    (planned,) = plan_run(resolve(said, {}), mounted("ext4")).checkpoints
+    (planned,) = plan_run(resolve(fields, {}), mounted("ext4")).checkpoints
     assert not planned.not_run
 
 

@@ -153,9 +153,9 @@ def test_a_killed_controllers_run_is_judged_from_what_its_folder_holds(door: Fro
     eventually(lambda: not processes_of(started.run_id), "the ranks have ended")
     left = started.run_folder
 
-    said = _command("judge", str(started.report), "--json", f"--html={door.home / 'certificate.html'}")
-    document = json.loads(said.stdout)
-    assert said.returncode == document["exit_code"] == 8, said.stderr
+    found = _command("judge", str(started.report), "--json", f"--html={door.home / 'certificate.html'}")
+    document = json.loads(found.stdout)
+    assert found.returncode == document["exit_code"] == 8, found.stderr
     assert document["grade"] == "incomplete"
     assert document["run"]["id"] == started.run_id
     outcomes = {s: {v["outcome"] for v in document["requirements"] if v["subject"] == s} for s in (FIRST, SECOND)}
@@ -167,9 +167,9 @@ def test_a_killed_controllers_run_is_judged_from_what_its_folder_holds(door: Fro
     assert any(f"rm -r -- {left}" in sentence for sentence in document["left_behind"])
     assert FIRST in (door.home / "certificate.html").read_text()
 
-    said = _command("verify", str(started.report), "--json")
-    assert said.returncode == 8, said.stdout
-    assert json.loads(said.stdout)["outcome"] == "incomplete"
+    found = _command("verify", str(started.report), "--json")
+    assert found.returncode == 8, found.stdout
+    assert json.loads(found.stdout)["outcome"] == "incomplete"
 
 
 def _command(*words: str) -> subprocess.CompletedProcess[str]:

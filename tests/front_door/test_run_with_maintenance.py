@@ -244,11 +244,11 @@ def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -
 )
 def test_what_is_no_snapshot_is_not_judged_as_one(door: FrontDoor, target: Target, what: str) -> None:
     assert target.second
-    said = {
+    fields = {
         "the target itself": str(target.path), "another view of it": str(target.second), "a word": "done",
         "a folder without it": str(door.home), "nothing": "",
     }[what]  # fmt: skip
-    run = door.run(*snapshots(door, ["echo", said], ["true"]), target=target.path)
+    run = door.run(*snapshots(door, ["echo", fields], ["true"]), target=target.path)
     verdict = run.verdict("SNAPSHOT")
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
     assert ("no snapshot" in verdict["because"]) == (what in ("the target itself", "another view of it"))

@@ -79,9 +79,9 @@ def test_its_files_are_planned_with_what_is_beside_the_tensors(replayed: Run) ->
 
 
 def test_the_certificate_names_the_pattern_and_what_the_job_leaves_out(replayed: Run) -> None:
-    (said,) = [s for s in replayed.document["disclosures"] if "replays" in s]
-    assert said.startswith("engine replay replays job.pattern.json (digest ")
-    assert said in (replayed.report / "certificate.html").read_text()
+    (listed,) = [s for s in replayed.document["disclosures"] if "replays" in s]
+    assert listed.startswith("engine replay replays job.pattern.json (digest ")
+    assert listed in (replayed.report / "certificate.html").read_text()
     facts = replayed.measurement(OWN)["engine_facts"]
     assert facts["the job itself"] == "2 of 4 files without fsync behind the last write, 1 fsyncs of folders"
     assert facts["load"].startswith("each rank its own files, in reads of 100,000 bytes")
@@ -176,6 +176,6 @@ def test_what_cannot_be_replayed_is_refused_before_anything_is_written(
 ) -> None:
     (tmp_path / "bad.json").write_text("{}")
     assert main(["plan", "--cluster=64", *(word.format(tmp_path) for word in words)]) == 4
-    said = capsys.readouterr().err
-    assert says in said
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    assert says in output
+    assert "Traceback" not in output

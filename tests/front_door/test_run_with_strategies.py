@@ -61,7 +61,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
         kill(child)
         newest = sorted(target.glob("*/*/checkpoint-*"))[-1:]
         for folder in newest if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "0" else []:
-            if os.environ["CKPT_WAY"] == "lose" and "d" in child.told:
+            if os.environ["CKPT_WAY"] == "lose" and "d" in child.sent:
                 for file in folder.iterdir():
                     os.truncate(file, file.stat().st_size // 2)
             elif os.environ["CKPT_WAY"] == "show" and folder.name.endswith(".partial"):

@@ -38,7 +38,7 @@ PROGRAM = """
 import os, subprocess, sys, tempfile
 from pathlib import Path
 from tests.support.fuzz import sandbox
-from tests.support.fuzz.families import RunFolders, said
+from tests.support.fuzz.families import RunFolders, reported
 sandbox.HANG_SECONDS = 1
 home = Path(tempfile.mkdtemp())
 (home / "inside").mkdir()
@@ -50,7 +50,7 @@ def call():
     {body}
     return 0
 outcome = box.run(call, (home / "inside",))
-print(said(["x"], outcome, (0, 4)))
+print(reported(["x"], outcome, (0, 4)))
 """
 WRONG = {
     "a traceback": ("1 / 0", "ZeroDivisionError"),
@@ -116,5 +116,5 @@ def test_a_verdict_that_becomes_better_is_seen():
 @pytest.mark.thorough
 def test_the_same_case_is_made_again():
     """By its name alone, whatever came before it."""
-    told = [attack("--case=inputs/7/3").stdout for _ in range(2)]
-    assert all("1 attacks with seed 7" in text for text in told), told
+    output = [attack("--case=inputs/7/3").stdout for _ in range(2)]
+    assert all("1 attacks with seed 7" in text for text in output), output

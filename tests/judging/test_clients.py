@@ -47,8 +47,8 @@ def test_what_is_no_demand_is_refused_in_a_sentence(text):
 
 def test_every_host_has_to_have_it_and_what_is_missing_is_not_had():
     clients = {"n1": {"nconnect": "16"}, "n2": {"nconnect": "1"}, "n3": {}, "n4": {"nconnect": "x"}}
-    (said,) = unmet_demands(["client.nconnect >= 8"], clients)
-    assert said == (
+    (message,) = unmet_demands(["client.nconnect >= 8"], clients)
+    assert message == (
         "The gates demand client.nconnect >= 8, and it is 1 on n2; it is not known on n3; it is x, no number, on n4."
     )
     assert unmet_demands(["client.nconnect >= 8"], {"n1": {"nconnect": "8"}}) == []
@@ -97,7 +97,7 @@ def test_a_demand_that_is_met_changes_nothing(judged):
 
 
 @pytest.mark.parametrize(
-    ("demand", "said"),
+    ("demand", "message"),
     [
         ("client.cores >= 65", "it is 64 on n1"),
         ("client.nconnect >= 8", "it is not known on n1"),
@@ -105,16 +105,16 @@ def test_a_demand_that_is_met_changes_nothing(judged):
         ("client.cpu >= 8", "it is EPYC, no number, on n1"),
     ],
 )
-def test_a_demand_that_is_not_met_or_not_known_fails_the_run(judged, demand, said):
+def test_a_demand_that_is_not_met_or_not_known_fails_the_run(judged, demand, message):
     code, document, _ = judged(demand)
     assert code == document["exit_code"] == 1
-    assert f"The gates demand {demand}, and {said}." in document["grade_reasons"]
+    assert f"The gates demand {demand}, and {message}." in document["grade_reasons"]
 
 
 def test_a_table_with_what_is_no_demand_is_refused(judged):
-    code, document, said = judged("client.cores => 8")
+    code, document, message = judged("client.cores => 8")
     assert (code, document) == (4, None)
-    assert "has no name, sign and value" in said
+    assert "has no name, sign and value" in message
 
 
 def test_a_table_that_demands_more_is_not_relaxed_and_passes_its_demands_on():

@@ -450,7 +450,7 @@ OBSERVATIONS = {
 }  # fmt: skip
 
 
-def told(name, decided):
+def text_of(name, decided):
     """Return everything that was decided in a case, as lines."""
     detail = decided.detail.splitlines() if isinstance(decided.detail, str) else decided.detail
     figures = f"measured {decided.measured!r:.12} limit {decided.limit!r:.12} {decided.unit}".rstrip()
@@ -494,8 +494,8 @@ def test_the_sentences_of_a_judge(requirement):
         assert verdict.reason in REASONS, name
         assert verdict.reason != "plugin", name
         assert verdict.because.endswith("."), name
-    hold(requirement, "\n".join(told(name, verdict) for name, verdict in verdicts.items()))
+    hold(requirement, "\n".join(text_of(name, verdict) for name, verdict in verdicts.items()))
 
 
 def test_the_sentences_of_the_judge_of_behaviour():
-    hold("behaviour", "\n".join(told(name, judge_observation(*of)) for name, of in OBSERVATIONS.items()))
+    hold("behaviour", "\n".join(text_of(name, judge_observation(*of)) for name, of in OBSERVATIONS.items()))

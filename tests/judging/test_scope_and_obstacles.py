@@ -23,8 +23,8 @@ SPEED = dataclasses.replace(built_in("speed-only"), certifies=True)
 UP_TO_405B = dataclasses.replace(SPEED, up_to="llama3-405b")
 
 
-def run_of(models: str, *, kind: str = "ext4", gates: Gates = SPEED, **said: str) -> tuple[Plan, Settings, Gates]:
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": models, **said}, {})
+def run_of(models: str, *, kind: str = "ext4", gates: Gates = SPEED, **asked: str) -> tuple[Plan, Settings, Gates]:
+    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": models, **asked}, {})
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates))
     return plan_run(settings, mounted(kind)), settings, gates
 
@@ -41,7 +41,7 @@ def all_met(plan: Plan, settings: Settings, gates: Gates) -> Judgement:
 
 
 @pytest.mark.parametrize(
-    ("models", "said", "text"),
+    ("models", "asked", "text"),
     [
         ("llama3-8b", {}, "checkpoints of llama3-8b only (112 GB), engine torch, strategy sync"),
         (
@@ -66,8 +66,8 @@ def all_met(plan: Plan, settings: Settings, gates: Gates) -> Judgement:
         ),
     ],
 )  # fmt: skip
-def test_the_headline_names_model_size_engine_and_strategy(models: str, said: dict[str, str], text: str) -> None:
-    scope = scope_of(*run_of(models, **said))
+def test_the_headline_names_model_size_engine_and_strategy(models: str, asked: dict[str, str], text: str) -> None:
+    scope = scope_of(*run_of(models, **asked))
     assert scope.text == text
     assert scope.accelerators == 16_000
     assert [c.bytes for c in scope.checkpoints] == sorted(c.bytes for c in scope.checkpoints)
@@ -110,16 +110,16 @@ def test_a_rehearsal_may_use_the_models_that_it_likes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("asked", "kind"),
     [({"ckpt_gates": "posix-shared"}, "ext4"), ({"ckpt_hosts": "a:4,b:4"}, "ext4"), ({}, "nfs4")],
     ids=["gates", "hosts", "mount"],
 )
 @pytest.mark.parametrize(("model", "gigabytes_per_second"), [("llama3-405b", 204), ("llama3-1t", 595)])
 def test_shared_storage_is_asked_for_what_the_cluster_demands(
-    said: dict[str, str], kind: str, model: str, gigabytes_per_second: int
+    asked: dict[str, str], kind: str, model: str, gigabytes_per_second: int
 ) -> None:
     """By mount, by gates, by several hosts: never for the share of eight ranks (3.8 GB/s)."""
-    plan, _, _ = run_of(model, kind=kind, **said)
+    plan, _, _ = run_of(model, kind=kind, **asked)
     (planned,) = plan.checkpoints
     assert planned.layout.mode == "full"
     assert round(planned.demand.save_bytes_per_second / 1e9) == gigabytes_per_second
@@ -129,11 +129,11 @@ def test_shared_storage_is_asked_for_what_the_cluster_demands(
 def test_all_obstacles_are_told_at_once_each_with_what_removes_it() -> None:
     run = run_of("llama3-8b", gates=built_in("posix-shared"), ckpt_profile="smoke", ckpt_suite="performance")
     found = obstacles(*run)
-    told = "\n".join(o.line for o in found)
+    text = "\n".join(o.line for o in found)
     assert possible_grade(found) == "rehearsal"
     for word in ("0.001 of the full size", "3 saves and loads", "llama3-405b", "Conformance suite not selected",
                  "Contention suite not selected", "--ckpt-profile=acceptance", "--ckpt-suite=auto"):  # fmt: skip
-        assert word in told
+        assert word in text
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_limits_under_a_second_are_said_to_judge_latency_with_a_scale_that_does_
 ) -> None:
     plan, settings, gates = run_of("llama3-8b", ckpt_scale=scale)
     (short,) = [s for s in shortfalls(plan, settings, gates) if "of the full size" in s.now]
-    told = f" A save within {by_latency} is judged by latency." if by_latency else ""
-    assert short.now == f"Checkpoints at {scale} of the full size.{told}{larger and ' ' + larger}"
-    assert short.reason.endswith(f"limits were judged by bandwidth.{told}")
+    text = f" A save within {by_latency} is judged by latency." if by_latency else ""
+    assert short.now == f"Checkpoints at {scale} of the full size.{text}{larger and ' ' + larger}"
+    assert short.reason.endswith(f"limits were judged by bandwidth.{text}")
 
 
 def test_where_no_scale_is_enough_the_full_size_is_named() -> None:
@@ -180,10 +180,10 @@ def test_a_cache_that_nobody_can_see_is_an_obstacle_where_cold_is_required() -> 
 def test_a_target_in_memory_is_an_obstacle_where_cold_is_required(kind: str) -> None:
     assert sight_untried(mounted(kind)) == "memory"
     run = run_of("llama3-8b", kind=kind)
-    (told,) = obstacles(*run, cache_sight="memory")
-    assert told.line.startswith("COLD will fail: the target is memory of this host")
-    assert "--ckpt-target" in told.remedy
-    assert possible_grade([told]) == "not certified"
+    (found,) = obstacles(*run, cache_sight="memory")
+    assert found.line.startswith("COLD will fail: the target is memory of this host")
+    assert "--ckpt-target" in found.remedy
+    assert possible_grade([found]) == "not certified"
     behaviour = run_of("llama3-8b", kind=kind, ckpt_suite="conformance")
     assert "COLD will fail" not in "".join(o.text for o in obstacles(*behaviour, cache_sight="memory"))
     unbound = dataclasses.replace(SPEED, kinds={**SPEED.kinds, "COLD": "off"})
@@ -194,8 +194,8 @@ def test_a_target_in_memory_is_an_obstacle_where_cold_is_required(kind: str) -> 
 def test_a_target_s_word_on_caches_is_an_obstacle_where_the_gates_want_more() -> None:
     word = "the target's word"
     run = run_of("llama3-8b", gates=built_in("object"))
-    (told,) = (o for o in obstacles(*run, cache_sight="declared") if word in o.text)
-    assert (told.grade, "--ckpt-hosts" in told.remedy, "--ckpt-client-cache" in told.remedy) == (
+    (seen,) = (o for o in obstacles(*run, cache_sight="declared") if word in o.text)
+    assert (seen.grade, "--ckpt-hosts" in seen.remedy, "--ckpt-client-cache" in seen.remedy) == (
         "incomplete",
         True,
         True,

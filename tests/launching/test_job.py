@@ -10,7 +10,7 @@ from tests.support.made_target import mounted
 
 
 def test_a_task_has_the_layout_of_the_plan_and_the_rest_of_the_settings():
-    said = {
+    fields = {
         "ckpt_cluster": "64",
         "ckpt_model": "llama3-70b",
         "ckpt_profile": "smoke",
@@ -20,7 +20,7 @@ def test_a_task_has_the_layout_of_the_plan_and_the_rest_of_the_settings():
         "ckpt_keep": "true",
         "ckpt_drop_caches": "never",
     }
-    settings = resolve(said, {})
+    settings = resolve(fields, {})
     (planned,) = plan_run(settings, mounted("ext4")).checkpoints
     task = Task.of(planned, settings, seed=7)
     assert (task.subject, task.model, task.mode) == (planned.subject, "llama3-70b", "subset")

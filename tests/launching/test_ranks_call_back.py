@@ -44,9 +44,9 @@ def launched(tmp_path: Path, launcher: Launcher, processes: int, more: str = "",
     """Launch ranks that only look at their host; return why that failed, and what they told."""
     area = AreaRef(scheme="", location="/", run_id=RUN + more, opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=processes, area=area, deadline_seconds=60, tasks=())
-    told: list[Event] = []
+    listed: list[Event] = []
     launch = Launch(launcher, RUN, tmp_path / "launch", Redactor.of({}, ()))
-    return launch.run(job, told.append, **how), told
+    return launch.run(job, listed.append, **how), listed
 
 
 @pytest.fixture
@@ -72,9 +72,9 @@ def test_a_job_of_a_megabyte_arrives_and_no_process_shows_the_secret(tmp_path: P
                 seen.append(secret)
                 assert not [words for words in all_words() if secret.encode() in words]
 
-    failure, told = launched(tmp_path, find_launcher(None, ()), 2, "x" * MEGABYTE, tick=look)
+    failure, found = launched(tmp_path, find_launcher(None, ()), 2, "x" * MEGABYTE, tick=look)
     assert failure is None
-    (hosts,) = (event.hosts for event in told if isinstance(event, HostsSeen))
+    (hosts,) = (event.hosts for event in found if isinstance(event, HostsSeen))
     assert [(host.ranks, host.target_is_reached) for host in hosts] == [((0, 1), True)]
     assert len(set(seen)) == 1
     kept = [path for path in (tmp_path / "launch").iterdir() if seen[0] in path.read_text()]
@@ -101,9 +101,9 @@ def all_words() -> list[bytes]:
 
 
 def test_what_a_rank_tells_right_before_it_ends_arrives(tmp_path: Path, one_rank: Any) -> None:
-    failure, told = launched(tmp_path, one_rank(f"{TELLS_MUCH}\ncaller.send('end')\ncaller.receive()"), 1)
+    failure, found = launched(tmp_path, one_rank(f"{TELLS_MUCH}\ncaller.send('end')\ncaller.receive()"), 1)
     assert failure is None
-    assert [len(event.hosts[0].host) for event in told if isinstance(event, HostsSeen)] == [200_000] * 30
+    assert [len(event.hosts[0].host) for event in found if isinstance(event, HostsSeen)] == [200_000] * 30
 
 
 def test_a_rank_that_ends_well_before_it_has_told_all_fails_the_launch(tmp_path: Path, one_rank: Any) -> None:

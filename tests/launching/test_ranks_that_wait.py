@@ -57,7 +57,7 @@ def switches() -> dict[int, int]:
 
 
 def test_ranks_that_wait_do_not_wake_up_and_do_the_next_job(launch: Launch, tmp_path: Path) -> None:
-    told: list[Event] = []
+    listed: list[Event] = []
     before = switches()
     assert len(before) == 2
     # A wait that polls would wake up a thousand times in it.
@@ -65,8 +65,8 @@ def test_ranks_that_wait_do_not_wake_up_and_do_the_next_job(launch: Launch, tmp_
     after = switches()
     assert all(after[pid] - before[pid] < 20 for pid in before), (before, after)
     launch.move_to(tmp_path / "elsewhere" / "1")
-    assert launch.run(LAST, told.append) is None
-    assert [event.hosts[0].ranks for event in told if isinstance(event, HostsSeen)] == [(0, 1)]
+    assert launch.run(LAST, listed.append) is None
+    assert [event.hosts[0].ranks for event in listed if isinstance(event, HostsSeen)] == [(0, 1)]
     assert launch.waiting == 0
     kept = sorted(file.name for file in (tmp_path / "elsewhere" / "1").iterdir())
     assert kept == ["command", "environment", "exit.json", "launcher.log", "rank-0.log", "rank-1.log"]
@@ -83,10 +83,10 @@ def hellos(folder: Path, rank: int) -> list[str]:
 def test_where_one_of_them_is_gone_others_do_the_job_and_that_is_said(launch: Launch) -> None:
     gone = next(iter(switches()))
     os.kill(gone, signal.SIGKILL)
-    told: list[Event] = []
+    listed: list[Event] = []
     sentences: list[str] = []
-    assert launch.run(LAST, told.append, say=sentences.append) is None
-    assert len([event for event in told if isinstance(event, HostsSeen)]) == 1
+    assert launch.run(LAST, listed.append, say=sentences.append) is None
+    assert len([event for event in listed if isinstance(event, HostsSeen)]) == 1
     (sentence,) = sentences
     assert sentence.startswith("Ranks that waited for this do not go on (")
     assert sentence.endswith("); they are started again.")

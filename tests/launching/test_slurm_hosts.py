@@ -69,9 +69,9 @@ def test_srun_places_rank_0_on_another_host_than_the_controller(done: dict[str, 
 
 @pytest.mark.thorough
 def test_ranks_of_srun_say_nothing_of_pmix(done: dict[str, Done]) -> None:
-    said = (done["placed"].run.report / "launches" / "1" / "launcher.log").read_text()
-    assert "not-valid" not in said
-    assert "PMIX" not in said.upper()
+    output = (done["placed"].run.report / "launches" / "1" / "launcher.log").read_text()
+    assert "not-valid" not in output
+    assert "PMIX" not in output.upper()
 
 
 @pytest.mark.thorough
@@ -80,8 +80,8 @@ def test_ranks_that_slurm_places_by_its_own_rules_are_told(done: dict[str, Done]
     # Where hosts do not have the same ranks, not every one reads what another wrote, which COLD needs here.
     assert run.measurement("llama3-8b-open-4")["failure"] is None, run.text
     ranks = [len(host["ranks"]) for host in run.document["environment"]["hosts"]]
-    told = " ".join(run.text.split())
-    assert ("placed ranks otherwise than --ckpt-hosts says" in told) == (ranks != [2, 2]), (ranks, told)
+    text = " ".join(run.text.split())
+    assert ("placed ranks otherwise than --ckpt-hosts says" in text) == (ranks != [2, 2]), (ranks, text)
 
 
 @pytest.mark.thorough

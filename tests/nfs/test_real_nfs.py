@@ -40,7 +40,7 @@ LUCK = {
 
 
 @pytest.fixture(scope="module")
-def told():
+def answers():
     """All that the machines told, by configuration and check."""
     need(os.geteuid() == 0, "only root makes a namespace of processes")
     need(not nfs_machine.missing(), f"not installed: {', '.join(nfs_machine.missing())}")
@@ -57,8 +57,8 @@ def told():
 
 
 @pytest.mark.parametrize(("configuration", "check"), MADE)
-def test_each_check_tells_the_truth_about_nfs(told, configuration, check):
-    line = told[configuration, check]
+def test_each_check_tells_the_truth_about_nfs(answers, configuration, check):
+    line = answers[configuration, check]
     assert line["observation"], f"exit code {line['exit_code']}: {line['last_words']}"
     seen = from_plain(Observation, line["observation"])
     assert seen.not_run == ""
@@ -68,10 +68,10 @@ def test_each_check_tells_the_truth_about_nfs(told, configuration, check):
     assert kinds == TRUE_FAULTS.get((configuration, check), NOTHING), seen.anomalies
 
 
-def test_cached_attributes_are_stale_for_longer_than_the_limit(told):
-    measured = told["4.2", "STALE.attributes"]["observation"]["measured"]
+def test_cached_attributes_are_stale_for_longer_than_the_limit(answers):
+    measured = answers["4.2", "STALE.attributes"]["observation"]["measured"]
     assert measured > BY_NAME["STALE.attributes"].limit
 
 
-def test_every_check_was_made(told):
-    assert set(told) == set(MADE)
+def test_every_check_was_made(answers):
+    assert set(answers) == set(MADE)

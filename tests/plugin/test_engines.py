@@ -107,9 +107,9 @@ def test_a_statement_of_too_little_memory_is_seen(make_home: Callable[[str], Pat
     run = run_of(make_home("modest"), "modest")
     assert run.code == 0, run.text
     assert {run.verdict(name)["outcome"] for name in REQUIRED} == {"met"}
-    (said,) = (s for s in run.document["disclosures"] if s.startswith("engine modest took more memory than it states"))
-    assert "2 of 2 ranks" in said
-    assert said in judge_folder(run.report, {})["disclosures"]
+    (found,) = (s for s in run.document["disclosures"] if s.startswith("engine modest took more memory than it states"))
+    assert "2 of 2 ranks" in found
+    assert found in judge_folder(run.report, {})["disclosures"]
 
 
 def test_an_engine_that_needs_what_the_target_has_not_is_refused(make_home: Callable[[str], Path]) -> None:

@@ -46,9 +46,9 @@ def test_the_report_follows_its_schema(acme: Run) -> None:
 
 @pytest.mark.parametrize(("option", "word"), [("--ckpt-drop-caches", "acme_tool.py"), ("--ckpt-launcher", "mpiexec")])
 def test_what_a_hook_decided_is_used_and_disclosed_as_its_own(acme: Run, option: str, word: str) -> None:
-    said = setting(acme, option)
-    assert word in said["value"]
-    assert said["source"] == f"hook of {PLUGIN}"
+    found = setting(acme, option)
+    assert word in found["value"]
+    assert found["source"] == f"hook of {PLUGIN}"
     (sentence,) = (s for s in acme.document["disclosures"] if s.startswith(option))
     assert sentence.endswith(f"from hook of {PLUGIN})")
     assert sentence[:150] in page(acme), "the page shortens what is very long"
@@ -293,8 +293,8 @@ def test_a_hook_that_will_not_have_it_fails_the_measurement_before_a_rank_starts
     assert run.outcomes() == dict.fromkeys(REQUIRED, "not run")
     failure = run.measurement()["failure"]
     assert failure["kind"] == "hook"
-    said = f"Plugin {PLUGIN} 2.1 failed in pytest_ckpt_before_measure: RuntimeError: the array is rebuilding, so "
-    assert failure["message"].startswith(said)
+    text = f"Plugin {PLUGIN} 2.1 failed in pytest_ckpt_before_measure: RuntimeError: the array is rebuilding, so "
+    assert failure["message"].startswith(text)
     assert failure["message"] in page(run)
     assert run.events == []
     assert not (run.report / "launches" / "1" / "command").exists()

@@ -66,10 +66,10 @@ def test_with_the_limits_of_the_run_its_verdict_is_kept_and_said_to_be(acme: Run
 
 def test_what_was_not_judged_again_does_not_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["judge", str(folder)]) == 8
-    said = capsys.readouterr().out
-    assert f"ACME-DROPPED was not re-judged: plugin {PLUGIN} is" in said
-    assert "REHEARSAL for a cluster of 1 accelerator: not everything required was run" in said
-    assert "passed" not in said
+    output = capsys.readouterr().out
+    assert f"ACME-DROPPED was not re-judged: plugin {PLUGIN} is" in output
+    assert "REHEARSAL for a cluster of 1 accelerator: not everything required was run" in output
+    assert "passed" not in output
 
 
 def test_by_other_limits_its_verdict_is_not_known(folder: Path) -> None:

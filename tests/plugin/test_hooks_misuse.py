@@ -33,13 +33,13 @@ def refused(front_door, pytester):
         (pytester.path / "vendor" / "conftest.py").write_text(textwrap.dedent(plugin))
         (pytester.path / "vendor" / "test_vendor.py").write_text(textwrap.dedent(test))
         result = front_door("--ckpt-target=target", "--cluster=64", *SMALL, *options, "vendor")
-        said = result.stderr.str()
-        assert result.ret == 4, said + result.stdout.str()
-        for text in (said, result.stdout.str()):
+        output = result.stderr.str()
+        assert result.ret == 4, output + result.stdout.str()
+        for text in (output, result.stdout.str()):
             assert "Traceback" not in text
             assert "INTERNALERROR" not in text
         assert list((pytester.path / "target").iterdir()) == []
-        return said
+        return output
 
     return run
 
@@ -92,29 +92,29 @@ WRONG = [
 
 @pytest.mark.parametrize(("plugin", "says"), first_few(WRONG, 6), ids=[says[0][:60] for _, says in WRONG])
 def test_it_is_refused_with_the_plugin_named(refused, plugin, says):
-    said = refused(plugin)
+    message = refused(plugin)
     for words in says:
-        assert words in said
+        assert words in message
 
 
 def test_two_plugins_that_both_answer_are_both_named(refused, pytester):
     (pytester.path / "other.py").write_text("__version__ = '3'\n" + hook("drop_caches", "return 'sync'"))
     pytester.syspathinsert()
-    said = refused(hook("drop_caches", "return 'true'"), "-p", "other")
-    assert "Plugins vendor/conftest.py and other 3 both answer pytest_ckpt_drop_caches" in said
-    assert "--ckpt-drop-caches='true' wins over plugins" in said
+    message = refused(hook("drop_caches", "return 'true'"), "-p", "other")
+    assert "Plugins vendor/conftest.py and other 3 both answer pytest_ckpt_drop_caches" in message
+    assert "--ckpt-drop-caches='true' wins over plugins" in message
 
 
 def test_two_plugins_with_one_id_are_both_named(refused, pytester):
     plugin = JUDGE.format("id='ACME', title='t', judge=judge")
     (pytester.path / "other.py").write_text(plugin)
     pytester.syspathinsert()
-    said = refused(plugin, "-p", "other")
-    assert "plugin other: the id ACME is that of a requirement of plugin vendor/conftest.py; choose another" in said
+    message = refused(plugin, "-p", "other")
+    assert "plugin other: the id ACME is that of a requirement of plugin vendor/conftest.py; choose another" in message
 
 
 def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
-    said = refused(
+    message = refused(
         """
         class Array:
             def pytest_ckpt_drop_caches(self):
@@ -124,7 +124,7 @@ def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
             config.pluginmanager.register(Array())
         """
     )
-    assert "pytest_ckpt_drop_caches of plugin Array: 5 is no command" in said
+    assert "pytest_ckpt_drop_caches of plugin Array: 5 is no command" in message
 
 
 @pytest.mark.parametrize("mark", first_few(["'ACME-WARMPU'", "'ACME-WARMUP', 'SAVE'", "7", ""]))
@@ -141,20 +141,20 @@ def test_a_test_that_judges_what_no_plugin_asks_for_is_refused(refused, mark):
             def test_more(self, subject, judge):
                 judge(subject)
     """
-    said = refused(JUDGE.format("id='ACME-WARMUP', title='t', judge=judge"), test=test)
-    assert "vendor/test_vendor.py::test_it judges " in said
-    assert "vendor/test_vendor.py::TestMore::test_more judges " in said
-    assert "which is no requirement of this run" in said
-    assert mark != "'ACME-WARMPU'" or "(did you mean 'ACME-WARMUP'?)" in said
+    message = refused(JUDGE.format("id='ACME-WARMUP', title='t', judge=judge"), test=test)
+    assert "vendor/test_vendor.py::test_it judges " in message
+    assert "vendor/test_vendor.py::TestMore::test_more judges " in message
+    assert "which is no requirement of this run" in message
+    assert mark != "'ACME-WARMPU'" or "(did you mean 'ACME-WARMUP'?)" in message
 
 
 def test_a_plugin_that_comes_when_the_run_is_open_is_refused(refused, pytester):
     below = pytester.mkdir("vendor/below") if (pytester.path / "vendor").is_dir() else None
     (below / "conftest.py").write_text(hook("drop_caches", "return 'sync'"))
     (below / "test_below.py").write_text("def test_it(): pass\n")
-    said = refused("")
-    assert "Plugin vendor/below/conftest.py comes too late for pytest_ckpt_drop_caches" in said
-    assert "Name its folder on the command line" in said
+    message = refused("")
+    assert "Plugin vendor/below/conftest.py comes too late for pytest_ckpt_drop_caches" in message
+    assert "Name its folder on the command line" in message
 
 
 @pytest.mark.thorough

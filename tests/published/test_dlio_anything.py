@@ -91,12 +91,12 @@ def test_any_folder_ends_in_a_judgement_or_a_message(made, tmp_path, capsys, sta
     (folder / "checkpointing_1_metadata.json").write_text(json.dumps(metadata))
     (folder / "summary.json").write_text(json.dumps(summary))
     code = cli.main(["judge", str(folder), "--cluster=16000", "--json"])
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     if code == 4:
-        assert said.err.startswith("pytest-ckpt: error: ")
+        assert output.err.startswith("pytest-ckpt: error: ")
     else:
         assert code in (1, 8)
-        assert json.loads(said.out, parse_constant=pytest.fail)["grade"] != "certified"
+        assert json.loads(output.out, parse_constant=pytest.fail)["grade"] != "certified"
 
 
 def test_a_rank_that_the_run_did_not_have_is_left_out(tmp_path, capsys):

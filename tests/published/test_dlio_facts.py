@@ -126,5 +126,5 @@ def test_counts_beyond_any_run_are_mistakes():
 
 def test_files_that_disagree_on_the_processes_are_named():
     metadata = MadeRun().metadata() | {"num_processes": 64}
-    (said,) = facts_of(metadata, None, None, MadeRun().summary()).contradictions
-    assert "mlpstorage's metadata says 64, summary.json says 8" in said
+    (found,) = facts_of(metadata, None, None, MadeRun().summary()).contradictions
+    assert "mlpstorage's metadata says 64, summary.json says 8" in found

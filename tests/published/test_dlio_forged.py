@@ -36,12 +36,12 @@ def judge(capsys):
 
     def run(folder, *words):
         code = cli.main(["judge", str(folder), "--cluster=16000", "--json", *words])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        document = json.loads(said.out, parse_constant=pytest.fail) if said.out else None
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        document = json.loads(output.out, parse_constant=pytest.fail) if output.out else None
         if document is None:
             assert code == 4
-            return None, said.err
+            return None, output.err
         messages = document["messages"] if "messages" in document else document["published"]["messages"]
         return document, "\n".join(f"{m['path']}: {m['text']}" for m in messages)
 
@@ -270,9 +270,9 @@ def test_names_that_steer_a_terminal_are_printed_as_text(tmp_path, capsys):
     (run / "summary.json").write_text("{")
     for where in (tmp_path, run):
         cli.main(["judge", str(where), "--cluster=16000", f"--html={tmp_path / 'page.html'}"])
-        said = capsys.readouterr()
+        output = capsys.readouterr()
         page = (tmp_path / "page.html").read_text()
-        for text in (said.out, said.err, page):
+        for text in (output.out, output.err, page):
             assert not {"\x1b", "\u202e"} & set(text)
     assert cli.main(["judge", str(run / "nothing\x1b[2J"), "--cluster=16000"]) == 4
     assert "\x1b" not in capsys.readouterr().err

@@ -28,11 +28,11 @@ def judge(capsys):
 
     def run(folder, *words, cluster=16000):
         code = cli.main(["judge", str(folder), f"--cluster={cluster}", "--json", *words])
-        said = capsys.readouterr()
-        document = json.loads(said.out, parse_constant=pytest.fail) if said.out else None
+        output = capsys.readouterr()
+        document = json.loads(output.out, parse_constant=pytest.fail) if output.out else None
         if document:
             assert not faults(document, "report" if "grade" in document else "published")
-        return code, document, said.err
+        return code, document, output.err
 
     return run
 
@@ -98,10 +98,10 @@ def test_rank_0_alone_is_inferred_and_never_more_than_a_rehearsal(judge, lines, 
     assert save["judged_seconds"] == pytest.approx(5.3, abs=0.002)
     assert save["overstatement"] == pytest.approx(0.06, abs=0.001)
     assert save["basis"] == "9 inferred from rank 0, 1 at most"
-    said = lines(folder)
-    assert "save 5 s 5.3 s +6 % 5.3 s 9 inferred from rank 0, 1 at most" in said
-    assert "load 4 s 4.3 s +7.5 % 4.3 s 9 inferred from rank 0, 1 rank 0 only" in said
-    assert "1 of 8 ranks" in said
+    output = lines(folder)
+    assert "save 5 s 5.3 s +6 % 5.3 s 9 inferred from rank 0, 1 at most" in output
+    assert "load 4 s 4.3 s +7.5 % 4.3 s 9 inferred from rank 0, 1 rank 0 only" in output
+    assert "1 of 8 ranks" in output
 
 
 def test_the_verdict_flips_where_rank_0_is_fast_and_another_is_not(judge, tmp_path):
@@ -264,9 +264,9 @@ def test_what_the_page_caches_held_as_the_loads_began_is_said(judge, tmp_path):
     metadata = json.loads(file.read_text())
     metadata["cluster_snapshots"] = {"start": {"hosts": [{"memory": {"cached": BYTES["llama3-8b", 8] // 50}}]}}
     file.write_text(json.dumps(metadata))
-    said = because(judge(tmp_path)[1], "COLD")
-    assert "Saves and loads are of different runs; no file says whether they were cleared in between." in said
-    assert "held 2.09 GiB as the loads' run began, 2 % of one checkpoint." in said
+    message = because(judge(tmp_path)[1], "COLD")
+    assert "Saves and loads are of different runs; no file says whether they were cleared in between." in message
+    assert "held 2.09 GiB as the loads' run began, 2 % of one checkpoint." in message
     for name in write.iterdir():
         name.unlink()
     assert "The saves are another run's, and no file says whether they were cleared" in because(
@@ -425,9 +425,9 @@ def test_a_file_that_cannot_be_read_is_named(judge, tmp_path):
     (folder / "2_per_epoch_stats.json").symlink_to("nowhere")
     (folder / "3_per_epoch_stats.json").unlink()
     os.mkfifo(folder / "3_per_epoch_stats.json")
-    said = texts(judge(folder)[1]["published"])
-    assert "cannot be read" in said["2_per_epoch_stats.json"]
-    assert said["3_per_epoch_stats.json"] == "it is no file."
+    found = texts(judge(folder)[1]["published"])
+    assert "cannot be read" in found["2_per_epoch_stats.json"]
+    assert found["3_per_epoch_stats.json"] == "it is no file."
 
 
 def test_the_cluster_is_asked_for_before_anything_is_read(capsys, tmp_path):
@@ -484,13 +484,13 @@ def test_a_tree_gives_one_row_a_system_and_model(judge, tree):
 
 
 def test_for_people_the_tree_is_a_table(lines, tree):
-    said = lines(tree)
-    assert "system checkpoint published judged published judged serves up to at 16,000" in said
-    assert "Maker fast array llama3-8b-full 5 s 5.3 s 4 s 4.3 s" in said
-    assert "20 s 90 s 20 s 90 s" in said
-    assert "save too slow" in said
-    assert "None is certified" in said
-    assert "2 runs of other benchmarks were passed over" in said
+    output = lines(tree)
+    assert "system checkpoint published judged published judged serves up to at 16,000" in output
+    assert "Maker fast array llama3-8b-full 5 s 5.3 s 4 s 4.3 s" in output
+    assert "20 s 90 s 20 s 90 s" in output
+    assert "save too slow" in output
+    assert "None is certified" in output
+    assert "2 runs of other benchmarks were passed over" in output
 
 
 def test_both_pages_are_written_and_escape_what_comes_from_outside(judge, tree, tmp_path):
@@ -528,8 +528,8 @@ def test_it_imports_nothing_heavy(tmp_path):
         "import sys; from pytest_ckpt.cli.main import main; "
         f"main(['judge', {str(folder)!r}, '--cluster=16000']); print([m for m in {HEAVY!r} if m in sys.modules])"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines()[-1] == "[]"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert output.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_terminal_sees_a_progress_bar_and_a_file_does_not(tmp_path):

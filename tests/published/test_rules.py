@@ -25,8 +25,8 @@ def held(capsys):
 
     def run(folder, *words):
         code = cli.main(["judge", str(folder), "--rules=mlperf-v3", "--json", *words])
-        said = capsys.readouterr()
-        document = json.loads(said.out, parse_constant=pytest.fail)
+        message = capsys.readouterr()
+        document = json.loads(message.out, parse_constant=pytest.fail)
         assert not faults(document, "rules")
         assert code == document["exit_code"]
         return code, document
@@ -51,14 +51,14 @@ class Submitted(MadeRun):
     also: dict = field(default_factory=dict)
 
     def metadata(self, folder="/mnt/array/checkpoints"):
-        said = super().metadata(folder)
-        said |= {
+        message = super().metadata(folder)
+        message |= {
             "accelerator": "b200",
             "result_dir": "/home/someone/results",
             "override_parameters": {"checkpoint.checkpoint_folder": folder},
         }
-        said["system_info"] = {"hosts": [{"hostname": "c1", "memory": {"total": 64 * GIB}}]}
-        return said | self.also
+        message["system_info"] = {"hosts": [{"hostname": "c1", "memory": {"total": 64 * GIB}}]}
+        return message | self.also
 
     def summary(self):
         return super().summary() | {"num_hosts": 1}
@@ -118,8 +118,8 @@ def gap(seconds, *, exact=True):
         if exact:
             summary = json.loads((folder / "summary.json").read_text()) | {"end": ended.isoformat()}
             (folder / "summary.json").write_text(json.dumps(summary))
-        said = {"invocation_start_time": began.isoformat()} if exact else {}
-        submission(top, run=loads, name="20260301_130000", **said)
+        message = {"invocation_start_time": began.isoformat()} if exact else {}
+        submission(top, run=loads, name="20260301_130000", **message)
 
     return write
 
@@ -180,9 +180,9 @@ def test_each_rule_can_be_broken(held, tmp_path, case):
 def test_fsync_that_is_off_is_broken(held, tmp_path):
     folder = submission(tmp_path)
     metadata = next(folder.glob("*_metadata.json"))
-    said = json.loads(metadata.read_text())
-    said["parameters"]["checkpoint"]["fsync"] = False
-    metadata.write_text(json.dumps(said))
+    message = json.loads(metadata.read_text())
+    message["parameters"]["checkpoint"]["fsync"] = False
+    metadata.write_text(json.dumps(message))
     assert outcomes(held(tmp_path)[1])["4.3.2"] == "broken"
 
 
@@ -230,17 +230,17 @@ def test_people_read_first_what_is_broken(capsys, tmp_path):
     assert any("for MLCommons to say" in line for line in lines)
 
 
-@pytest.mark.parametrize(("words", "said"), [
+@pytest.mark.parametrize(("words", "message"), [
     (["--rules=mlperf-v9"], "--rules=mlperf-v9: it is none, perhaps 'mlperf-v3'"),
     (["--rules=mlperf-v3", "--cluster=64"], "--ckpt-cluster and --rules do not go together"),
     (["--rules=mlperf-v3", "--html=x.html"], "--html and --rules do not go together"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused(capsys, tmp_path, words, said):
+def test_what_does_not_fit_is_refused(capsys, tmp_path, words, message):
     submission(tmp_path)
     assert cli.main(["judge", str(tmp_path), *words]) == 4
     printed = capsys.readouterr()
     assert not printed.out
-    assert said.split(",")[0] in printed.err
+    assert message.split(",")[0] in printed.err
 
 
 def test_a_run_of_ours_has_to_be_exported_first(capsys, tmp_path):

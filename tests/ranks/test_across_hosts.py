@@ -72,73 +72,75 @@ class Clock:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is told, in a time of its own."""
     monkeypatch.setattr(across_hosts, "time", Clock())
     return []
 
 
 def waiting(
-    store: SeesLate, told: list[Any], rank: int = 0, other: Any = None, *, is_local: bool = False, spans: bool = True
+    store: SeesLate, records: list[Any], rank: int = 0, other: Any = None, *, is_local: bool = False, spans: bool = True
 ) -> AcrossHosts:
     group = TwoHosts(rank, other)
     group.spans_hosts = spans
     activity = Activity()
-    activity.tell_by(told.append)
+    activity.tell_by(records.append)
     return AcrossHosts(group, activity, SUBJECT, store, lambda *_: nullcontext(), is_local=is_local)  # type: ignore[arg-type]
 
 
-def test_rank_0_makes_the_folder_that_all_wait_for(told: list[Any]) -> None:
+def test_rank_0_makes_the_folder_that_all_wait_for(records: list[Any]) -> None:
     store = SeesLate(0)
-    waiting(store, told).begin(REF)
+    waiting(store, records).begin(REF)
     assert store.announced == [REF]
-    assert told == [HostsLooked(subject=SUBJECT, awaited="folder")]
+    assert records == [HostsLooked(subject=SUBJECT, awaited="folder")]
     other = SeesLate(0)
     waiting(other, [], rank=1).begin(REF)
     assert other.announced == []
 
 
-def test_a_host_that_had_to_wait_is_told_with_its_time(told: list[Any]) -> None:
+def test_a_host_that_had_to_wait_is_told_with_its_time(records: list[Any]) -> None:
     late = LateHost(host="h2", waited_seconds=0.25)
-    waiting(SeesLate(3), told, other=late).end(REF)
-    (event,) = told
+    waiting(SeesLate(3), records, other=late).end(REF)
+    (event,) = records
     assert event.awaited == "name"
     assert [(of.host, of.is_seen) for of in event.late] == [("h1", True), ("h2", True)]
     assert event.late[0].waited_seconds == pytest.approx(0.001 + 0.002 + 0.004)
 
 
-def test_nobody_waits_for_longer_than_twice_what_stale_allows(told: list[Any]) -> None:
-    waiting(SeesLate(10**9), told).end(REF)
-    ((late,),) = (event.late for event in told)
+def test_nobody_waits_for_longer_than_twice_what_stale_allows(records: list[Any]) -> None:
+    waiting(SeesLate(10**9), records).end(REF)
+    ((late,),) = (event.late for event in records)
     assert not late.is_seen
     assert 2.0 < late.waited_seconds < 2.1
 
 
-def test_of_the_files_to_be_read_those_of_others_are_looked_for(told: list[Any]) -> None:
+def test_of_the_files_to_be_read_those_of_others_are_looked_for(records: list[Any]) -> None:
     store = SeesLate(0)
-    waiting(store, told, other=BY_ANOTHER).files(
+    waiting(store, records, other=BY_ANOTHER).files(
         [Files(ref=REF, names=("ours", "theirs"))], {1: (Entry(name="ours", bytes=5),)}
     )
     assert store.asked == [(REF, BY_ANOTHER[1])]
-    assert [event.awaited for event in told] == ["data"]
+    assert [event.awaited for event in records] == ["data"]
 
 
-def test_who_reads_what_it_wrote_looks_for_nothing(told: list[Any]) -> None:
+def test_who_reads_what_it_wrote_looks_for_nothing(records: list[Any]) -> None:
     store = SeesLate(0)
-    waiting(store, told, other=BY_ANOTHER).files([Files(ref=REF, names=("ours",))], {1: (Entry(name="ours", bytes=5),)})
-    assert (store.asked, told) == ([], [])
+    waiting(store, records, other=BY_ANOTHER).files(
+        [Files(ref=REF, names=("ours",))], {1: (Entry(name="ours", bytes=5),)}
+    )
+    assert (store.asked, records) == ([], [])
 
 
 @pytest.mark.parametrize("alone", [{"is_local": True}, {"spans": False}])
 def test_on_one_host_and_in_its_local_tier_nothing_is_made_or_looked_for(
-    told: list[Any], alone: dict[str, bool]
+    records: list[Any], alone: dict[str, bool]
 ) -> None:
     store = SeesLate(0)
-    of = waiting(store, told, other=BY_ANOTHER, **alone)
+    of = waiting(store, records, other=BY_ANOTHER, **alone)
     of.begin(REF)
     of.end(REF)
     of.files([Files(ref=REF, names=("theirs",))], {})
-    assert (store.announced, store.asked, told) == ([], [], [])
+    assert (store.announced, store.asked, records) == ([], [], [])
 
 
 def test_waits_are_added_up_by_host_and_by_what_was_awaited() -> None:

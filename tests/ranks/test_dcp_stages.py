@@ -21,8 +21,8 @@ class Gathered:
 
     rank = 0
 
-    def __init__(self, said):
-        self._said = said
+    def __init__(self, expected_text):
+        self._said = expected_text
 
     def gather(self, _value):
         return self._said
@@ -35,11 +35,11 @@ def held(shard):
     return {t.name: (t.dtype, t.elements) for file in shard.files for t in file.tensors}
 
 
-def holders(said):
+def holders(expected_text):
     # Every worker collects this module, and torch takes seconds.
     from pytest_ckpt.ranks.engines.dcp.sharded_state import find_holders  # noqa: PLC0415
 
-    return dict(find_holders(Gathered(said), ()))
+    return dict(find_holders(Gathered(expected_text), ()))
 
 
 def test_ranks_of_a_stage_hold_its_layers_together_and_all_ranks_the_optimizer():

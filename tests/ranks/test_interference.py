@@ -12,7 +12,7 @@ DIRECT, BUFFERED = "around the page cache", "through the page cache"
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("ways", "says"),
     [
         # One rank a host reads; the others have nothing to tell.
         ([DIRECT, "", DIRECT, ""], DIRECT),
@@ -20,6 +20,6 @@ DIRECT, BUFFERED = "around the page cache", "through the page cache"
         ([BUFFERED, "", DIRECT, "", BUFFERED, ""], f"{BUFFERED} on 2 hosts, {DIRECT} on 1 host"),
     ],
 )
-def test_the_way_of_reads_is_that_of_every_host_and_not_of_rank_0_s_alone(told: list[str], says: str) -> None:
-    scenario = SimpleNamespace(_group=SimpleNamespace(gather=lambda _own: told))
-    assert InterferenceScenario._ways(scenario, told[0]) == says
+def test_the_way_of_reads_is_that_of_every_host_and_not_of_rank_0_s_alone(ways: list[str], says: str) -> None:
+    scenario = SimpleNamespace(_group=SimpleNamespace(gather=lambda _own: ways))
+    assert InterferenceScenario._ways(scenario, ways[0]) == says

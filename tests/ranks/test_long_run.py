@@ -75,11 +75,11 @@ class Saves:
 
 @pytest.fixture
 def endured(monkeypatch, capfd):
-    def run(asked, seconds, maximum=100, told=10):
+    def run(asked, seconds, maximum=100, reported=10):
         clock = Clock()
         monkeypatch.setattr(endurance, "time", clock)
         monkeypatch.setattr(endurance, "MAXIMUM_ENDURANCE_SAVES", maximum)
-        monkeypatch.setattr(endurance, "TOLD_OF_ENDURANCE", told)
+        monkeypatch.setattr(endurance, "TOLD_OF_ENDURANCE", reported)
         do = Saves(clock, seconds)
         LongRun(Alone(), Activity(), do, strategy=None, store=None, after=3).endure(asked)
         (event,) = do.sent
@@ -107,11 +107,11 @@ def test_saves_until_they_are_steady_never_wait(endured):
     assert list(found.start_seconds) == pytest.approx([0.001 * n for n in range(5)])
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(30.0, 9), (1.0, 10), (200.0, 5)])
-def test_rank_0_tells_of_some_of_many_saves(endured, seconds, told):
+@pytest.mark.parametrize(("seconds", "reported"), [(30.0, 9), (1.0, 10), (200.0, 5)])
+def test_rank_0_tells_of_some_of_many_saves(endured, seconds, reported):
     """Of the first, and then at most every tenth of the time; each start has its end."""
     do, found = endured(1000.0, seconds)
     assert do.steps[0] == 1
-    assert len(do.steps) == len(do.began) == pytest.approx(told, abs=1)
+    assert len(do.steps) == len(do.began) == pytest.approx(reported, abs=1)
     assert all(b - a >= 100 for a, b in zip(do.began, do.began[1:], strict=False))
     assert len(found.save_seconds) >= len(do.steps)

@@ -29,9 +29,9 @@ def test_every_method_gives_what_it_says_on_more_ranks_than_cores(tmp_path: Path
         preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2]),
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["is_together"] == [True] * STARTS
-    for rank, found in enumerate(told["ranks"]):
+    document = json.loads(done.stdout.splitlines()[-1])
+    assert document["is_together"] == [True] * STARTS
+    for rank, found in enumerate(document["ranks"]):
         assert found["gathered"] == ([n * LARGE for n in range(RANKS)] if rank == 0 else [])
         assert (found["shared"], found["sum"], found["largest"], found["smallest"]) == (0, 15, RANKS - 1, -1)
         assert (found["leader"], found["leads"], found["any"]) == ("rank 0", rank == 0, [True, False])

@@ -372,14 +372,14 @@ def test_it_needs_the_memory_that_its_row_states_and_no_torch(tmp_path):
     rule = built_in("safetensors").memory
     whole = layout("llama3-8b", mode="open", processes=64, scale=0.06)
     area, state = area_in(tmp_path), whole.rank(0).bytes
-    told = {action: as_one_rank("safetensors", whole, area, action) for action in ("save", "load")}
-    assert (told["load"]["loaded"], told["load"]["checked"], told["load"]["faults"]) == (state, state, 0)
+    fields = {action: as_one_rank("safetensors", whole, area, action) for action in ("save", "load")}
+    assert (fields["load"]["loaded"], fields["load"]["checked"], fields["load"]["faults"]) == (state, state, 0)
     largest = largest_file_bytes(whole.rank(0), SAFETENSORS_FILES)
     stated = rule.process_bytes + rule.state_bytes(state, largest)
     for action, copies in (("save", 2), ("load", 1)):
         # Neither too little, nor so much that it says nothing.
-        assert state + copies * largest < told[action]["peak_bytes"] < stated
-        assert not {"torch", "jinja2"} & set(told[action]["modules"])
+        assert state + copies * largest < fields[action]["peak_bytes"] < stated
+        assert not {"torch", "jinja2"} & set(fields[action]["modules"])
 
 
 CALLS = "openat,write,pwrite64,fsync,fdatasync,close,rename,renameat,renameat2,unlink,unlinkat,ftruncate,mmap"

@@ -56,9 +56,9 @@ def start(area, tmp_path, **environment):
 
 def test_a_save_that_returns_early_and_an_engine_that_commits_itself_come_back_whole(storage, tmp_path):
     process = start(storage.create_area("seams"), tmp_path)
-    said, complaint = process.communicate(timeout=_SECONDS)
+    output, complaint = process.communicate(timeout=_SECONDS)
     assert process.returncode == 0, complaint.decode()
-    (line,) = (line for line in said.decode().splitlines() if line.startswith("FOUND "))
+    (line,) = (line for line in output.decode().splitlines() if line.startswith("FOUND "))
     found = json.loads(line.removeprefix("FOUND "))
     assert set(found) == {"own sync", "own late", "stream sync", "stream late"}
     for name, of in found.items():

@@ -537,8 +537,8 @@ def test_where_direct_requests_are_taken_it_says_so(direct, right):
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
 def test_a_target_without_direct_requests_is_written_through_its_cache(tmp_path, right, after_making, number):
     with refusing_direct_opens(after_making=after_making, number=number):
-        said = comes_and_goes(tmp_path, right)
-    assert said == f"no: the target refuses O_DIRECT: {os.strerror(number)}"
+        found = comes_and_goes(tmp_path, right)
+    assert found == f"no: the target refuses O_DIRECT: {os.strerror(number)}"
 
 
 def test_an_open_that_fails_for_another_reason_is_an_error(tmp_path):
@@ -555,8 +555,8 @@ def test_a_direct_request_that_is_refused_in_the_middle_is_made_again_through_th
         return real(descriptor, *rest)
 
     with transfers(**{kind: refuse}):
-        said = comes_and_goes(direct, right)
-    assert said == "no: the target refuses a direct request: Invalid argument"
+        found = comes_and_goes(direct, right)
+    assert found == "no: the target refuses a direct request: Invalid argument"
 
 
 @pytest.mark.parametrize("block", [16 << 10, 32 << 10])
@@ -612,8 +612,8 @@ def test_requests_that_end_short_at_a_block_go_on_directly(direct, right, kind):
 def test_requests_that_end_inside_a_block_go_on_through_the_cache(direct, right, kind):
     part = {"write": part_of_write, "read": part_of_read}[kind]
     with transfers(**{kind: part(lambda: 5_001)}):
-        said = comes_and_goes(direct, right)
-    assert said == "no: the target ended a direct request inside a block"
+        found = comes_and_goes(direct, right)
+    assert found == "no: the target ended a direct request inside a block"
 
 
 @settings(deadline=None, max_examples=15)
@@ -786,10 +786,10 @@ def as_a_rank(shard, folder, *, maximum_bytes=0, front=()):
 def test_a_state_that_does_not_fit_into_memory_is_saved_and_loaded(tmp_path):
     """512 MiB of state, in a process that may not even promise itself that much."""
     shard = shard_of(0, [("float32", 100 << 20), ("float16", 1)], [("float16", (56 << 20) + 1)])
-    told = as_a_rank(shard, tmp_path, maximum_bytes=400 << 20)
-    assert not told["state_fits"]
-    assert (told["loaded"], told["checked"], told["faults"]) == (shard.bytes, shard.bytes, 0)
-    assert told["peak_bytes"] < 100e6
+    found = as_a_rank(shard, tmp_path, maximum_bytes=400 << 20)
+    assert not found["state_fits"]
+    assert (found["loaded"], found["checked"], found["faults"]) == (shard.bytes, shard.bytes, 0)
+    assert found["peak_bytes"] < 100e6
 
 
 def test_the_memory_of_a_rank_does_not_grow_with_its_state(tmp_path):
@@ -823,8 +823,8 @@ def test_requests_that_signals_interrupt_are_made_again(tmp_path):
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     shard = shard_of(0, [("float32", 5 << 20), ("float16", 1)])
-    told = as_a_rank(shard, folder, front=(*front, *(word for i in inject for word in ("-e", i))))
-    assert (told["loaded"], told["checked"], told["faults"]) == (shard.bytes, shard.bytes, 0)
+    found = as_a_rank(shard, folder, front=(*front, *(word for i in inject for word in ("-e", i))))
+    assert (found["loaded"], found["checked"], found["faults"]) == (shard.bytes, shard.bytes, 0)
     trace = (tmp_path / "trace").read_text()
     interrupted = [line for line in trace.splitlines() if "EINTR" in line]
     assert any("pwrite64(" in line for line in interrupted)

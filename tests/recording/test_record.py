@@ -57,18 +57,18 @@ def test_what_waits_for_all_ranks_is_a_phase_of_its_own(pattern: Pattern) -> Non
 
 
 def test_no_name_and_no_data_is_in_the_pattern(recorded: tuple[str, str]) -> None:
-    text, said = recorded
+    text, found = recorded
     planted = {SECRET, "alice", "customer-data", "job.py", socket.gethostname(), os.sep}
     planted |= {getpass.getuser()} if getpass.getuser() != "root" else {"root"}
     for word in planted:
         assert word not in text, word
-    assert SECRET not in said
+    assert SECRET not in found
 
 
 def test_show_says_it_in_words(recorded: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "j.json").write_text(recorded[0])
     assert main(["show", str(tmp_path / "j.json")]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for line in (
         "2 ranks, 4 files, 7.64 MiB a save",
         "rank 0, 2 threads:",
@@ -78,7 +78,7 @@ def test_show_says_it_in_words(recorded: tuple[str, str], tmp_path: Path, capsys
         "durability: 1 of 4 files not fsynced behind the last write, 0 fsyncs of folders",
         "load: none recorded",
     ):
-        assert line in said.splitlines()
+        assert line in output.splitlines()
 
 
 def test_runs_of_one_job_give_one_pattern(recorded: tuple[str, str], tmp_path: Path) -> None:

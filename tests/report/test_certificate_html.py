@@ -58,9 +58,9 @@ def test_it_says_the_grade_for_which_cluster_of_which_target(grade: str) -> None
     document = made_up.document(grade)
     text = Page(render(document)).text
     front = text[: text.index("Limits and where they come from")]
-    for said in (grade.capitalize(), "16,000 accelerators", "/mnt/array one/ü", "6 May 2031", "pytest-ckpt 0.2.0",
+    for phrase in (grade.capitalize(), "16,000 accelerators", "/mnt/array one/ü", "6 May 2031", "pytest-ckpt 0.2.0",
                  document["run"]["id"], *document["grade_reasons"][:8]):  # fmt: skip
-        assert said in front
+        assert phrase in front
     assert ("REHEARSAL – not a certificate" in text) == (grade == "rehearsal")
 
 
@@ -68,19 +68,19 @@ def test_it_says_the_grade_for_which_cluster_of_which_target(grade: str) -> None
 def test_every_fact_appears(grade: str) -> None:
     document = made_up.document(grade)
     text = Page(render(document)).text
-    said = [entry["text"] for entry in document["catalogue"]]
-    said += [entry["id"] for entry in document["catalogue"]]
-    said += document["cluster"]["reasons"].values()
-    said += document["disclosures"]
-    said += [units.format_seconds(document["cluster"][f"{kind}_limit_seconds"]) for kind in ("save", "load")]
+    phrase = [entry["text"] for entry in document["catalogue"]]
+    phrase += [entry["id"] for entry in document["catalogue"]]
+    phrase += document["cluster"]["reasons"].values()
+    phrase += document["disclosures"]
+    phrase += [units.format_seconds(document["cluster"][f"{kind}_limit_seconds"]) for kind in ("save", "load")]
     for row in document["checkpoints"]:
-        said += [row["subject"], row["published"], f"{row['full_bytes']:,}"]
-        said += [row["not_run"]] if row["not_run"] else []
-    said += [verdict["because"] for verdict in document["requirements"]]
-    said += [f"{row[name]:,}" for row in document["certified_cluster"] for name in ("save", "load") if row[name]]
-    said += ["Young", "Daly", "nconnect=16", "6.8.0-45-generic", "EPYC 9554", "2.13.0", "--cluster=16000"]
-    said += document["stages"]
-    missing = [sentence for sentence in said if " ".join(sentence.split()) not in text]
+        phrase += [row["subject"], row["published"], f"{row['full_bytes']:,}"]
+        phrase += [row["not_run"]] if row["not_run"] else []
+    phrase += [verdict["because"] for verdict in document["requirements"]]
+    phrase += [f"{row[name]:,}" for row in document["certified_cluster"] for name in ("save", "load") if row[name]]
+    phrase += ["Young", "Daly", "nconnect=16", "6.8.0-45-generic", "EPYC 9554", "2.13.0", "--cluster=16000"]
+    phrase += document["stages"]
+    missing = [sentence for sentence in phrase if " ".join(sentence.split()) not in text]
     assert not missing
 
 
@@ -89,8 +89,10 @@ def test_every_operation_is_drawn_once_and_listed() -> None:
     page = render(document)
     for operation in document["measurements"][0]["operations"]:
         kind, index = operation["kind"], operation["index"]
-        said = f"{kind} {index}: {units.format_seconds(operation['seconds'])}, slowest rank {operation['slowest_rank']}"
-        assert page.count(f"<title>{said}</title>") == 1
+        phrase = (
+            f"{kind} {index}: {units.format_seconds(operation['seconds'])}, slowest rank {operation['slowest_rank']}"
+        )
+        assert page.count(f"<title>{phrase}</title>") == 1
     assert page.count('role="img"') == len(re.findall(r"<svg [^>]*aria-labelledby", page)) > 5
 
 
@@ -116,14 +118,14 @@ def test_little_is_rendered_honestly(document: made_up.Document) -> None:
 
 def test_a_failure_is_told_with_rank_host_operation_file_and_errno() -> None:
     text = Page(render(made_up.document("not certified", fail_after=3))).text
-    for said in (
+    for phrase in (
         "No space left on device",
         "client01",
         "save 4",
         "zero_pp_rank_3_mp_rank_00_model_states.pt",
         "ENOSPC",
     ):
-        assert said in text
+        assert phrase in text
 
 
 def test_not_run_has_its_reason() -> None:
@@ -138,11 +140,11 @@ def test_what_could_not_be_measured_is_said() -> None:
     assert "Basis: rank 0 only" in text
 
 
-@pytest.mark.parametrize(("share", "said"), [(0.004, "this axis ends at"), (0.6, ""), (1.4, "over the limit")])
-def test_the_axis_follows_the_data(share: float, said: str) -> None:
+@pytest.mark.parametrize(("share", "phrase"), [(0.004, "this axis ends at"), (0.6, ""), (1.4, "over the limit")])
+def test_the_axis_follows_the_data(share: float, phrase: str) -> None:
     grade = "not certified" if share > 1 else "certified"
     page = render(made_up.document(grade, subjects=("llama3-8b-full",), share_of_limit=share))
-    assert said in page
+    assert phrase in page
     assert ("this axis ends at" in page) == (share < 0.2)
 
 
@@ -155,8 +157,8 @@ def test_waived_and_faulty_measurements_are_shown() -> None:
                     "tensor": "fp32_flat", "offset": 4096, "bytes": 512, "detail": "old bytes from 512 on"}],
     }  # fmt: skip
     text = Page(render(document)).text
-    for said in ("waived until 2031-09-01", "torn", "x_optim_states.pt", "offset 4,096", "faults 3"):
-        assert said in text
+    for phrase in ("waived until 2031-09-01", "torn", "x_optim_states.pt", "offset 4,096", "faults 3"):
+        assert phrase in text
 
 
 def test_hostile_strings_stay_text() -> None:

@@ -38,7 +38,7 @@ def poppler() -> None:
     need(shutil.which("pdftotext"), "there are no tools of poppler")
 
 
-def told(tool: str, *words: object) -> str:
+def output_of(tool: str, *words: object) -> str:
     return subprocess.run([tool, *map(str, words)], capture_output=True, text=True, check=True).stdout
 
 
@@ -80,7 +80,7 @@ def printed(request: pytest.FixtureRequest, printer: Printer) -> tuple[str, Path
 
 def test_it_has_a_title_a_language_tags_and_the_size_of_a4(printed: tuple[str, Path]) -> None:
     name, file = printed
-    facts = dict(re.findall(r"^([^:]+): +(.*)$", told("pdfinfo", file), re.MULTILINE))
+    facts = dict(re.findall(r"^([^:]+): +(.*)$", output_of("pdfinfo", file), re.MULTILINE))
     grade = {"hostile": "Not certified", "nothing ran": "Incomplete"}.get(name, name.capitalize())
     assert facts["Title"] == f"{grade}: checkpoint storage for 16,000 accelerators"
     assert facts["Creator"].startswith("pytest-ckpt ")
@@ -93,16 +93,16 @@ def test_it_has_a_title_a_language_tags_and_the_size_of_a4(printed: tuple[str, P
 def test_it_says_what_the_page_says_and_nothing_is_cut(printed: tuple[str, Path]) -> None:
     name, file = printed
     document = report_pages.DOCUMENTS[name]()
-    text = " ".join(told("pdftotext", "-layout", file, "-").split())
+    text = " ".join(output_of("pdftotext", "-layout", file, "-").split())
     for reason in document["grade_reasons"][:3]:
         words = [w for w in reason.split()[:4] if w.isascii()]
         assert words[0] in text
     for heading in ("Limits and where they come from", "Requirements", "How large a cluster this storage would serve"):
         assert heading in text
-    words = told("pdftotext", "-bbox", file, "-")
+    words = output_of("pdftotext", "-bbox", file, "-")
     right = [float(x) for x in re.findall(r'<word [^>]*xMax="([\d.]+)"', words)]
     assert max(right) < 595 - 30, "something reaches into the margin"
-    sheets = told("pdftotext", "-layout", file, "-").split("\f")[:-1]
+    sheets = output_of("pdftotext", "-layout", file, "-").split("\f")[:-1]
     for number, sheet in enumerate(sheets, start=1):
         assert re.search(rf"{number} ?/ ?{len(sheets)}\n", sheet)
 
@@ -110,9 +110,9 @@ def test_it_says_what_the_page_says_and_nothing_is_cut(printed: tuple[str, Path]
 @pytest.mark.thorough
 def test_a_rehearsal_of_four_models_is_few_sheets(printer: Printer) -> None:
     file = printer("rehearsal")
-    assert len(told("pdftotext", "-layout", file, "-").split("\f")[:-1]) <= 9
+    assert len(output_of("pdftotext", "-layout", file, "-").split("\f")[:-1]) <= 9
     # What is said in short is said.
-    text = " ".join(told("pdftotext", file, "-").split())
+    text = " ".join(output_of("pdftotext", file, "-").split())
     for name in ("Behaviour of the target", "With their defaults", "What each requirement asks for"):
         assert name in text
 
@@ -129,7 +129,7 @@ def test_pictures_are_in_colour_and_described(printer: Printer, tmp_path: Path) 
     from PIL import Image  # noqa: PLC0415
 
     file = printer("not certified")
-    told("pdftoppm", "-r", 60, "-png", file, tmp_path / "sheet")
+    output_of("pdftoppm", "-r", 60, "-png", file, tmp_path / "sheet")
     seen = set()
     for sheet in tmp_path.glob("sheet-*.png"):
         with Image.open(sheet) as image:
@@ -292,9 +292,9 @@ def test_a_printer_that_fails_or_crashes_costs_the_run_neither_report_nor_digest
     (tmp_path / "broken" / "weasyprint").mkdir()
     (tmp_path / "broken" / "code.py").rename(tmp_path / "broken" / "weasyprint" / "__init__.py")
     (tmp_path / "broken" / "weasyprint" / "urls.py").write_text("URLFetcher = lambda **_: None\n")
-    said = write_report(json.loads((folder / "report.json").read_text()), folder, pdf=True)
-    assert said.startswith(f"THERE IS NO PDF: {folder / 'certificate.pdf'}: ")
-    assert FAILING[code] in said
+    document = write_report(json.loads((folder / "report.json").read_text()), folder, pdf=True)
+    assert document.startswith(f"THERE IS NO PDF: {folder / 'certificate.pdf'}: ")
+    assert FAILING[code] in document
     assert {n: o for n, o in outcomes(folder).items() if n != "signature"} == {
         "digests": "holds", "schema": "holds", "verdicts": "holds", "pages": "holds"
     }  # fmt: skip
@@ -305,11 +305,11 @@ def test_a_printer_that_fails_or_crashes_costs_the_run_neither_report_nor_digest
 def test_judge_writes_a_pdf_of_a_run_and_of_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made_up_run.make_run(tmp_path / "run")
     main(["judge", str(tmp_path / "run"), "--cluster=24000", f"--pdf={tmp_path / 'again.pdf'}"])
-    assert "24,000 accelerators" in told("pdftotext", tmp_path / "again.pdf", "-")
+    assert "24,000 accelerators" in output_of("pdftotext", tmp_path / "again.pdf", "-")
     (tmp_path / "tree").mkdir()
     report_pages.judged_tree(tmp_path / "tree")
     main(["judge", str(tmp_path / "tree" / "made-up"), "--cluster=16000", f"--pdf={tmp_path / 'table.pdf'}"])
-    assert "Systems and checkpoints" in told("pdftotext", tmp_path / "table.pdf", "-")
+    assert "Systems and checkpoints" in output_of("pdftotext", tmp_path / "table.pdf", "-")
 
 
 # --- what is missing is told before a run -----------------------------------------------------------------------------

@@ -39,15 +39,15 @@ def test_every_requirement_of_ours_that_fails_leads_to_what_helps():
 
 
 def test_what_helps_is_told_of_what_failed_and_of_what_is_required_and_lacks():
-    def told(**of):
+    def shown(**of):
         return [part.heading for part in remedies.helps([verdict("SAVE", **of)])]
 
-    assert told(outcome="failed") == ["SAVE or LOAD: a limit was missed"]
-    assert told(outcome="failed", reason="hung") == ["A rank hung"]
-    assert told(outcome="not run", reason="not given") == ["What a check needs was not given"]
-    assert told(outcome="not run", reason="not given", severity="advisory") == []
-    assert told(outcome="waived", reason="over limit") == ["Waived"]
-    assert told() == []
+    assert shown(outcome="failed") == ["SAVE or LOAD: a limit was missed"]
+    assert shown(outcome="failed", reason="hung") == ["A rank hung"]
+    assert shown(outcome="not run", reason="not given") == ["What a check needs was not given"]
+    assert shown(outcome="not run", reason="not given", severity="advisory") == []
+    assert shown(outcome="waived", reason="over limit") == ["Waived"]
+    assert shown() == []
 
 
 def test_each_failure_of_a_certificate_links_to_what_helps_with_it_and_stands_there_once():
@@ -132,6 +132,6 @@ def test_a_smoke_run_takes_three_sheets(tmp_path, save):
     made_up_run.make_run(tmp_path / "run", options={"ckpt_gates": "auto", "ckpt_cluster": "16000"}, save=save)
     printed = tmp_path / "run.pdf"
     browser.print_pdf(tmp_path / "run" / "certificate.html", printed)
-    said = subprocess.run(["pdfinfo", printed], capture_output=True, text=True, check=True).stdout
-    assert int(re.search(r"^Pages:\s+(\d+)", said, re.MULTILINE)[1]) <= 3
+    output = subprocess.run(["pdfinfo", printed], capture_output=True, text=True, check=True).stdout
+    assert int(re.search(r"^Pages:\s+(\d+)", output, re.MULTILINE)[1]) <= 3
     assert browser.faults_of_layout(tmp_path / "run" / "certificate.html", 390) == []

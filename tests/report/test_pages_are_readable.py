@@ -108,9 +108,9 @@ def test_every_picture_is_described_or_passed_over(page: list) -> None:
             assert "role" not in picture[1]
             continue
         assert picture[1]["role"] == "img"
-        said = [text(ids[name]) for name in picture[1]["aria-labelledby"].split()]
-        assert len(said) == 2
-        assert all(len(words) > 10 for words in said)
+        listed = [text(ids[name]) for name in picture[1]["aria-labelledby"].split()]
+        assert len(listed) == 2
+        assert all(len(words) > 10 for words in listed)
 
 
 def test_lists_hold_items_and_terms_only(page: list) -> None:
@@ -125,5 +125,5 @@ def test_no_colour_stands_alone(page: list) -> None:
     """What is drawn in the colour of a failure has a word, a sign or a shape beside it."""
     for node in every(page, "td"):
         if "bad-text" in (node[1].get("class") or ""):
-            said = text(node)
-            assert any(sign in said for sign in ("✕", "\N{MINUS SIGN}", "× limit", "too slow")), said
+            found = text(node)
+            assert any(sign in found for sign in ("✕", "\N{MINUS SIGN}", "× limit", "too slow")), found

@@ -28,12 +28,12 @@ def test_the_page_shows_every_picture_once_and_in_words() -> None:
 def test_the_script_still_makes_them(tmp_path: Path) -> None:
     """One as a screen shows it and one as paper; what the others show is opened by the tests of pages."""
     need(certificate_pictures.browser.CHROMIUM, "there is no Chromium")
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", certificate_pictures.__name__, f"--folder={tmp_path}", "evidence", "print"],
         cwd=CHECKOUT,
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert said.count(".png") == 2
+    assert output.count(".png") == 2
     assert all(certificate_pictures.browser.look(tmp_path / f"{n}.png")[0] > 100 for n in ("evidence", "print"))

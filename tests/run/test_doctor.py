@@ -47,9 +47,9 @@ def test_what_will_not_run_for_want_of_a_command_is_said_before_the_run(capsys, 
     words = [f"--ckpt-target={tmp_path}", *TWO, "--ckpt-gates=posix-shared", "--json"]
     main(["doctor", *words])
     findings = json.loads(capsys.readouterr().out)["findings"]
-    told = [f for f in findings if f["name"] == "not given"]
-    assert [f["description"].partition(" ")[0] for f in told] == ["FAILOVER", "UPGRADE", "SNAPSHOT"]
-    assert all(f["remedy"] and not f["needed"] for f in told)
+    listed = [f for f in findings if f["name"] == "not given"]
+    assert [f["description"].partition(" ")[0] for f in listed] == ["FAILOVER", "UPGRADE", "SNAPSHOT"]
+    assert all(f["remedy"] and not f["needed"] for f in listed)
 
 
 def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_at(capsys, tmp_path):
@@ -70,8 +70,8 @@ def test_a_target_in_memory_cannot_be_certified_and_is_told_so(capsys):
         words = [f"--ckpt-target={folder}", *TWO, "--ckpt-launcher=no-such-launcher", "--json"]
         main(["doctor", *words])
     findings = json.loads(capsys.readouterr().out)["findings"]
-    (told,) = [f for f in findings if "COLD will fail" in f["description"]]
-    assert (told["name"], told["can"], "--ckpt-target" in told["remedy"]) == ("certificate", False, True)
+    (listed,) = [f for f in findings if "COLD will fail" in f["description"]]
+    assert (listed["name"], listed["can"], "--ckpt-target" in listed["remedy"]) == ("certificate", False, True)
 
 
 @pytest.mark.thorough
@@ -112,8 +112,8 @@ def test_a_target_that_cannot_be_used_hides_neither_the_plan_nor_what_a_certific
     words = [f"--ckpt-target={tmp_path / 'none'}", *TWO, "--ckpt-launcher=no-such-launcher", "--json"]
     assert main(["doctor", *words]) == 4
     findings = json.loads(capsys.readouterr().out)["findings"]
-    told = {f["name"] for f in findings if not f["can"]}
-    assert {"target", "MPI launch", "certificate"} <= told
+    fields = {f["name"] for f in findings if not f["can"]}
+    assert {"target", "MPI launch", "certificate"} <= fields
     assert any(f["name"] == "plan" and f["can"] for f in findings)
     assert all(f["remedy"] for f in findings if not f["can"])
 

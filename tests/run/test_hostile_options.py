@@ -36,12 +36,12 @@ def refused(tmp_path: Path) -> Refused:
 
     def open_with(option: str, value: str) -> str:
         before = sorted(tmp_path.rglob("*"))
-        said = {
+        fields = {
             "ckpt_target": str(target), "ckpt_cluster": "64", "ckpt_profile": "smoke", "ckpt_model": "llama3-8b",
             "ckpt_mode": "open", "ckpt_processes": "2", "ckpt_report": str(tmp_path / "report"),
         }  # fmt: skip
         with pytest.raises(UsageError) as error:
-            open_run(resolve(said | WITH.get(option, {}) | {f"ckpt_{option}": value}, {}), ["pytest"])
+            open_run(resolve(fields | WITH.get(option, {}) | {f"ckpt_{option}": value}, {}), ["pytest"])
         assert sorted(tmp_path.rglob("*")) == before
         assert error.value.remedy
         assert f"--ckpt-{option.replace('_', '-')}" in error.value.what

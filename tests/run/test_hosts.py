@@ -46,7 +46,7 @@ def test_hosts_that_differ_in_their_addresses_only_are_alike():
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"kind": "overlay", "source": "overlay"}, "n2: overlay (overlay) instead of nfs4 (array:/ckpt)"),
         (
@@ -69,9 +69,9 @@ def test_hosts_that_differ_in_their_addresses_only_are_alike():
         ({"is_folder": False, "kind": "overlay", "misses": "No such file or directory"}, None),
     ],
 )
-def test_what_differs_is_told_of_the_host(changed, told):
+def test_what_differs_is_told_of_the_host(changed, message):
     found = differences(HERE, (ALIKE, sight(**changed)))
-    assert found == ([told] if told else [])
+    assert found == ([message] if message else [])
 
 
 def test_every_host_is_told_at_once():

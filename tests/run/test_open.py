@@ -71,10 +71,10 @@ def test_too_little_space_and_too_little_memory_are_told_at_once(settings, monke
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     with pytest.raises(UsageError) as refused:
         opening.open_run(settings, ["pytest"])
-    told = str(refused.value)
-    first, second = told.index("1. Too little space on the target"), told.index("2. Too little memory on n1")
-    assert told.index("Give the target more space") in range(first, second)
-    assert told.index("Spread the ranks over more hosts") > second
+    message = str(refused.value)
+    first, second = message.index("1. Too little space on the target"), message.index("2. Too little memory on n1")
+    assert message.index("Give the target more space") in range(first, second)
+    assert message.index("Spread the ranks over more hosts") > second
 
 
 def test_a_crash_while_nobody_can_say_whether_there_is_a_report_is_still_one_sentence(settings, tmp_path, monkeypatch):
@@ -128,8 +128,8 @@ def test_a_worker_knows_the_requirements_of_plugins_before_its_own_plugins_are_a
         id="ACME-IT", title="It", severity="required", source="ACME", plugin="acme", words="It is.", judge=judge
     )
     context = opening.open_run(settings, ["pytest"], [extra]).context
-    told = unpack(context.pack())
-    assert told.extras == context.extras
-    assert told.catalogue["ACME-IT"].judge is None
+    document = unpack(context.pack())
+    assert document.extras == context.extras
+    assert document.catalogue["ACME-IT"].judge is None
     assert unpack(context.pack(), [extra]) == context
     assert unpack(context.pack(), []).extras == []

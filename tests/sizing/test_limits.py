@@ -121,10 +121,10 @@ def test_the_other_form_of_the_model_stands_beside_the_first_and_decides_nothing
     assert in_slot == pytest.approx(1 - math.exp(-1 / 20))
     assert limits.failures_per_day_in_slots == pytest.approx(in_slot * 86_400 / limits.interval_seconds)
     assert limits.interval_seconds * 20 * limits.failures_per_day == pytest.approx(86_400)
-    said = limits.reason("failures_per_day_in_slots")
-    assert "1 - R^N" in said
-    assert "probability of 4.88 %" in said
-    assert "That is 2.46 % below" in said
+    found = limits.reason("failures_per_day_in_slots")
+    assert "1 - R^N" in found
+    assert "probability of 4.88 %" in found
+    assert "That is 2.46 % below" in found
 
 
 @pytest.mark.parametrize(

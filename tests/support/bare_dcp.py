@@ -77,8 +77,8 @@ def _run(program: str, folder: Path, scratch: Path, processes: int) -> None:
         for rank in range(processes)
     ]
     try:
-        said = [process.communicate(timeout=_SECONDS)[1] for process in started]
+        output = [process.communicate(timeout=_SECONDS)[1] for process in started]
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0] * processes, said
+    assert [process.returncode for process in started] == [0] * processes, output

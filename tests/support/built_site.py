@@ -42,15 +42,15 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what the element names."""
-        said = {name: value or "" for name, value in attrs}
-        if "id" in said:
-            self.ids.add(said["id"])
-        if tag == "a" and "href" in said:
-            self.links.append(said["href"])
-        if tag == "link" and not _RELATIONS & set(said.get("rel", "").split()):
-            self.loads.append(said["href"])
-        self.loads += [said[name] for name in _LOADS.get(tag, ()) if name in said]
-        self.loads += [one for pair in _OF_A_STYLE.findall(said.get("style", "")) for one in pair if one]
+        fields = {name: value or "" for name, value in attrs}
+        if "id" in fields:
+            self.ids.add(fields["id"])
+        if tag == "a" and "href" in fields:
+            self.links.append(fields["href"])
+        if tag == "link" and not _RELATIONS & set(fields.get("rel", "").split()):
+            self.loads.append(fields["href"])
+        self.loads += [fields[name] for name in _LOADS.get(tag, ()) if name in fields]
+        self.loads += [one for pair in _OF_A_STYLE.findall(fields.get("style", "")) for one in pair if one]
 
 
 def build(folder: Path, source: Path = DOCS) -> subprocess.CompletedProcess[str]:

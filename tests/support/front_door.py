@@ -249,8 +249,8 @@ class FrontDoor:
             timeout=patience(_RUN_SECONDS),
             env=_environment(),
         )
-        said, wrong = done.stdout.splitlines(), done.stderr.splitlines()
-        return pytest.RunResult(done.returncode, said, wrong, time.monotonic() - began)
+        output, wrong = done.stdout.splitlines(), done.stderr.splitlines()
+        return pytest.RunResult(done.returncode, output, wrong, time.monotonic() - began)
 
     def close(self) -> None:
         """Kill what still runs, and clear what a killed controller could not."""
@@ -330,8 +330,8 @@ def read_events(report: Path) -> list[dict[str, Any]]:
 
 def started_operation(event: dict[str, Any]) -> str:
     """Return the operation that an event says to have started, as a person reads it; empty for another event."""
-    told = event_from_plain(event)
-    return str(told.operation) if isinstance(told, OperationStarted) else ""
+    found = event_from_plain(event)
+    return str(found.operation) if isinstance(found, OperationStarted) else ""
 
 
 def counted_steps(text: str) -> list[tuple[int, int]]:

@@ -75,8 +75,8 @@ def main() -> None:
                     alarms[name] += 1
                     print(f"  {kind}: {name} {verdict.outcome}: {verdict.because}", flush=True)
         wrong = wrong or bool(alarms)
-        told = ", ".join(f"{name} x{times}" for name, times in alarms.items()) or "no false alarm"
-        print(f"{kind:>6}: {count} checks in {time.monotonic() - began:.0f} s: {told}", flush=True)
+        text = ", ".join(f"{name} x{times}" for name, times in alarms.items()) or "no false alarm"
+        print(f"{kind:>6}: {count} checks in {time.monotonic() - began:.0f} s: {text}", flush=True)
     sys.exit(wrong)
 
 

@@ -60,8 +60,8 @@ def eventually(condition: Callable[[], Found], what: str, seconds: float = _PATI
 
 def file_system_of(path: Path) -> str:
     """Return the kind of file system that a path is on."""
-    said = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=True)
-    return said.stdout.strip()
+    output = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=True)
+    return output.stdout.strip()
 
 
 class Mounts:

@@ -80,8 +80,8 @@ def make_run(
     ``change`` makes other measurements of the made-up ones, before they are judged. A run of suite conformance alone
     measures none.
     """
-    said = OPTIONS_OF_A_SMALL_RUN | (options or {})
-    settings = resolve(said, {})
+    given = OPTIONS_OF_A_SMALL_RUN | (options or {})
+    settings = resolve(given, {})
     plan = plan_run(settings, MADE_UP)
     rng = random.Random(seed)
     planned = [c for c in plan.checkpoints if not c.not_run] if settings.measures else []
@@ -103,7 +103,7 @@ def make_run(
             "started": started,
             "finished": started,
             "seconds": _RUN_SECONDS,
-            "command": ["pytest", *(f"--{name.replace('_', '-')}={value}" for name, value in said.items())],
+            "command": ["pytest", *(f"--{name.replace('_', '-')}={value}" for name, value in given.items())],
             "folder": str(folder),
             "seed": seed,
         },

@@ -144,14 +144,14 @@ def make_check(check: str, folder: str, second: str, small: str, job: dict[str, 
         text=True, start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            said, told = process.communicate(timeout=job["check_seconds"])
+            output, printed = process.communicate(timeout=job["check_seconds"])
             code: int | None = process.returncode
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            said, told = process.communicate()
+            output, printed = process.communicate()
             code = None
     try:
-        observation = json.loads(said)
+        observation = json.loads(output)
     except ValueError:
         observation = None
     return {
@@ -159,7 +159,7 @@ def make_check(check: str, folder: str, second: str, small: str, job: dict[str, 
         "seconds": round(time.monotonic() - began, 2),
         "exit_code": code,
         "observation": observation,
-        "last_words": [] if observation else told.splitlines()[-12:],
+        "last_words": [] if observation else printed.splitlines()[-12:],
     }
 
 

@@ -98,9 +98,9 @@ def _lines(machine: subprocess.Popen[bytes], path: Path, deadline: float, consol
             unread += file.read()
             *whole, unread = unread.split("\n")
             for line in whole:
-                told = json.loads(line)
-                ended = ended or told["kind"] == "end"
-                yield told
+                document = json.loads(line)
+                ended = ended or document["kind"] == "end"
+                yield document
             if not ended and (gone or time.monotonic() > until):
                 why = f"it ended with exit code {machine.returncode}" if gone else f"no end after {deadline:g} s"
                 yield {"kind": "error", "text": f"{why}; its console:\n{console.read_text(errors='replace')[-4000:]}"}

@@ -77,8 +77,8 @@ def as_one_rank(
         timeout=_SECONDS,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    document: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return document
 
 
 def _peak_bytes() -> int:

@@ -97,19 +97,19 @@ def thousand_ranks() -> dict[str, Any]:
 
 def incomplete() -> dict[str, Any]:
     """Return that of a run without a second client, a power cut and a volume to fill, on too few ranks."""
-    said = {**_shared(8, "llama3-8b,llama3-70b"), "ckpt_power_cut": None, "ckpt_full_target": None}
-    return run(_steady(0.72, 0.45), said)
+    fields = {**_shared(8, "llama3-8b,llama3-70b"), "ckpt_power_cut": None, "ckpt_full_target": None}
+    return run(_steady(0.72, 0.45), fields)
 
 
 def rehearsal() -> dict[str, Any]:
     """Return that of a run at 1/1000 of the size on a local disk."""
-    said = {"ckpt_target": "/mnt/made-up", "ckpt_cluster": "16000", "ckpt_profile": "smoke"}
-    return run(_steady(0.4, 0.3), said, file_system="ext4")
+    fields = {"ckpt_target": "/mnt/made-up", "ckpt_cluster": "16000", "ckpt_profile": "smoke"}
+    return run(_steady(0.4, 0.3), fields, file_system="ext4")
 
 
 def run(
     seconds: Seconds,
-    said: dict[str, str | None],
+    expected_text: dict[str, str | None],
     *,
     slow_ranks: range = range(0),
     slower: float = 1.6,
@@ -125,10 +125,10 @@ def run(
     ``slow_ranks`` take ``slower`` times as long as the others. ``seen`` changes what checks of behaviour saw, by name.
     """
     is_local = file_system == "ext4"
-    settings = resolve(said, {})
+    settings = resolve(expected_text, {})
     target = mounted(
         file_system,
-        said["ckpt_target"] or "",
+        expected_text["ckpt_target"] or "",
         source="/dev/made-up" if is_local else "array.example:/ckpt",
         options="rw,relatime" if is_local else "rw,relatime,vers=4.2,hard,nconnect=16,nosharecache",
         capacity=Capacity(
@@ -159,7 +159,7 @@ def run(
             "started": started,
             "finished": FINISHED,
             "seconds": SECONDS,
-            "command": ["pytest", *(f"--{n.replace('_', '-')}={v}" for n, v in said.items() if v)],
+            "command": ["pytest", *(f"--{n.replace('_', '-')}={v}" for n, v in expected_text.items() if v)],
             "folder": "/srv/made-up/ckpt-report",
             "seed": seed,
         },

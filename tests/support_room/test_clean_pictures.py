@@ -22,11 +22,11 @@ def svg(inside, head=""):
 
 
 def png(**info):
-    said = PngImagePlugin.PngInfo()
+    found = PngImagePlugin.PngInfo()
     for name, text in info.items():
-        said.add_text(name, text)
+        found.add_text(name, text)
     file = io.BytesIO()
-    Image.new("RGB", (8, 8), "red").save(file, "PNG", pnginfo=said)
+    Image.new("RGB", (8, 8), "red").save(file, "PNG", pnginfo=found)
     return file.getvalue()
 
 

@@ -49,10 +49,10 @@ def uploaded(client, key, parts, **words):
     name = client.create_multipart_upload(Bucket=BUCKET, Key=key, ChecksumAlgorithm="CRC32")["UploadId"]
     sent = []
     for number, data in parts:
-        told = client.upload_part(
+        answer = client.upload_part(
             Bucket=BUCKET, Key=key, UploadId=name, PartNumber=number, Body=data, ChecksumAlgorithm="CRC32"
         )
-        sent.append({"PartNumber": number, "ETag": told["ETag"], "ChecksumCRC32": told["ChecksumCRC32"]})
+        sent.append({"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32": answer["ChecksumCRC32"]})
     sent.sort(key=lambda part: part["PartNumber"])
     return client.complete_multipart_upload(
         Bucket=BUCKET, Key=key, UploadId=name, MultipartUpload={"Parts": sent}, **words
@@ -77,18 +77,18 @@ def test_a_part_is_copied_from_an_object_and_outlives_it(client):
 def test_what_the_server_copies_not_is_refused(client, words):
     client.put_object(Bucket=BUCKET, Key="of", Body=b"bytes")
     name = client.create_multipart_upload(Bucket=BUCKET, Key="refused")["UploadId"]
-    said = {"Key": "refused", "UploadId": name, "PartNumber": 1, "CopySource": {"Bucket": BUCKET, "Key": "of"}}
-    assert code(client.upload_part_copy, **said | words)[1] in (400, 501)
+    fields = {"Key": "refused", "UploadId": name, "PartNumber": 1, "CopySource": {"Bucket": BUCKET, "Key": "of"}}
+    assert code(client.upload_part_copy, **fields | words)[1] in (400, 501)
     client.abort_multipart_upload(Bucket=BUCKET, Key="refused", UploadId=name)
 
 
 @pytest.mark.parametrize("key", ["a", "folder/a b+c", "größe/ü&<>?#%", "a//b/"])
 def test_what_was_put_is_there_whole_and_by_ranges(client, key):
     data = os.urandom(100_000)
-    told = client.put_object(Bucket=BUCKET, Key=key, Body=data)
+    answer = client.put_object(Bucket=BUCKET, Key=key, Body=data)
     seen = client.head_object(Bucket=BUCKET, Key=key, ChecksumMode="ENABLED")
-    assert (seen["ContentLength"], seen["ETag"]) == (len(data), told["ETag"])
-    assert seen["ChecksumCRC32"] == told["ChecksumCRC32"]
+    assert (seen["ContentLength"], seen["ETag"]) == (len(data), answer["ETag"])
+    assert seen["ChecksumCRC32"] == answer["ChecksumCRC32"]
     assert whole(client, key) == data
     for words, expected in (
         ("bytes=0-0", data[:1]),
@@ -159,9 +159,9 @@ def test_of_many_who_make_a_key_one_does(client):
         return "made"
 
     with ThreadPoolExecutor(16) as racers:
-        told = list(racers.map(make, range(16)))
-    assert sorted(told, key=str) == [412] * 15 + ["made"]
-    assert whole(client, "one") == b"%d" % told.index("made")
+        listed = list(racers.map(make, range(16)))
+    assert sorted(listed, key=str) == [412] * 15 + ["made"]
+    assert whole(client, "one") == b"%d" % listed.index("made")
     etag = client.head_object(Bucket=BUCKET, Key="one")["ETag"]
     client.put_object(Bucket=BUCKET, Key="one", Body=b"next", IfMatch=etag)
     assert code(client.put_object, Key="one", Body=b"late", IfMatch=etag) == ("PreconditionFailed", 412)

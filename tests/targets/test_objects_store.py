@@ -465,5 +465,5 @@ def test_each_permission_that_lacks_is_named_before_a_run_without_anybody_s_iden
 
 
 def test_identities_are_no_part_of_what_a_store_said():
-    said = f"User arn:aws:iam::{ACCOUNT}:user/me of {ACCOUNT} with AKIAIOSFODNN7EXAMPLE?X-Amz-Signature=abcdef0123"
-    assert without_identities(said) == "User arn:*** of *** with ***?X-Amz-Signature=***"
+    text = f"User arn:aws:iam::{ACCOUNT}:user/me of {ACCOUNT} with AKIAIOSFODNN7EXAMPLE?X-Amz-Signature=abcdef0123"
+    assert without_identities(text) == "User arn:*** of *** with ***?X-Amz-Signature=***"

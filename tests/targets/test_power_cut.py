@@ -141,8 +141,8 @@ def test_it_is_over_when_the_file_system_is_back_though_another_namespace_held_i
         eventually(lambda: is_shut_down(point), "the power is cut")
         assert cutting.poll() is None
         holder.kill()
-        _, said = cutting.communicate(timeout=patience(60))
-    assert (cutting.returncode, said) == (0, b"")
+        _, output = cutting.communicate(timeout=patience(60))
+    assert (cutting.returncode, output) == (0, b"")
     assert not is_shut_down(point)
     assert (point / "durable").read_bytes() == b"a" * 100_000
     write(point / "another", b"c", durable=True)

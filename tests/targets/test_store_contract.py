@@ -271,11 +271,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_the_draft_of_a_killed_rank_is_found_and_removed(storage, word):
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", _DIES, word], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
-    assert said.returncode == -signal.SIGKILL, said.stderr
-    area = from_plain(AreaRef, json.loads(said.stdout))
+    assert output.returncode == -signal.SIGKILL, output.stderr
+    area = from_plain(AreaRef, json.loads(output.stdout))
     (leftover,) = storage.leftovers()
     assert "dead" in leftover.what
     assert "run dead of" in leftover.why

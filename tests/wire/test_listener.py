@@ -60,7 +60,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Listener], Call
         caller.close()
 
 
-def heard(listener: Listener, count: int = 1) -> list[tuple[Connection, Any]]:
+def taken_from(listener: Listener, count: int = 1) -> list[tuple[Connection, Any]]:
     found: list[tuple[Connection, Any]] = []
     while len(found) < count:
         select.select([listener], [], [])
@@ -73,7 +73,7 @@ def test_both_sides_say_what_they_want_in_order_and_whole(listener: Listener, ca
     words = ["hello", {"large": "y" * MEBIBYTE}, "end"]
     sending = threading.Thread(target=lambda: [caller.send(word) for word in words])
     sending.start()
-    came = heard(listener, len(words))
+    came = taken_from(listener, len(words))
     sending.join()
     assert [word for _, word in came] == words
     # More than the network takes at once, while nothing comes.
@@ -90,7 +90,7 @@ def test_both_sides_say_what_they_want_in_order_and_whole(listener: Listener, ca
     assert received == [{"job": "x" * (8 * MEBIBYTE)}, "and this"]
     assert not caller.has_more()
     caller.close()
-    assert heard(listener) == [(rank, ENDED)]
+    assert taken_from(listener) == [(rank, ENDED)]
 
 
 def test_who_hangs_up_is_told_to_the_caller(listener: Listener, calls: Any) -> None:
@@ -112,7 +112,7 @@ def test_a_caller_with_another_secret_is_turned_away_and_says_so(listener: Liste
 
 
 @pytest.mark.parametrize(
-    "said",
+    "opening",
     [
         b"GET / HTTP/1.1\r\n\r\n",
         b"\x00" * 100,
@@ -122,17 +122,17 @@ def test_a_caller_with_another_secret_is_turned_away_and_says_so(listener: Liste
     ],
     ids=["another protocol", "zeros", "an impossible length", "a large message", "a message that is not sealed"],
 )
-def test_a_stranger_is_turned_away_and_feeds_nothing(listener: Listener, calls: Any, said: bytes) -> None:
+def test_a_stranger_is_turned_away_and_feeds_nothing(listener: Listener, calls: Any, opening: bytes) -> None:
     (address,) = from_text(listener.environment[CONTROLLER])
     caller = calls(listener)
     with socket.create_connection(address) as stranger:
-        stranger.sendall(said)
+        stranger.sendall(opening)
         answer = b""
         while piece := received(stranger, listener):
             answer += piece
     assert len(answer) <= len(GREETING) + NONCE_BYTES, "it learns of no message"
     caller.send("still here")
-    assert [word for _, word in heard(listener)] == ["still here"]
+    assert [word for _, word in taken_from(listener)] == ["still here"]
 
 
 def received(stranger: socket.socket, listener: Listener) -> bytes:

@@ -17,7 +17,7 @@ def sized(version: int) -> int:
     return SIZE_OF_VERSION + version
 
 
-def told(data: bytes, seed: int, name: str, versions: range, size: int = 0) -> str:
+def described(data: bytes, seed: int, name: str, versions: range, size: int = 0) -> str:
     """Return which version these bytes are, in words."""
     for version in versions:
         if data == content(seed, name, version, size):

@@ -63,14 +63,14 @@ class Reply:
         return self.headers.get("etag", "").strip('"')
 
     @property
-    def said(self) -> str:
+    def outcome(self) -> str:
         """The answer in words: "412 PreconditionFailed"."""
         return f"{self.status} {self.code}".strip()
 
     def needed(self, what: str) -> Reply:
         """Return this; a check cannot go on without it, so that a refusal is raised as an OSError."""
         if not self:
-            raise OSError(errno.EIO, f"{what} was refused with {self.said}", self.where)
+            raise OSError(errno.EIO, f"{what} was refused with {self.outcome}", self.where)
         return self
 
 
@@ -145,13 +145,13 @@ class Session:
         token = ""
         while True:
             query = [("list-type", "2"), ("prefix", f"{self._place.below}{prefix}")]
-            said = (("delimiter", delimiter), ("continuation-token", token), ("max-keys", str(size) if size else ""))
-            query += [(word, value) for word, value in said if value]
+            found = (("delimiter", delimiter), ("continuation-token", token), ("max-keys", str(size) if size else ""))
+            query += [(word, value) for word, value in found if value]
             page = _parsed(self.ask("list", "GET", None, query=query).needed("a listing"))
             yield page
-            told = fields_in(page)
-            token = told.get("NextContinuationToken", "")
-            if told.get("IsTruncated") != "true" or not token:
+            seen = fields_in(page)
+            token = seen.get("NextContinuationToken", "")
+            if seen.get("IsTruncated") != "true" or not token:
                 return
 
     def listed(self, prefix: str = "", *, size: int = 0) -> list[tuple[str, int, str]]:

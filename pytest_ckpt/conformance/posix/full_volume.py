@@ -55,9 +55,9 @@ def small_folder(context: CheckContext) -> tuple[Path, int]:
 
 def free_bytes(folder: Path) -> int:
     """Return the free space that this user may take."""
-    said = os.statvfs(folder)
+    found = os.statvfs(folder)
     # Root may take what is kept back for it.
-    return said.f_frsize * (said.f_bavail if os.geteuid() else said.f_bfree)
+    return found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
 
 
 def leave_room(folder: Path, room: int, free: int, calls: Calls) -> None:

@@ -47,10 +47,10 @@ class Forked:
         """Return what the child has told so far."""
         with contextlib.suppress(BlockingIOError):
             self._heard += os.read(self._from_child, 1 << 12).decode(errors="replace")
-        return self.told
+        return self.sent
 
     @property
-    def told(self) -> str:
+    def sent(self) -> str:
         """The letters that the child has told, of which what it met is none."""
         return self._heard.partition("!")[0]
 

@@ -68,8 +68,8 @@ def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str
     """
     found = {}
     for name in {**client, **other}:
-        told = [*client.get(name, "not known").split(_AND), other.get(name, "not known")]
-        found[name] = _AND.join(dict.fromkeys(told))
+        listed = [*client.get(name, "not known").split(_AND), other.get(name, "not known")]
+        found[name] = _AND.join(dict.fromkeys(listed))
     return found
 
 

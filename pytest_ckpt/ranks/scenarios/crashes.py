@@ -148,10 +148,10 @@ class CrashScenario:
                 retention.finish()
                 self._finish_delete(older)
         self.way.after(ref)
-        told = self.group.gather(child.told)
+        found = self.group.gather(child.sent)
         reached: Reached = "copied"
-        if told and all(WRITTEN in of_rank for of_rank in told):
-            reached = "committed" if COMMITTED in told[0] else "written"
+        if found and all(WRITTEN in of_rank for of_rank in found):
+            reached = "committed" if COMMITTED in found[0] else "written"
         cut: _Cut = self.group.share(_Cut(seconds=seconds, committed_seconds=committed, reached=reached))
         return cut
 
@@ -170,12 +170,12 @@ class CrashScenario:
         while True:
             child.poll()
             self._raise_error(child)
-            if not asked and not self.group.any_of(WRITTEN not in child.told):
+            if not asked and not self.group.any_of(WRITTEN not in child.sent):
                 asked = True
                 if leads:
                     child.say(COMMIT)
             seconds = time.perf_counter() - start
-            if COMMITTED in child.told:
+            if COMMITTED in child.sent:
                 committed = min(committed, seconds)
             is_over = math.isfinite(committed) if moment is None else leads and seconds >= moment
             if self.group.any_of(is_over):

@@ -25,11 +25,11 @@ class FailoverRun(RunWithCommands):
     def _measure(self) -> bool:
         """Save and load undisturbed, then with something broken."""
         saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
-        self._undisturbed = (saved.told, loaded.told)
+        self._undisturbed = (saved.operation, loaded.operation)
         self._trials: list[FailoverTrial] = []
         not_run = ""
         for kind in BREAKS:
-            not_run = self._broken(kind, (saved if kind == "save" else loaded).told.seconds)
+            not_run = self._broken(kind, (saved if kind == "save" else loaded).operation.seconds)
             self._tell(not_run)
             if not_run:
                 break
@@ -38,7 +38,7 @@ class FailoverRun(RunWithCommands):
     def _broken(self, kind: TriedKind, usual_seconds: float) -> str:
         """Break something in one operation of a kind, mend it and save; return why there is no use in going on."""
         share = self._share()
-        told: list[TriedOperation] = []
+        listed: list[TriedOperation] = []
         asked: Asked | None = None
         later: AskLater | None = None
         moment = 0.0
@@ -54,7 +54,7 @@ class FailoverRun(RunWithCommands):
                 share /= 2
                 self._after(kind)
                 continue
-            told.append(tried.told)
+            listed.append(tried.operation)
             pending = tried.failed or (kind == "save" and self._load_whole().failed)
             is_in_it = asked is not None and asked.heard_at is not None and asked.heard_at <= tried.ended
             if tried.failed or pending or self._group.share(is_in_it):
@@ -67,16 +67,16 @@ class FailoverRun(RunWithCommands):
         not_run = "" if broke.is_good else broke.sentence
         not_run = not_run or ("" if mended.is_good else mended.sentence)
         if not mended.is_good:
-            self._add(kind, moment, broke, told, mended)
+            self._add(kind, moment, broke, listed, mended)
             return not_run
         in_error = kind == "save" and tried.failed and self._try.is_committed(self._free)
         # First the save, while the storage rebuilds; then what was committed before, where nobody could look at it yet.
         before = self._whole
-        after = self._save().told
-        lost = self._try.load(before, self._next("load")).told.error if pending else ""
+        after = self._save().operation
+        lost = self._try.load(before, self._next("load")).operation.error if pending else ""
         if not after.error and not lost:
-            lost = self._load_whole().told.error
-        self._add(kind, moment, broke, told, mended, after=after, in_error=in_error, lost=lost)
+            lost = self._load_whole().operation.error
+        self._add(kind, moment, broke, listed, mended, after=after, in_error=in_error, lost=lost)
         return not_run
 
     def _after(self, kind: TriedKind) -> None:
@@ -89,7 +89,7 @@ class FailoverRun(RunWithCommands):
         kind: TriedKind,
         moment: float,
         broke: CommandRun,
-        told: list[TriedOperation],
+        stated: list[TriedOperation],
         mended: CommandRun,
         *,
         after: TriedOperation | None = None,
@@ -101,7 +101,7 @@ class FailoverRun(RunWithCommands):
                 kind=kind,
                 moment_seconds=moment,
                 broke=broke,
-                operations=tuple(told),
+                operations=tuple(stated),
                 mended=mended,
                 after=after,
                 committed_in_error=in_error,

@@ -266,9 +266,9 @@ class _Reader:
     def end(self) -> tuple[list[tuple[float, float]], str]:
         """Stop it; return when each read began and how long it took, and how reads passed the page cache."""
         self._say("")
-        heard = self._hear()
+        found = self._hear()
         self._process.communicate()
-        return heard["reads"], heard["way"]
+        return found["reads"], found["way"]
 
     def _say(self, line: str) -> None:
         assert self._process.stdin
@@ -280,7 +280,7 @@ class _Reader:
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the process that reads samples ended before it was asked to")
-        heard: dict[str, Any] = json.loads(line)
-        if "errno" in heard:
-            raise OSError(heard["errno"], heard["message"])
-        return heard
+        document: dict[str, Any] = json.loads(line)
+        if "errno" in document:
+            raise OSError(document["errno"], document["message"])
+        return document

@@ -43,14 +43,14 @@ class Tried:
     ``ended`` and ``written`` are of this rank's clock; the latter is when a save was about to be committed.
     """
 
-    told: TriedOperation
+    operation: TriedOperation
     ended: float
     written: float = 0.0
 
     @property
     def failed(self) -> bool:
         """Whether a rank met an error."""
-        return bool(self.told.error)
+        return bool(self.operation.error)
 
 
 @dataclass(slots=True)
@@ -234,17 +234,17 @@ class OperationsThatMayFail:
     def _tried(self, kind: TriedKind, error: str, seconds: float, quiet: QuietTime) -> Tried:
         """Agree on what came of an operation; times of hosts are not compared, but each rank's own are."""
         gathered = self._group.gather((error, seconds, quiet.longest))
-        told = None
+        operation = None
         if self._group.rank == 0:
             quietest = max(range(len(gathered)), key=lambda rank: gathered[rank][2])
-            told = TriedOperation(
+            operation = TriedOperation(
                 kind=kind,
                 seconds=max(of_rank[1] for of_rank in gathered),
                 quiet_seconds=gathered[quietest][2],
                 quiet_rank=quietest,
                 error=next((e for e, _, _ in gathered if e and e != _ELSEWHERE), ""),
             )
-        return Tried(told=cast("TriedOperation", self._group.share(told)), ended=time.perf_counter())
+        return Tried(operation=cast("TriedOperation", self._group.share(operation)), ended=time.perf_counter())
 
     def _take_in(
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_whole: bool

@@ -48,7 +48,7 @@ class SnapshotRun(RunWithCommands):
         while True:
             alone = self._hold(self._save())
             before = self._whole
-            later = self._later("snapshot", share * alone.told.seconds)
+            later = self._later("snapshot", share * alone.operation.seconds)
             beside = self._save(later)
             asked = later.finish() if later else None
             if self._is_any(seen=asked is not None):
@@ -61,7 +61,7 @@ class SnapshotRun(RunWithCommands):
         is_before_commit = self._is_any(seen=is_before)
         is_committed, lost, not_judged, removed = False, "", "", None
         if not beside.failed:
-            lost = self._load_whole().told.error
+            lost = self._load_whole().operation.error
         if taken.is_good:
             store, not_judged = self._clone(taken)
             if store:
@@ -69,8 +69,8 @@ class SnapshotRun(RunWithCommands):
                 lost = lost or wrong
             removed = self._run_command("remove") if taken.output else None
         return SnapshotTrial(
-            alone=alone.told,
-            beside=beside.told,
+            alone=alone.operation,
+            beside=beside.operation,
             moment_seconds=later.seconds_into if later else 0.0,
             taken=taken,
             is_before_commit=is_before_commit,
@@ -95,9 +95,9 @@ class SnapshotRun(RunWithCommands):
         # Where the save failed it is under the number that is free, and what was before it is still the whole one.
         number = self._free if beside.failed else self._whole
         is_committed = self._try.is_committed(number, clone)
-        told = self._try.load(before, self._next("load"), clone=clone).told.error
-        wrong = f"the checkpoint from before the snapshot, from its clone: {told}" if told else ""
+        found = self._try.load(before, self._next("load"), clone=clone).operation.error
+        wrong = f"the checkpoint from before the snapshot, from its clone: {found}" if found else ""
         if is_committed:
-            told = self._try.load(number, self._next("load"), clone=clone).told.error
-            wrong = wrong or (f"the checkpoint that the clone shows as committed: {told}" if told else "")
+            found = self._try.load(number, self._next("load"), clone=clone).operation.error
+            wrong = wrong or (f"the checkpoint that the clone shows as committed: {found}" if found else "")
         return is_committed, wrong

@@ -20,11 +20,11 @@ class UpgradeRun(RunWithCommands):
         """Save and load undisturbed, then beside the command until it has returned, or an operation has failed."""
         saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
         share, moment = self._share(), 0.0
-        told: list[TriedOperation] = []
+        listed: list[TriedOperation] = []
         asked: Asked | None = None
         while True:
-            is_save = len(told) % 2 == 0
-            later = None if asked else self._later("upgrade", share * saved.told.seconds)
+            is_save = len(listed) % 2 == 0
+            later = None if asked else self._later("upgrade", share * saved.operation.seconds)
             tried = self._save(later) if is_save else self._load_whole(later)
             if later and (asked := later.finish()):
                 moment = later.seconds_into
@@ -34,18 +34,18 @@ class UpgradeRun(RunWithCommands):
                 self._hold(self._load_whole())
                 share /= 2
                 continue
-            told.append(tried.told)
+            listed.append(tried.operation)
             has_ended = self._is_any(seen=asked is not None and asked.heard_at is not None)
             if tried.failed or (has_ended and not is_save):
                 break
         run = self._heard(asked)
-        lost = self._load_whole().told.error if told[-1].error else ""
+        lost = self._load_whole().operation.error if listed[-1].error else ""
         compared = self._try.compared
         found = Upgrade(
             command="",
-            undisturbed=(saved.told, loaded.told),
+            undisturbed=(saved.operation, loaded.operation),
             moment_seconds=moment,
-            operations=tuple(told),
+            operations=tuple(listed),
             run=run,
             lost=lost,
             integrity=compared.integrity,

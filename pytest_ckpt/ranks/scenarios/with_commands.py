@@ -124,7 +124,7 @@ class RunWithCommands(ABC):
     def _hold(self, tried: Tried) -> Tried:
         """Return an operation in which nothing was changed. Raises its error."""
         if tried.failed:
-            raise OSError(0, f"nothing was broken, and a {tried.told.kind} failed: {tried.told.error}")
+            raise OSError(0, f"nothing was broken, and a {tried.operation.kind} failed: {tried.operation.error}")
         return tried
 
     def _is_any(self, *, seen: bool) -> bool:

@@ -68,32 +68,32 @@ class AskingAzure:
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
         """Return the answer to a request, as S3 would give it. Raises StoreError."""
-        words, said = dict(query), {name.lower(): value for name, value in (headers or {}).items()}
+        words, fields = dict(query), {name.lower(): value for name, value in (headers or {}).items()}
         upload = words.get("uploadId", "")
         match method:
             case "GET" if not key:
                 return self._of_container(what, place, words)
             case "PUT" if not key:
                 return self._wire.ask(what, method, place, key=self._container, query=[("restype", "container")])
-            case "PUT" if "x-amz-copy-source" in said:
+            case "PUT" if "x-amz-copy-source" in fields:
                 raise _refused(501, "NotImplemented", "a block is not copied from another blob here", place)
             case "PUT" if upload:
-                return self._put_block(what, place, key, upload, int(words["partNumber"]), said, body)
+                return self._put_block(what, place, key, upload, int(words["partNumber"]), fields, body)
             case "PUT":
-                sent = _BLOB | _conditions(said) | _digest(said, body)
+                sent = _BLOB | _conditions(fields) | _digest(fields, body)
                 return self._wire.ask(what, method, place, key=self._of(key), headers=sent, body=body)
             case "POST" if not upload:
                 return _answer(_element("InitiateMultipartUploadResult", UploadId=secrets.token_hex(8)))
             case "POST":
-                return self._commit(what, place, key, upload, said, bytes(body))
+                return self._commit(what, place, key, upload, fields, bytes(body))
             case "DELETE" if upload:
                 return self._abort(what, place, key)
             case "DELETE":
                 with contextlib.suppress(FileNotFoundError):
                     self._wire.ask(what, method, place, key=self._of(key))
                 return Answer(headers={}, data=b"", status=204)
-        sent = _conditions(said)
-        if asked := said.get("range"):
+        sent = _conditions(fields)
+        if asked := fields.get("range"):
             sent["Range"] = self._range(what, place, key, asked)
         return self._wire.ask(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
 
@@ -169,20 +169,20 @@ class AskingAzure:
         key: str,
         upload: str,
         number: int,
-        said: Mapping[str, str],
+        stated: Mapping[str, str],
         body: memoryview | bytes,
     ) -> Answer:
         md5 = hashlib.md5(body, usedforsecurity=False)
         query = [("comp", "block"), ("blockid", _encoded(_name_of_block(upload, number, md5.hexdigest())))]
-        guard = {MD5: said.get(MD5) or base64.b64encode(md5.digest()).decode()}
+        guard = {MD5: stated.get(MD5) or base64.b64encode(md5.digest()).decode()}
         self._wire.ask(what, "PUT", place, key=self._of(key), query=query, headers=guard, body=body)
         # By this it is named at the end.
         return Answer(headers={"etag": f'"{md5.hexdigest()}"'}, data=b"")
 
-    def _commit(self, what: str, place: str, key: str, upload: str, said: Mapping[str, str], body: bytes) -> Answer:
-        told = [fields_in(part) for part in ET.fromstring(body)]
-        data = _list_of_blocks([_name_of_block(upload, int(t["PartNumber"]), t["ETag"]) for t in told])
-        sent = _conditions(said) | _digest({}, data)
+    def _commit(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
+        listed = [fields_in(part) for part in ET.fromstring(body)]
+        data = _list_of_blocks([_name_of_block(upload, int(t["PartNumber"]), t["ETag"]) for t in listed])
+        sent = _conditions(stated) | _digest({}, data)
         answer = self._wire.ask(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=data)
         return _answer(_element("CompleteMultipartUploadResult", ETag=answer.headers.get("etag", "")), answer.headers)
 
@@ -223,14 +223,14 @@ def _encoded(name: str) -> str:
     return base64.b64encode(name.encode()).decode()
 
 
-def _conditions(said: Mapping[str, str]) -> dict[str, str]:
-    return {name: said[name] for name in _CONDITIONS if name in said}
+def _conditions(stated: Mapping[str, str]) -> dict[str, str]:
+    return {name: stated[name] for name in _CONDITIONS if name in stated}
 
 
-def _digest(said: Mapping[str, str], body: memoryview | bytes) -> dict[str, str]:
+def _digest(stated: Mapping[str, str], body: memoryview | bytes) -> dict[str, str]:
     """Return the MD5 that was given for a body, else that of the body."""
-    if MD5 in said:
-        return {MD5: said[MD5]}
+    if MD5 in stated:
+        return {MD5: stated[MD5]}
     return {MD5: base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()}
 
 

@@ -37,10 +37,10 @@ def find_account(environment: Mapping[str, str]) -> Account:
     """Return who asks. Raises NoCredentialsError."""
     pairs = (part.partition("=") for part in environment.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";"))
     words = {name.strip(): value.strip() for name, _, value in pairs}
-    told = environment.get
-    name = told("AZURE_STORAGE_ACCOUNT") or told("AZURE_STORAGE_ACCOUNT_NAME") or words.get("AccountName", "")
-    key = told("AZURE_STORAGE_KEY") or told("AZURE_STORAGE_ACCOUNT_KEY") or words.get("AccountKey", "")
-    token = told("AZURE_STORAGE_SAS_TOKEN") or words.get("SharedAccessSignature", "")
+    found = environment.get
+    name = found("AZURE_STORAGE_ACCOUNT") or found("AZURE_STORAGE_ACCOUNT_NAME") or words.get("AccountName", "")
+    key = found("AZURE_STORAGE_KEY") or found("AZURE_STORAGE_ACCOUNT_KEY") or words.get("AccountKey", "")
+    token = found("AZURE_STORAGE_SAS_TOKEN") or words.get("SharedAccessSignature", "")
     if not name or not (key or token):
         raise NoCredentialsError(_LACKS)
     url = urllib.parse.urlsplit(words.get("BlobEndpoint", ""))

@@ -189,10 +189,10 @@ class Bucket:
             keys, uploads = _texts(page, "Upload", "Key"), _texts(page, "Upload", "UploadId")
             # Some stores list those of the whole bucket.
             found += [pair for pair in zip(keys, uploads, strict=True) if pair[0].startswith(prefix)]
-            told = fields_in(page)
-            if told.get("IsTruncated") != "true" or not told.get("NextKeyMarker"):
+            seen = fields_in(page)
+            if seen.get("IsTruncated") != "true" or not seen.get("NextKeyMarker"):
                 return found
-            marker = [("key-marker", told["NextKeyMarker"]), ("upload-id-marker", told.get("NextUploadIdMarker", ""))]
+            marker = [("key-marker", seen["NextKeyMarker"]), ("upload-id-marker", seen.get("NextUploadIdMarker", ""))]
 
     # --- what became of it --------------------------------------------------------------------------------------------
 
@@ -211,9 +211,9 @@ class Bucket:
             query += [(n, v) for n, v in (("delimiter", delimiter), ("continuation-token", token)) if v]
             page = _parsed(self._wire.ask("list", "GET", self.place.url, query=query), self.place.url)
             yield page
-            told = fields_in(page)
-            token = told.get("NextContinuationToken", "")
-            if told.get("IsTruncated") != "true" or not token:
+            found = fields_in(page)
+            token = found.get("NextContinuationToken", "")
+            if found.get("IsTruncated") != "true" or not token:
                 return
 
 

@@ -99,8 +99,8 @@ class StoreFileExistsError(StoreError, FileExistsError):
 
 def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
     """Return what a store answered as an error; what is ``hidden``, such as the keys of who asked, is no part of it."""
-    told = fields_of(data)
-    code, message = told.get("Code", ""), told.get("Message", "")
+    found = fields_of(data)
+    code, message = found.get("Code", ""), found.get("Message", "")
     for secret in filter(None, hidden):
         message = message.replace(secret, "***")
     number = _CODES.get(code) or _STATUSES.get(status, errno.EIO)
@@ -170,5 +170,5 @@ def without_identities(text: str) -> str:
 
 def refusal(what: str, error: OSError, remedy: str = "") -> UsageError:
     """Return why a run cannot begin, from what a store said."""
-    told = (error.strerror or str(error)).rstrip(".")
-    return UsageError(f"{what}: {told}.", remedy or (error.remedy if isinstance(error, StoreError) else _LOOK))
+    message = (error.strerror or str(error)).rstrip(".")
+    return UsageError(f"{what}: {message}.", remedy or (error.remedy if isinstance(error, StoreError) else _LOOK))

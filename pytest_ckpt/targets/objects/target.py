@@ -144,8 +144,8 @@ class ObjectTarget:
     def _facts(self, server: str, endpoint: str, region: str, *, may_ask: bool = False) -> TargetFacts:
         near = {nearness_of(each, may_ask=may_ask) for each in self._access.endpoints or (endpoint,)}
         endpoint = ", ".join(self._access.endpoints) or endpoint
-        told = (("endpoint", endpoint), ("region", region))
-        options = ", ".join(f"{name} {value}" for name, value in told if value)
+        found = (("endpoint", endpoint), ("region", region))
+        options = ", ".join(f"{name} {value}" for name, value in found if value)
         return TargetFacts(
             location=self._place.url,
             kind=self._place.scheme,
@@ -171,10 +171,10 @@ class ObjectTarget:
         return f"Look whether this host reaches {where}, or name another with --ckpt-endpoint.{tls}"
 
     def _check_clock(self, date: str) -> None:
-        told = email.utils.parsedate_tz(date)
-        if told is None:
+        found = email.utils.parsedate_tz(date)
+        if found is None:
             return
-        skew = time.time() - email.utils.mktime_tz(told)
+        skew = time.time() - email.utils.mktime_tz(found)
         if abs(skew) > _MAXIMUM_SKEW_SECONDS:
             raise UsageError(
                 f"{self._name}: the clock of this host is {abs(skew) / 60:.0f} minutes "

@@ -166,26 +166,26 @@ class Wire:
             raise of_credentials(str(error), place) from None
         try:
             connection = self._connection(endpoint)
-            said = self._send(connection, method, f"{path}?{query}" if query else path, sent, body)
-            answered = {name.lower(): value for name, value in said.getheaders()}
-            if into is not None and said.status in (200, 206):
-                read, data = _read_into(said, into, moved), b""
+            found = self._send(connection, method, f"{path}?{query}" if query else path, sent, body)
+            answered = {name.lower(): value for name, value in found.getheaders()}
+            if into is not None and found.status in (200, 206):
+                read, data = _read_into(found, into, moved), b""
             else:
-                read, data = 0, said.read(_MAXIMUM_ANSWER_BYTES)
-                if said.length and len(data) < _MAXIMUM_ANSWER_BYTES:
+                read, data = 0, found.read(_MAXIMUM_ANSWER_BYTES)
+                if found.length and len(data) < _MAXIMUM_ANSWER_BYTES:
                     # A read of so many bytes at most tells nobody that the connection ended before.
-                    raise http.client.IncompleteRead(data, said.length)
-            if not said.isclosed():
+                    raise http.client.IncompleteRead(data, found.length)
+            if not found.isclosed():
                 # Something is left of it: the next request would read that.
                 self._forget()
         except (OSError, http.client.HTTPException) as error:
             self._forget()
             raise of_connection(error, what, place) from None
         # The end of an upload may fail when the store has begun to answer that it did not.
-        if said.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
+        if found.status >= 300 or (method == "POST" and b"<Error>" in data[:1000]):
             # No name here for the error: with its traceback, it would keep this frame, and the callers' buffers.
-            raise of_answer(said.status, data, what, place, self._dialect.hidden())
-        return Answer(headers=answered, data=data, read=read, status=said.status)
+            raise of_answer(found.status, data, what, place, self._dialect.hidden())
+        return Answer(headers=answered, data=data, read=read, status=found.status)
 
     def _send(
         self,
@@ -244,12 +244,12 @@ class Wire:
                 self._open.remove(found)
 
 
-def _read_into(said: http.client.HTTPResponse, view: memoryview, moved: Callable[[int], None]) -> int:
+def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callable[[int], None]) -> int:
     """Read an answer's body into memory; what is longer than that is left. Raises IncompleteRead."""
     done = 0
-    while done < len(view) and (step := said.readinto(view[done : done + _PIECE_BYTES])):
+    while done < len(view) and (step := stated.readinto(view[done : done + _PIECE_BYTES])):
         done += step
         moved(step)
-    if done < len(view) and said.length:
-        raise http.client.IncompleteRead(b"", said.length)
+    if done < len(view) and stated.length:
+        raise http.client.IncompleteRead(b"", stated.length)
     return done

@@ -7,13 +7,13 @@ import secrets
 from pathlib import Path
 
 
-def clone_of(said: str, own: Path) -> tuple[Path, str]:
+def clone_of(stated: str, own: Path) -> tuple[Path, str]:
     """Return the run's folder ``own`` as it stands in the folder that a command said, and why that is no snapshot.
 
     Empty: this host sees one.
     """
-    clone = Path(said) / own.name
-    if not said.startswith("/"):
+    clone = Path(stated) / own.name
+    if not stated.startswith("/"):
         return clone, "is not the absolute path of a folder"
     try:
         if not clone.is_dir():

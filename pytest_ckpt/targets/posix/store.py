@@ -128,9 +128,9 @@ class PosixStore:
         """Return the folder under its final name; whether it is there shows when a file of it is opened."""
         return PosixCommitted(self._final(ref), self._way, phases)
 
-    def clone(self, said: str) -> tuple[PosixStore, str]:
+    def clone(self, stated: str) -> tuple[PosixStore, str]:
         """Return the run's folder as a snapshot in the folder ``said`` shows it, and why this host sees none."""
-        folder, why = clone_of(said, self._folder)
+        folder, why = clone_of(stated, self._folder)
         return PosixStore(folder), why
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:

@@ -61,19 +61,19 @@ def _cell(requirement: str, found: Row) -> str:
     """Say what became of a requirement: nothing is met that was not tried."""
     verdicts = _of(requirement, found["not_met"])
     not_given = {name for name, verdict in verdicts.items() if _is_not_given(verdict)}
-    said = []
+    listed = []
     for outcome, word in (("failed", "**failed**"), ("not run", "not decided")):
         names = [n for n, verdict in verdicts.items() if verdict["outcome"] == outcome and n not in not_given]
         if names:
-            said.append(": ".join(filter(None, (word, _subjects(names)))))
-    if requirement == "COLD" and said:
-        said = next((word for word in map(_proven_word, _COLD_WAYS, map(found.get, _COLD_WAYS)) if word), said)
+            listed.append(": ".join(filter(None, (word, _subjects(names)))))
+    if requirement == "COLD" and listed:
+        listed = next((word for word in map(_proven_word, _COLD_WAYS, map(found.get, _COLD_WAYS)) if word), listed)
     met = [name for name in found["met"] if name.partition(".")[0] == requirement]
-    if met and not said:
-        said.append("met")
+    if met and not listed:
+        listed.append("met")
     if not_given:
-        said.append(f"not tried: {_subjects(not_given)}")
-    return "; ".join(said) or "not asked"
+        listed.append(f"not tried: {_subjects(not_given)}")
+    return "; ".join(listed) or "not asked"
 
 
 def _subjects(names: Iterable[str]) -> str:
@@ -85,8 +85,8 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
         versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
         yield f"### {row.name}"
         yield ""
-        told = [f"Linux {found['kernel']}", versions, f"mounted as `{found['kind']}`", f"gates `{found['gates']}`"]
-        yield f"{row.how[0].upper()}{row.how[1:]}. {'; '.join(filter(None, told))}; {len(found['met'])} verdicts met."
+        listed = [f"Linux {found['kernel']}", versions, f"mounted as `{found['kind']}`", f"gates `{found['gates']}`"]
+        yield f"{row.how[0].upper()}{row.how[1:]}. {'; '.join(filter(None, listed))}; {len(found['met'])} verdicts met."
         yield ""
         not_given = [name for name, verdict in found["not_met"].items() if _is_not_given(verdict)]
         if not_given:
@@ -143,12 +143,12 @@ def _failure(row: FileSystem, name: str, verdict: Row, found: Row) -> Iterable[s
 
 
 def _without_our_code(row: FileSystem, found: Row, ways: Iterable[str]) -> str:
-    said = []
+    listed = []
     for way in ways:
         counts = found["shown"][way]
         figures = ", ".join(f"{name}: {value}" for name, value in counts.items())
-        said.append(f"`reproduce.py {way}`: {figures}" + ("" if is_shown(way, counts) else " (nothing wrong)"))
-    return f"Without our code: {'; '.join(said)}." if said else ""
+        listed.append(f"`reproduce.py {way}`: {figures}" + ("" if is_shown(way, counts) else " (nothing wrong)"))
+    return f"Without our code: {'; '.join(listed)}." if listed else ""
 
 
 def _slug(name: str) -> str:

@@ -199,7 +199,7 @@ def listed(folder: str, other: str) -> dict[str, int]:
 def filled(folder: str, other: str) -> dict[str, str]:
     """Write to a small volume until it is full. POSIX: ENOSPC."""
     path = os.path.join(folder, "ballast")
-    fd, told = os.open(path, os.O_WRONLY | os.O_CREAT), "nothing"
+    fd, found = os.open(path, os.O_WRONLY | os.O_CREAT), "nothing"
     try:
         for number in range(1 << 16):
             os.pwrite(fd, os.urandom(1 << 16), number << 16)
@@ -207,12 +207,12 @@ def filled(folder: str, other: str) -> dict[str, str]:
                 os.fsync(fd)
         os.fsync(fd)
     except OSError as error:
-        told = errno.errorcode[error.errno]
+        found = errno.errorcode[error.errno]
     finally:
         with contextlib.suppress(OSError):
             os.close(fd)
         os.unlink(path)
-    return {"a full volume says": told}
+    return {"a full volume says": found}
 
 
 def committed(folder: str, other: str) -> dict[str, int]:

@@ -49,18 +49,18 @@ def record(seen: Mapping[str, Any]) -> None:
 
 def record_loss(seen: Mapping[str, Any]) -> None:
     """Keep how a run ended whose server went away, when the tests are asked to."""
-    said = {
+    fields = {
         "date": _today(),
         "because": _anywhere(seen["save"]["because"], seen),
         "left": [_anywhere(line, seen) for line in seen["left_behind"]],
     }
-    _keep(seen["name"], {"server_lost": said})
+    _keep(seen["name"], {"server_lost": fields})
 
 
 def record_cold(seen: Mapping[str, Any], way: Literal["cold", "volume"] = "cold") -> None:
     """Keep what larger checkpoints say of COLD, or more than a small memory holds, when the tests are asked to."""
-    said = {"date": _today(), **seen["cold"], "because": _anywhere(seen["cold"]["because"], seen)}
-    _keep(seen["name"], {way: said})
+    fields = {"date": _today(), **seen["cold"], "because": _anywhere(seen["cold"]["because"], seen)}
+    _keep(seen["name"], {way: fields})
 
 
 def _today() -> str:

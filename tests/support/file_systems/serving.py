@@ -53,8 +53,8 @@ def until(condition: Callable[[], object], what: str, process: subprocess.Popen[
     while not condition():
         ended = process is not None and process.poll() is not None
         if (ended and not condition()) or time.monotonic() > end:
-            said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
-            raise OSError(f"not so: {what}{'; it has ended' if ended else ''}: {said}")
+            output = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+            raise OSError(f"not so: {what}{'; it has ended' if ended else ''}: {output}")
         time.sleep(_POLL_SECONDS)
 
 

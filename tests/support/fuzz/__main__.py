@@ -87,16 +87,16 @@ class Worker:
 def serve(worker: Worker, seed: str, cases: list[tuple[str, int]], out: int) -> None:
     """Make attempts and tell of each: before it begins, and what did not hold."""
     worker.enclose()
-    with os.fdopen(out, "w", buffering=1, errors="backslashreplace") as told:
+    with os.fdopen(out, "w", buffering=1, errors="backslashreplace") as seen:
         for name, number in cases:
-            told.write(f"begin {name}/{seed}/{number}\n")
+            seen.write(f"begin {name}/{seed}/{number}\n")
             try:
                 done, found = worker.attempt(name, seed, number)
             except Exception:  # the attack itself is wrong
                 done, found = [], [traceback.format_exc(limit=-3)]
             for fault in found:
-                told.write(f"fault {fault!a} after {done!a}\n")
-        told.write("end\n")
+                seen.write(f"fault {fault!a} after {done!a}\n")
+        seen.write("end\n")
 
 
 class Running:
@@ -122,12 +122,12 @@ class Running:
                 os._exit(code)
         os.close(write)
         self._text, self._now, self._ended = b"", "", False
-        self.heard = time.monotonic()
+        self.last_sign = time.monotonic()
 
     def take(self) -> bool:
         """Take in what was told; return whether there is more to come."""
         data = os.read(self.pipe, 1 << 16)
-        self.heard = time.monotonic()
+        self.last_sign = time.monotonic()
         *lines, self._text = (self._text + data).split(b"\n")
         for line in lines:
             word, _, rest = line.decode().partition(" ")
@@ -142,7 +142,7 @@ class Running:
 
     def look(self) -> bool:
         """End a process that is silent; return whether there is more to come."""
-        silent = time.monotonic() - self.heard
+        silent = time.monotonic() - self.last_sign
         if silent < patience(_SILENT_SECONDS):
             return True
         os.kill(self._pid, signal.SIGKILL)

@@ -54,11 +54,11 @@ class Family(ABC):
     def command(self, words: Sequence[str], home: Path, codes: Sequence[int], found: list[str]) -> Outcome:
         """Run a command of ours; its output and exit code must be those of one that ended well."""
         outcome = self.sandbox.run(lambda: main(list(words)), (home / "out",))
-        found += said(words, outcome, codes)
+        found += reported(words, outcome, codes)
         return outcome
 
 
-def said(words: Sequence[str], outcome: Outcome, codes: Sequence[int]) -> list[str]:
+def reported(words: Sequence[str], outcome: Outcome, codes: Sequence[int]) -> list[str]:
     """Return what a command did that none may do."""
     command = " ".join(words)[:300]
     faults = [f"{command!r}: {fault}" for fault in outcome.faults]
@@ -292,12 +292,12 @@ def _rows(document: Mapping[str, Any]) -> dict[str, set[str]]:
         rows = [(r["subject"], name, outcome) for r in document["results"] for name, outcome in r["outcomes"].items()]
     else:
         rows = [(v["subject"], v["id"], v["outcome"]) for v in document["requirements"]]
-    told: dict[str, set[str]] = {}
+    fields: dict[str, set[str]] = {}
     for subject, name, outcome in rows:
-        told.setdefault(name, set())
+        fields.setdefault(name, set())
         if outcome == "met":
-            told[name].add(subject)
-    return told
+            fields[name].add(subject)
+    return fields
 
 
 def _is_failed(name: str, before: Mapping[str, set[str]]) -> bool:

@@ -16,7 +16,7 @@ from pytest_ckpt.config.system_description import read_system, template
 from pytest_ckpt.facts.options import OPTIONS, Option, with_role
 from pytest_ckpt.support.errors import UsageError
 from tests.support import made_up_run
-from tests.support.fuzz.families import Family, met, python_words, said
+from tests.support.fuzz.families import Family, met, python_words, reported
 from tests.support.fuzz.mutations import bloated, other_bytes, replaced
 from tests.support.fuzz.values import DEEP, NUMBERS, TEXTS
 
@@ -124,7 +124,7 @@ class OptionValues(Family):
         always = ["--collect-only", "-q", "-c", str(home / "empty.ini"), "--rootdir", str(home), "-s", "-p",
                   "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", "-p", "no:warnings"]  # fmt: skip
         outcome = self.sandbox.run(lambda: int(_pytest_main([*always, *words])), (home / "out",), starts_processes=True)
-        found = said(["pytest"], outcome, (0, 4, 5))
+        found = reported(["pytest"], outcome, (0, 4, 5))
         found += [f"pytest {words!r:.300}: it says {word!r}" for word in python_words(outcome.err)]
         if left := sorted(path.name for path in target.iterdir()):
             found.append(f"on the target lies {left}")

@@ -90,14 +90,14 @@ class Sandbox:
                 faults.append(f"it went on for more than {HANG_SECONDS} s: {_where()}")
             except BaseException:
                 faults.append(f"a traceback:\n{traceback.format_exc(limit=-4)}")
-        said = [stream.buffer.getvalue().decode("utf-8", "surrogateescape") for stream in (out, err)]
+        output = [stream.buffer.getvalue().decode("utf-8", "surrogateescape") for stream in (out, err)]
         faults += self._seen
-        for name, text in zip(("standard output", "standard error"), said, strict=True):
+        for name, text in zip(("standard output", "standard error"), output, strict=True):
             if "Traceback (most recent call" in text or "INTERNALERROR" in text or "is an error of pytest-ckpt" in text:
                 faults.append(f"{name}: {text[-1500:]}")
             if steers := sorted(_STEERS & set(text)):
                 faults.append(f"{name} holds {steers!r}")
-        return Outcome(code=code, out=said[0], err=said[1], faults=tuple(faults))
+        return Outcome(code=code, out=output[0], err=output[1], faults=tuple(faults))
 
     @contextlib.contextmanager
     def _watch(self) -> Iterator[None]:

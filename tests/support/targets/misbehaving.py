@@ -190,10 +190,10 @@ def misbehaving(
         assert process.stdin
         assert process.stdout
         try:
-            said = process.stdout.readline()
-            if not said:
+            output = process.stdout.readline()
+            if not output:
                 raise OSError(f"no FUSE file system could be mounted at {points[0]}: see its standard error")
-            target = Target(points[0], points[1] if second else None, store / "files", json.loads(said), process.pid)
+            target = Target(points[0], points[1] if second else None, store / "files", json.loads(output), process.pid)
             yield target
             if failures := target.failures():
                 raise AssertionError("the target itself has failed:\n" + "\n".join(failures))
@@ -398,9 +398,11 @@ def _main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("mountpoint", type=Path, nargs="+")
-    said = parser.parse_args()
-    flags = (OPEN_DIRECT_IO if said.direct_io else 0) | (OPEN_KEEP_CACHE if said.keep_cache else 0)
-    _serve(said.folder.resolve(), [point.resolve() for point in said.mountpoint], flags, said.cache_seconds)
+    arguments = parser.parse_args()
+    flags = (OPEN_DIRECT_IO if arguments.direct_io else 0) | (OPEN_KEEP_CACHE if arguments.keep_cache else 0)
+    _serve(
+        arguments.folder.resolve(), [point.resolve() for point in arguments.mountpoint], flags, arguments.cache_seconds
+    )
 
 
 if __name__ == "__main__":

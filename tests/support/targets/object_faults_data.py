@@ -103,7 +103,7 @@ class IgnoredDigest(Store, fault="ignored digest"):
     """Bytes are taken whatever their digest says."""
 
     class handler(Requests):  # noqa: N801 - an attribute
-        def _check_digests(self, told: Mapping[str, str], computed: Mapping[str, str]) -> None:
+        def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
             """All is well."""
 
 
@@ -111,17 +111,17 @@ class IgnoredDigestOfParts(Store, fault="ignored digest of parts"):
     """Parts are taken whatever their digest says."""
 
     class handler(Requests):  # noqa: N801 - an attribute
-        def _check_digests(self, told: Mapping[str, str], computed: Mapping[str, str]) -> None:
+        def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
             if "uploadId" not in self._query:
-                super()._check_digests(told, computed)
+                super()._check_digests(expected_text, computed)
 
 
 class OnlyMd5(Store, fault="only Content-MD5 checked"):
     """Newer checksums are ignored, as older stores do."""
 
     class handler(Requests):  # noqa: N801 - an attribute
-        def _check_digests(self, told: Mapping[str, str], computed: Mapping[str, str]) -> None:
-            super()._check_digests({n: v for n, v in told.items() if n == "content-md5"}, computed)
+        def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
+            super()._check_digests({n: v for n, v in expected_text.items() if n == "content-md5"}, computed)
 
 
 class RefusedAndKept(Store, fault="refused and kept"):
@@ -132,9 +132,9 @@ class RefusedAndKept(Store, fault="refused and kept"):
             self.wrong: Refused | None = None
             super()._put(upload, number)
 
-        def _check_digests(self, told: Mapping[str, str], computed: Mapping[str, str]) -> None:
+        def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
             try:
-                super()._check_digests(told, computed)
+                super()._check_digests(expected_text, computed)
             except Refused as refused:
                 if "uploadId" in self._query:
                     raise

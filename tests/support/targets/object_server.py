@@ -208,8 +208,8 @@ class _Handler(BaseHTTPRequestHandler):
         connection = http.client.HTTPConnection(urllib.parse.urlsplit(self.rules.behind).netloc)
         headers.pop("Expect", None)
         connection.request(self.command, self.path, body, headers)
-        said = connection.getresponse()
-        data = said.read()
+        reply = connection.getresponse()
+        data = reply.read()
         if way == "flip" and data:
             place = len(data) // 2
             data = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
@@ -223,15 +223,15 @@ class _Handler(BaseHTTPRequestHandler):
         if way == "cut":
             self.close_connection = True
             return
-        self.send_response_only(said.status, said.reason)
-        for name, value in said.getheaders():
+        self.send_response_only(reply.status, reply.reason)
+        for name, value in reply.getheaders():
             if way == "no checksum" and "x-amz-checksum" in name:
                 continue
             if way == "other checksum" and name == "x-amz-checksum-crc32":
                 self.send_header(name, "AAAAAA==")
             elif name.lower() not in {"content-length", "connection", "transfer-encoding", "date"}:
                 self.send_header(name, value)
-        self.finish_with(data, said.getheader("Content-Length") if self.command == "HEAD" else None)
+        self.finish_with(data, reply.getheader("Content-Length") if self.command == "HEAD" else None)
 
     def refuse(self, status: int, code: str, message: str) -> None:
         """Answer with an error, as S3 writes it."""

@@ -47,7 +47,7 @@ def _commit(context: ObjectContext, findings: Findings, folder: str) -> None:
     answer = context.here.put(f"{folder}/{_MARKER}", text, {"If-None-Match": "*"})
     if not answer:
         findings.wrong(
-            "marker refused", where=answer.where, seen=answer.said, expected="the marker of a new checkpoint"
+            "marker refused", where=answer.where, seen=answer.outcome, expected="the marker of a new checkpoint"
         )
 
 
@@ -60,7 +60,10 @@ def reader(session: Session, folder: str, *, who: str, stopped: Callable[[], boo
             break
     if not answer:
         findings.wrong(
-            "marker not seen", where=f"{session.url(name)} by {who}, after it was put", seen=answer.said, expected="it"
+            "marker not seen",
+            where=f"{session.url(name)} by {who}, after it was put",
+            seen=answer.outcome,
+            expected="it",
         )
         return findings.plain()
     try:
@@ -75,7 +78,7 @@ def reader(session: Session, folder: str, *, who: str, stopped: Callable[[], boo
             findings.wrong(
                 "object of a committed checkpoint missing" if not got else "object of a committed checkpoint not whole",
                 where=f"{session.url(each)} by {who}, who has seen {_MARKER}",
-                seen=f"{got.said}, {len(got.data):,} bytes",
+                seen=f"{got.outcome}, {len(got.data):,} bytes",
                 expected=f"the {_BYTES:,} bytes that were acknowledged before the marker was put",
             )
     return findings.plain()

@@ -83,7 +83,7 @@ def _fault(session: Session, name: str, how: str, expected: list[str]) -> str:
     if answer.status == 404:
         return "no object"
     if not answer:
-        return f"refused with {answer.said}"
+        return f"refused with {answer.outcome}"
     if how == "HEAD":
         size = answer.headers.get("content-length", "no")
         return "" if size == str(len(text)) else f"{size} bytes"

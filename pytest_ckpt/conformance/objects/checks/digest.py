@@ -42,12 +42,12 @@ def part(context: ObjectContext, findings: Findings) -> None:
     """Send parts with wrong and right digests."""
     here = context.here
     for header in here.digests:
-        said = {} if header == MD5 else {"x-amz-checksum-algorithm": _algorithm(header)}
+        fields = {} if header == MD5 else {"x-amz-checksum-algorithm": _algorithm(header)}
         for number in range(context.count(_ROUNDS)):
             name = f"{header}-{number}"
             data, other = content(context.seed, name, 1), content(context.seed, name, 2)
             findings.trials += 1
-            upload = here.begin(name, said)
+            upload = here.begin(name, fields)
             wrong, right = _headers(header, other), _headers(header, data)
             is_refused = _must_refuse(findings, here.part(name, upload, 1, data, wrong), header)
             _must_take(findings, here.part(name, upload, 1, data, right), header)
@@ -73,8 +73,8 @@ def kept(context: ObjectContext, findings: Findings) -> None:
 
 
 def _headers(header: str, data: bytes) -> dict[str, str]:
-    said = {} if header == MD5 else {"x-amz-sdk-checksum-algorithm": _algorithm(header)}
-    return {header: checksum(header, data), **said}
+    fields = {} if header == MD5 else {"x-amz-sdk-checksum-algorithm": _algorithm(header)}
+    return {header: checksum(header, data), **fields}
 
 
 def _algorithm(header: str) -> str:
@@ -85,12 +85,12 @@ def _must_refuse(findings: Findings, answer: Reply, header: str) -> bool:
     """Note an answer that is no refusal of a digest; return whether the store refused at all."""
     if answer.status not in (400, 422):
         findings.wrong("wrong digest accepted" if answer else "wrong refusal", where=f"{header} of {answer.where}",
-                   seen=answer.said, expected="400 BadDigest")  # fmt: skip
+                   seen=answer.outcome, expected="400 BadDigest")  # fmt: skip
     return not answer
 
 
 def _must_take(findings: Findings, answer: Reply, header: str) -> None:
     if not answer:
         findings.wrong(
-            "right digest refused", where=f"{header} of {answer.where}", seen=answer.said, expected="success"
+            "right digest refused", where=f"{header} of {answer.where}", seen=answer.outcome, expected="success"
         )

@@ -37,7 +37,7 @@ def update(context: ObjectContext, findings: Findings) -> None:
     findings.trials += 1
     second = here.put(name, b"second", {"If-Match": first})
     if not second:
-        findings.wrong("update refused", where=f"If-Match with the current ETag, {second.where}", seen=second.said,
+        findings.wrong("update refused", where=f"If-Match with the current ETag, {second.where}", seen=second.outcome,
                    expected="it overwrites the object")  # fmt: skip
     _must_lose(findings, here.put(name, b"third", {"If-Match": first}), "If-Match with an ETag of before")
     _must_hold(context, findings, name, b"second" if second else b"first")
@@ -56,7 +56,7 @@ def _create(context: ObjectContext, findings: Findings, how: How) -> None:
     first = write(here, name, b"first", how, _ABSENT)
     if not first:
         findings.wrong(
-            "creation refused", where=f"If-None-Match, {first.where}", seen=first.said, expected="a new object"
+            "creation refused", where=f"If-None-Match, {first.where}", seen=first.outcome, expected="a new object"
         )
     _must_lose(findings, write(here, name, b"second", how, _ABSENT), "If-None-Match where there is an object")
     _must_hold(context, findings, name, b"first")
@@ -71,9 +71,9 @@ def _race(context: ObjectContext, findings: Findings, name: str, how: How, condi
     findings.trials += 1
     where = f"{next(iter(condition))} by {2 * AT_ONCE} at once, {how}, {context.here.url(name)}"
     winners = [who for who, (status, _) in results.items() if status < 300]
-    for who, (status, said) in results.items():
+    for who, (status, found) in results.items():
         if status >= 300 and status not in _LOST:
-            findings.wrong("error in a race", where=f"{where}, {who}", seen=said, expected="success, 412 or 409")
+            findings.wrong("error in a race", where=f"{where}, {who}", seen=found, expected="success, 412 or 409")
     if len(winners) > 1:
         findings.wrong(
             "several winners",
@@ -94,7 +94,7 @@ def racers(session: Session, name: str, *, who: str, how: How, condition: dict[s
     def one(number: int) -> Reply:
         return write(session, name, names[number].encode(), how, condition)
 
-    return {name: (reply.status, reply.said) for name, reply in zip(names, session.together(one), strict=True)}
+    return {name: (reply.status, reply.outcome) for name, reply in zip(names, session.together(one), strict=True)}
 
 
 def write(session: Session, name: str, data: bytes, how: How, condition: dict[str, str]) -> Reply:
@@ -112,7 +112,7 @@ def write(session: Session, name: str, data: bytes, how: How, condition: dict[st
 def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, ...] = ()) -> None:
     if answer.status not in (*_LOST, *also):
         findings.wrong("condition ignored" if answer else "wrong refusal", where=f"{where}, {answer.where}",
-                   seen=answer.said, expected="412 PreconditionFailed")  # fmt: skip
+                   seen=answer.outcome, expected="412 PreconditionFailed")  # fmt: skip
 
 
 def _must_hold(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:

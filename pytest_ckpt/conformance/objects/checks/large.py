@@ -94,14 +94,14 @@ def _make(
             return part.number, etag
         answer = here.part(name, upload, part.number, data[part.of])
         if not answer:
-            refused.append((part.number, answer.said))
+            refused.append((part.number, answer.outcome))
         return part.number, answer.etag
 
     etags = here.at_once(send, parts)
     findings.trials += len(parts)
     findings.facts["most parts"] = "copied by the store" if copies else "sent: the store copies no parts"
-    for number, said in refused:
-        findings.wrong("part refused", where=f"part {number:,} of {here.url(name)}", seen=said, expected="success")
+    for number, found in refused:
+        findings.wrong("part refused", where=f"part {number:,} of {here.url(name)}", seen=found, expected="success")
     if refused:
         return False
     size = parts[-1].offset + parts[-1].size
@@ -109,7 +109,7 @@ def _make(
         findings.wrong(
             "large object refused",
             where=f"the end of {here.url(name)}, {size:,} bytes in {len(parts):,} parts",
-            seen=answer.said,
+            seen=answer.outcome,
             expected="success",
         )
     return bool(answer)
@@ -136,13 +136,13 @@ def _look(
             "this client": read(here, name, first=offset, count=_WINDOW),
             "the second client": context.other.ask("large:read", name, first=offset, count=_WINDOW),
         }
-        for who, (said, text) in seen_by.items():
+        for who, (noted, text) in seen_by.items():
             findings.trials += 1
             if decoded(text) != expected:
                 findings.wrong(
                     "wrong bytes in a large object",
                     where=f"{_WINDOW:,} bytes from {offset:,} of {here.url(name)} by {who}, {size:,} bytes",
-                    seen=f"{said}, {_words(parts, data, decoded(text))}",
+                    seen=f"{noted}, {_words(parts, data, decoded(text))}",
                     expected=f"those of part {_at(parts, offset).number:,}",
                 )
 
@@ -150,7 +150,7 @@ def _look(
 def read(session: Session, name: str, *, first: int, count: int) -> tuple[str, str]:
     """Read a range; return what the store said, and the bytes in text."""
     answer = session.get(name, {"Range": f"bytes={first}-{first + count - 1}"})
-    return answer.said, encoded(answer.data[: count + 1])
+    return answer.outcome, encoded(answer.data[: count + 1])
 
 
 def _at(parts: Sequence[Part], offset: int) -> Part:

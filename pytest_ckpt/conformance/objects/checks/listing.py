@@ -77,7 +77,7 @@ def names(context: ObjectContext, findings: Findings) -> None:
         if answer:
             put.append(name)
         else:
-            findings.wrong("key refused", where=answer.where, seen=answer.said, expected="an object of that key")
+            findings.wrong("key refused", where=answer.where, seen=answer.outcome, expected="an object of that key")
     for name in put:
         got = {"this client": right(here, name), "the second client": context.other.ask("listing:right", name)}
         for who, is_right in got.items():

@@ -172,7 +172,7 @@ def limits(context: ObjectContext, findings: Findings) -> None:
         findings.trials += 1
         if not answer:
             findings.wrong(
-                "part refused", where=f"part {number:,} of {answer.where}", seen=answer.said, expected="success"
+                "part refused", where=f"part {number:,} of {answer.where}", seen=answer.outcome, expected="success"
             )
     beyond = MAXIMUM_PARTS + 1
     _must_refuse(findings, here.part(name, upload, beyond, last), f"part {beyond:,}", "InvalidArgument")
@@ -197,5 +197,5 @@ def limits(context: ObjectContext, findings: Findings) -> None:
 def _must_refuse(findings: Findings, answer: Reply, what: str, code: str, also: str = "") -> None:
     findings.trials += 1
     if answer.status != 400 or answer.code not in (code, also):
-        findings.wrong("not refused" if answer else "wrong refusal", where=f"{what}, {answer.where}", seen=answer.said,
-                   expected=f"400 {code}")  # fmt: skip
+        how = "not refused" if answer else "wrong refusal"
+        findings.wrong(how, where=f"{what}, {answer.where}", seen=answer.outcome, expected=f"400 {code}")

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.objects.content import content, told
+from pytest_ckpt.conformance.objects.content import content, described
 from pytest_ckpt.conformance.objects.session import AT_ONCE
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def writers(context: ObjectContext, findings: Findings) -> None:
                     findings.wrong(
                         "object of several writers",
                         where=f"{answer.where}, while {2 * AT_ONCE} overwrite it",
-                        seen=f"{answer.said}: {told(answer.data, context.seed, name, _VERSIONS, _BYTES)}",
+                        seen=f"{answer.outcome}: {described(answer.data, context.seed, name, _VERSIONS, _BYTES)}",
                         expected=f"the {_BYTES:,} bytes of one of them",
                     )
     findings.facts["reads meanwhile"] = f"{reads:,}"

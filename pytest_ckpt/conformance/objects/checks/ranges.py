@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.objects.content import content, told
+from pytest_ckpt.conformance.objects.content import content, described
 from pytest_ckpt.targets.objects.parts import MINIMUM_PART_BYTES
 
 if TYPE_CHECKING:
@@ -41,29 +41,29 @@ def exact(context: ObjectContext, findings: Findings) -> None:
     for words, expected, first in asked:
         answer = here.get(name, {"Range": words})
         findings.trials += 1
-        said = f"bytes {first}-{first + len(expected) - 1}/{_SIZE}"
+        text = f"bytes {first}-{first + len(expected) - 1}/{_SIZE}"
         where = f"Range: {words} of {answer.where}, {_SIZE:,} bytes"
         if answer.data != expected:
-            findings.wrong("wrong bytes in a range", where=where, seen=_words(answer.said, answer.data, whole),
+            findings.wrong("wrong bytes in a range", where=where, seen=_words(answer.outcome, answer.data, whole),
                        expected=f"{len(expected):,} bytes from {first:,}")  # fmt: skip
-        elif answer.status != 206 or answer.headers.get("content-range") != said:
+        elif answer.status != 206 or answer.headers.get("content-range") != text:
             findings.wrong(
                 "range answered wrongly",
                 where=where,
-                seen=f"{answer.said} with Content-Range: {answer.headers.get('content-range', 'none')}",
-                expected=f"206 with Content-Range: {said}",
+                seen=f"{answer.outcome} with Content-Range: {answer.headers.get('content-range', 'none')}",
+                expected=f"206 with Content-Range: {text}",
             )
     for first in _BEYOND:
         answer = here.get(name, {"Range": f"bytes={first}-"})
         findings.trials += 1
         if answer.status != 416:
             findings.wrong("range beyond the end", where=f"from {first:,} of {answer.where}, {_SIZE:,} bytes",
-                       seen=f"{answer.said}, {len(answer.data):,} bytes", expected="416 InvalidRange")  # fmt: skip
+                       seen=f"{answer.outcome}, {len(answer.data):,} bytes", expected="416 InvalidRange")  # fmt: skip
 
 
-def _words(said: str, data: bytes, whole: bytes) -> str:
+def _words(stated: str, data: bytes, whole: bytes) -> str:
     at = whole.find(data) if data else -1
-    return f"{said}, {len(data):,} bytes" + (f", those from {at:,}" if at >= 0 else "")
+    return f"{stated}, {len(data):,} bytes" + (f", those from {at:,}" if at >= 0 else "")
 
 
 def overwritten(context: ObjectContext, findings: Findings) -> None:
@@ -75,7 +75,7 @@ def overwritten(context: ObjectContext, findings: Findings) -> None:
     findings.trials += 1
     if late.status != 412:
         findings.wrong("condition of a range ignored", where=f"If-Match with an ETag of before, {late.where}",
-                   seen=f"{late.said}, {len(late.data):,} bytes", expected="412 PreconditionFailed")  # fmt: skip
+                   seen=f"{late.outcome}, {len(late.data):,} bytes", expected="412 PreconditionFailed")  # fmt: skip
     reads = context.count(_READS, minimum=30)
     context.other.start("ranges:overwrite", name)
     whole = 0
@@ -90,7 +90,9 @@ def overwritten(context: ObjectContext, findings: Findings) -> None:
             refused = [half for half in halves if not half]
             for half in refused:
                 if half.status != 412:
-                    findings.wrong("wrong refusal", where=half.where, seen=half.said, expected="412 PreconditionFailed")
+                    findings.wrong(
+                        "wrong refusal", where=half.where, seen=half.outcome, expected="412 PreconditionFailed"
+                    )
             if refused:
                 continue
             whole += 1
@@ -99,7 +101,7 @@ def overwritten(context: ObjectContext, findings: Findings) -> None:
                 findings.wrong(
                     "ranges of different versions",
                     where=f"two ranges of {halves[0].where} with the same If-Match",
-                    seen=told(data, context.seed, name, _VERSIONS, 2 * _HALF),
+                    seen=described(data, context.seed, name, _VERSIONS, 2 * _HALF),
                     expected="one version in both, or 412",
                 )
     finally:

@@ -108,7 +108,7 @@ def _save_until_killed(
         findings.wrong("a call failed", where=end.where, seen=f"{end.error} in {end.call}", expected="no error")
         return None, []
     number = first
-    while worker.said(f"has saved {number}"):
+    while worker.has_sent(f"has saved {number}"):
         number += 1
     saved = [Checkpoint(number=n, seed=context.seed) for n in range(first, number)]
     return Checkpoint(number=number, seed=context.seed), saved

@@ -107,10 +107,10 @@ def _look(
 ) -> int:
     status = path.stat()
     with path.open("rb", buffering=0) as file:
-        for said, what in ((status.st_size, "stat"), (file.seek(0, os.SEEK_END), "a seek to the end")):
-            if said != size:
+        for found, what in ((status.st_size, "stat"), (file.seek(0, os.SEEK_END), "a seek to the end")):
+            if found != size:
                 findings.wrong(
-                    "wrong size", where=f"{path}, told by {what}", seen=f"{said:,} bytes", expected=f"{size:,}"
+                    "wrong size", where=f"{path}, told by {what}", seen=f"{found:,} bytes", expected=f"{size:,}"
                 )
         # Where the boundary's offsets come out again if their upper bits are lost: behind the head there is a hole.
         for start, length in ((0, 4 * _AROUND_BYTES), (boundary - 2 * _AROUND_BYTES, 4 * _AROUND_BYTES)):

@@ -127,12 +127,12 @@ def _cut(context: CheckContext, findings: Findings, cut: int) -> bool:
     log = context.witness / f"power-cut-{cut}.log"
     began = time.monotonic()
     failure = ""
-    with log.open("wb") as said:
+    with log.open("wb") as found:
         context.tell("power cut", command)
         try:
             # In a session of its own: whoever ends this check must not end a cut half-way.
             process = subprocess.Popen(
-                context.power_cut, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+                context.power_cut, stdin=subprocess.DEVNULL, stdout=found, stderr=found, start_new_session=True
             )
         except OSError as error:
             failure = f"it cannot be started: {error.strerror}"

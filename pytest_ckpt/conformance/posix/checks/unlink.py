@@ -37,7 +37,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
         readers = [partial(_read_mapped, mapped), partial(_keep_reading, others), partial(_read_late, others)]
         with working(readers) as workers:
             all_said(workers, "open", context.tell)
-            if not workers[0].said("open"):
+            if not workers[0].has_sent("open"):
                 # Whether files can be mapped at all is another check's subject.
                 findings.facts["readers through mappings"] = (
                     "not tried: reading through a mapping fails before, see MMAP"
@@ -46,7 +46,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
             for worker in workers:
                 worker.go_on()
             ends = gather(workers, context.tell)
-            if not workers[0].said("open"):
+            if not workers[0].has_sent("open"):
                 ends.pop(0)
         for end in ends:
             if end.error or end.signal:
@@ -182,7 +182,7 @@ def _keep_reading(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, st
     talk.say("open")
     over = False
     while not over:
-        over = talk.heard()
+        over = talk.is_told_to_end()
         for path, descriptor in descriptors.items():
             talk.at("read while it is removed", path)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

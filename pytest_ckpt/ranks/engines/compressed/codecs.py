@@ -24,9 +24,9 @@ class CodecInUse:
     ``seconds`` is the processor's time that it took in all of them.
     """
 
-    def __init__(self, said: str) -> None:
+    def __init__(self, stated: str) -> None:
         """Raises ImportError where its library is not installed."""
-        self._name, _, level = said.partition(":")
+        self._name, _, level = stated.partition(":")
         self._level = int(level)
         self._library: Any = importlib.import_module(CODECS[self._name].module)
         self._error: type[Exception] = self._library.ZstdError if self._name == "zstd" else RuntimeError

@@ -28,8 +28,8 @@ class CompressedEngine:
     ``stored_bytes`` are those of the files of the last save.
     """
 
-    def __init__(self, engine: Engine, said: str) -> None:
-        self._engine, self._codec = engine, CodecInUse(said)
+    def __init__(self, engine: Engine, stated: str) -> None:
+        self._engine, self._codec = engine, CodecInUse(stated)
         self.stored_bytes = 0
         self._damage: list[LocalFault] = []
 

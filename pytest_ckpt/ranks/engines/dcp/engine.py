@@ -262,8 +262,8 @@ def _of_other_size(name: str, size: int, written: int) -> LocalFault:
 
 
 def _first_line(error: BaseException) -> str:
-    said = str(error).strip()
-    return said.splitlines()[0] if said else type(error).__name__
+    message = str(error).strip()
+    return message.splitlines()[0] if message else type(error).__name__
 
 
 def make(*, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions) -> DcpEngine:

@@ -225,12 +225,12 @@ class SafetensorsEngine:
 
     def _refused(self, file: ShardFile, size: int, header: int | None, error: Exception) -> LocalFault:
         """Return what is wrong with a file that is not one of its tensors: its length, or what it holds."""
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = self._sizes.get(file.name) or (header or 0) + file.bytes
         kind: FaultKind = "short" if size < wanted else "unreadable"
         if header is not None and size > wanted:
             kind = "foreign"
-        detail = f"safetensors cannot read it ({size} bytes, {file.bytes} of tensors expected): {said}"
+        detail = f"safetensors cannot read it ({size} bytes, {file.bytes} of tensors expected): {message}"
         return _fault(kind, file.name, size, detail)
 
 

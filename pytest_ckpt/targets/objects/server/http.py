@@ -125,9 +125,9 @@ class Handler(BaseHTTPRequestHandler):
             if name.lower() == "content-encoding" and "aws-chunked" in self.headers[name]:
                 raise Refused(501, "NotImplemented", "This server takes no bodies in signed chunks")
         piece, done = self._held.new_piece(self._unread), 0
-        told = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
+        fields = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
         # The CRC-32 is computed of every body.
-        others = {name: checksums.ALGORITHMS[name]() for name in told if name != _CRC32}
+        others = {name: checksums.ALGORITHMS[name]() for name in fields if name != _CRC32}
         while self._unread:
             data = self._read(_READ_BYTES)
             piece.crc32 = zlib.crc32(data, piece.crc32)
@@ -136,12 +136,12 @@ class Handler(BaseHTTPRequestHandler):
             piece.space.write(piece.offset + done, data)
             done += len(data)
         computed = {name: checksums.encoded(running) for name, running in others.items()}
-        self._check_digests(told, {**computed, _CRC32: parts.encoded(piece.crc32)})
-        piece.checksums = {name: value for name, value in told.items() if name not in (_CRC32, checksums.MD5)}
+        self._check_digests(fields, {**computed, _CRC32: parts.encoded(piece.crc32)})
+        piece.checksums = {name: value for name, value in fields.items() if name not in (_CRC32, checksums.MD5)}
         return piece
 
-    def _check_digests(self, told: Mapping[str, str], computed: Mapping[str, str]) -> None:
-        for name, value in told.items():
+    def _check_digests(self, stated: Mapping[str, str], computed: Mapping[str, str]) -> None:
+        for name, value in stated.items():
             if value != computed[name]:
                 raise Refused(400, "BadDigest", f"The {name} you specified did not match what was received.")
 
@@ -176,8 +176,8 @@ class Handler(BaseHTTPRequestHandler):
             top = ET.fromstring(self._read_text())
         except ET.ParseError:
             raise Refused(400, "MalformedXML", "The XML you provided was not well-formed") from None
-        told = [{local_name(field): field.text or "" for field in part} for part in top if local_name(part) == "Part"]
-        wanted = [(int(t["PartNumber"]), t["ETag"].strip('"'), t.get("ChecksumCRC32", "")) for t in told]
+        listed = [{local_name(field): field.text or "" for field in part} for part in top if local_name(part) == "Part"]
+        wanted = [(int(t["PartNumber"]), t["ETag"].strip('"'), t.get("ChecksumCRC32", "")) for t in listed]
         made = self._held.end_upload(self._bucket, upload, wanted, self._condition())
         words = {"Bucket": self._bucket, "Key": self._key, "ETag": f'"{made.etag}"', "ChecksumCRC32": made.crc32}
         self._say(200, _xml("CompleteMultipartUploadResult", **words))
@@ -267,10 +267,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("x-amz-checksum-type", "COMPOSITE" if "-" in crc32 else "FULL_OBJECT")
 
 
-def _part_number(said: str) -> int:
-    if not said.isdecimal() or not 1 <= int(said) <= parts.MAXIMUM_PARTS:
+def _part_number(stated: str) -> int:
+    if not stated.isdecimal() or not 1 <= int(stated) <= parts.MAXIMUM_PARTS:
         raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000")
-    return int(said)
+    return int(stated)
 
 
 def _xml(name: str, **words: str) -> ET.Element:
