@@ -45,7 +45,7 @@ def from_config(given: Said) -> dict[str, Any]:
     if not isinstance(tied, bool):
         raise ValueError("tie_word_embeddings is true or false")
     precision = given.get("dtype") or given.get("torch_dtype") or "bfloat16"
-    if precision not in _PRECISIONS:
+    if not isinstance(precision, str) or precision not in _PRECISIONS:
         raise ValueError(f"torch_dtype is {precision!r:.40}; known are {', '.join(_PRECISIONS)}")
     fields |= {"tied_embeddings": tied, "weights": precision}
     try:

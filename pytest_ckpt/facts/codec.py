@@ -70,6 +70,8 @@ def _value(hint: Any, value: Any) -> Any:
         return tuple(_value(args[0], item) for item in value)
     if origin is frozenset:
         return frozenset(_value(args[0], item) for item in value)
+    if origin is dict:
+        return {key: _value(args[1], item) for key, item in value.items()}
     if hasattr(hint, "from_text"):
         return hint.from_text(value)
     if dataclasses.is_dataclass(hint):

@@ -10,9 +10,9 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.rejudge import judge_folder
-from tests.front_door.test_run_of_own_model import FILE, SMALL
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.storage import Storage
+from tests.support.own_model import FILE, SMALL
 
 pytestmark = [pytest.mark.thorough, pytest.mark.alone]
 

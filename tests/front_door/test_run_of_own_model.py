@@ -20,18 +20,8 @@ from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.support.errors import UsageError
 from tests.support.front_door import HERE, TORCH, FrontDoor, Run, Sabotage, opened_door
+from tests.support.own_model import FILE, SMALL
 
-SMALL = """
-layers = 4
-hidden = 256
-feed_forward = 688
-vocabulary = 1000
-heads = 4
-
-[parallel]
-data = 2
-zero = 3
-"""
 EXPERTS = """
 layers = 3
 hidden = 129
@@ -68,7 +58,7 @@ tied_embeddings = true
 data = 2
 zero = 3
 """
-FILE, GONE = "my-model.toml", "elsewhere.toml"
+GONE = "elsewhere.toml"
 BRIEF = (f"--ckpt-model=./{FILE}", "--ckpt-processes=2", "--ckpt-operations=2")
 # At full size, ten of each; behaviour is not asked: a certificate is possible where nothing else is missing.
 WHOLE = (f"--ckpt-model=./{FILE}", "--ckpt-processes=2", "--ckpt-gates=posix-local", "--ckpt-suite=performance")
