@@ -70,7 +70,7 @@ def _value(hint: Any, value: Any) -> Any:
         return tuple(_value(args[0], item) for item in value)
     if origin is frozenset:
         return frozenset(_value(args[0], item) for item in value)
-    if origin is dict:
+    if origin is dict and isinstance(value, dict):
         return {key: _value(args[1], item) for key, item in value.items()}
     if hasattr(hint, "from_text"):
         return hint.from_text(value)
