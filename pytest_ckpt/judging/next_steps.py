@@ -10,8 +10,8 @@ _CLIENTS = (
 _CACHES = (
     "Look for a cache between client and store (proxy, gateway, content network), and at replicas that answer late."
 )
-_OF_STORE = "Run the command that the observation gives as `reproduce`, and show its log to who made the store."
-_REPRODUCE = "Run the command that the observation gives as `reproduce`, then look at mount options and server log."
+_OF_STORE = 'Run the command after "to reproduce", and show its log to who made the store.'
+_REPRODUCE = 'Run the command after "to reproduce", then look at mount options and server log.'
 
 NEXT_STEPS: dict[str, str] = {
     "SAVE": "Look at the phase and rank that took longest. fsync on all ranks: storage or network is too slow. "
