@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def late_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> float:
     """Have every new interpreter begin late, as on a busy host; return the seconds."""
     seconds = patience(1.0)
     late = tmp_path / "python"
-    late.write_text(f'#!/bin/sh\nsleep {seconds}\nexec {sys.executable} "$@"\n')
+    late.write_text(f'#!/bin/sh\nsleep {seconds}\nexec {shlex.quote(sys.executable)} "$@"\n')
     late.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(late))
     return seconds

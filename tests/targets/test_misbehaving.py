@@ -195,7 +195,7 @@ def test_stale_data_become_fresh_after_their_time(faulty, target, fault):
 
 @of("late data")
 def test_the_second_client_finds_what_was_closed_empty_for_a_time(faulty, target, fault):
-    faulty(fault, seconds=0.3)
+    faulty(fault, seconds=patience(1.0))
     write(target.path / "file", CONTENT)
     assert (target.path / "file").read_bytes() == CONTENT
     assert (target.second / "file").read_bytes() == b""
@@ -371,7 +371,7 @@ def test_a_listing_has_one_name_too_few_or_too_many(faulty, target, fault):
 
 @of("still listed after delete")
 def test_a_deleted_name_is_listed_for_a_time(faulty, target, fault):
-    faulty(fault, seconds=0.3)
+    faulty(fault, seconds=patience(1.0))
     (target.path / "file").touch()
     (target.path / "file").unlink()
     assert os.listdir(target.path) == ["file"]
@@ -381,7 +381,7 @@ def test_a_deleted_name_is_listed_for_a_time(faulty, target, fault):
 
 @of("not listed after create")
 def test_a_new_name_is_not_listed_for_a_time(faulty, target, fault):
-    faulty(fault, seconds=0.3)
+    faulty(fault, seconds=patience(1.0))
     (target.path / "file").touch()
     assert os.listdir(target.path) == []
     assert (target.path / "file").exists()
@@ -430,7 +430,7 @@ def test_the_second_client_finds_what_was_deleted_or_replaced(faulty, target, fa
 
 @of("stale negative names")
 def test_the_second_client_does_not_find_what_it_once_missed(faulty, target, fault):
-    faulty(fault, seconds=0.3)
+    faulty(fault, seconds=patience(1.0))
     assert not (target.second / "file").exists()
     write(target.path / "file", b"new")
     assert not (target.second / "file").exists()
@@ -441,7 +441,7 @@ def test_the_second_client_does_not_find_what_it_once_missed(faulty, target, fau
 @of("stale attributes")
 def test_the_second_client_sees_the_old_size(faulty, target, fault):
     write(target.path / "file", b"old")
-    faulty(fault, seconds=0.3)
+    faulty(fault, seconds=patience(1.0))
     assert (target.second / "file").stat().st_size == 3
     write(target.path / "file", b"longer than before")
     assert (target.second / "file").stat().st_size == 3
@@ -451,7 +451,7 @@ def test_the_second_client_sees_the_old_size(faulty, target, fault):
 
 @of("stale listing")
 def test_the_second_client_lists_what_was_there(faulty, target, fault):
-    faulty(fault, seconds=0.3)
+    faulty(fault, seconds=patience(1.0))
     assert os.listdir(target.second) == []
     (target.path / "file").touch()
     assert os.listdir(target.second) == []
