@@ -111,11 +111,14 @@ def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _on(hosts: Sequence[str]) -> str:
-    if not hosts:
-        return ""
+def named_hosts(hosts: Sequence[str]) -> str:
+    """Return the names of some hosts, and of how many more there are."""
     more = f" and {counted(len(hosts) - _MAXIMUM_SHOWN, 'more host')}" if len(hosts) > _MAXIMUM_SHOWN else ""
-    return f" on {', '.join(hosts[:_MAXIMUM_SHOWN])}{more}"
+    return f"{', '.join(hosts[:_MAXIMUM_SHOWN])}{more}"
+
+
+def _on(hosts: Sequence[str]) -> str:
+    return f" on {named_hosts(hosts)}" if hosts else ""
 
 
 def _release(text: str) -> str:

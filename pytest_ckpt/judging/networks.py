@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.network import HostNetwork
-from pytest_ckpt.support.units import format_percent, format_rate
+from pytest_ckpt.judging.clients import named_hosts
+from pytest_ckpt.support.units import counted, format_percent, format_rate
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
@@ -97,7 +98,7 @@ def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, Ho
         if network.why_not:
             unknown.setdefault(network.why_not, []).append(host)
     sentences = [
-        f"whether clients were the limit is not known: the network of {_names(names)} was not measured: "
+        f"whether clients were the limit is not known: the network of {named_hosts(names)} was not measured: "
         f"{why.rstrip('.')}"
         for why, names in unknown.items()
     ]
@@ -126,13 +127,8 @@ def _named(rates: list[HostRate], networks: Mapping[str, HostNetwork]) -> str:
         f"carries ({format_rate(r.network_bytes_per_second or 0.0)}, {_basis(networks[r.host])})"
         for r in rates[:_MAXIMUM_NAMED]
     ]
-    more = [f"{len(rates) - _MAXIMUM_NAMED} more hosts as well"] if len(rates) > _MAXIMUM_NAMED else []
+    more = [f"{counted(len(rates) - _MAXIMUM_NAMED, 'more host')} as well"] if len(rates) > _MAXIMUM_NAMED else []
     return ", ".join(shown + more)
-
-
-def _names(hosts: list[str]) -> str:
-    more = len(hosts) - _MAXIMUM_NAMED
-    return ", ".join(hosts[:_MAXIMUM_NAMED]) + (f" and {more} more hosts" if more > 0 else "")
 
 
 def _basis(network: HostNetwork) -> str:

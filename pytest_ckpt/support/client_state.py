@@ -13,7 +13,6 @@ from pathlib import Path
 
 _LINKS, _ROUTES = Path("/sys/class/net"), Path("/proc/net/route")
 _SYS = Path("/proc/sys")
-_NODES = Path("/sys/devices/system/node")
 _TUNED = (
     "vm.dirty_ratio",
     "vm.dirty_background_ratio",
@@ -34,15 +33,13 @@ _FOLDERS = ("lowerdir", "upperdir", "workdir")
 _FIELDS_OF_A_ROUTE = 8
 
 
-def host_state(root: Path = _SYS, links: Path = _LINKS, nodes: Path = _NODES) -> dict[str, str]:
-    """Return tuned values that matter to storage, NUMA nodes, and the links that are up: name, rate in Mb/s, MTU."""
+def host_state(root: Path = _SYS, links: Path = _LINKS) -> dict[str, str]:
+    """Return tuned values that matter to storage, and the links that are up: name, rate in Mb/s, MTU."""
     found = {"kernel": platform.release()}
     found |= {name: text for name in _TUNED if (text := _read(root / name.replace(".", "/")))}
     for name in _LARGEST:
         if words := _read(root / name.replace(".", "/")).split():
             found[f"{name}_max"] = words[-1]
-    with contextlib.suppress(OSError):
-        found["numa_nodes"] = str(sum(node.name.removeprefix("node").isdigit() for node in nodes.iterdir()))
     shown = []
     with contextlib.suppress(OSError):
         for link in sorted(links.iterdir()):

@@ -38,8 +38,8 @@ class Problems:
         if len(self.found) == 1:
             raise self.found[0]
         if self.found:
-            message = (textwrap.indent(str(error), "   ").lstrip() for error in self.found)
-            numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(message, 1))
+            problems = (textwrap.indent(str(error), "   ").lstrip() for error in self.found)
+            numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(problems, 1))
             raise UsageError(
                 f"{len(self.found)} things keep the run from starting:\n{numbered}", "Change each of them."
             )

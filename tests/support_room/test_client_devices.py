@@ -79,7 +79,7 @@ def test_a_client_that_tells_no_version_has_none(plant):
 def test_numa_nodes_of_the_link_and_of_the_cores_are_told(plant, cores, node, found):
     nodes = "sys/devices/system/node"
     root = plant(**{f"{nodes}/node0/cpulist": "0-3,8-11", f"{nodes}/node1/cpulist": "4-7,12-15",
-                    "sys/class/net/ib0/device/numa_node": node})  # fmt: skip
+                    f"{nodes}/possible": "0-1", "sys/class/net/ib0/device/numa_node": node})  # fmt: skip
     assert numa_state("ib0", cores, root) == {"numa_nodes": "2", **found}
     assert numa_state("", cores, root) == {"numa_nodes": "2", "cores_numa": found["cores_numa"]}
 

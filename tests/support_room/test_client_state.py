@@ -51,13 +51,10 @@ def test_a_link_without_a_rate_has_none(links):
 def test_values_that_cannot_be_read_are_left_out(tmp_path, links):
     (tmp_path / "sys" / "vm").mkdir(parents=True)
     (tmp_path / "sys" / "vm" / "dirty_ratio").write_text("20\n")
-    for name in ("node0", "node1", "possible"):
-        (tmp_path / "nodes" / name).mkdir(parents=True)
-    found = host_state(tmp_path / "sys", links, tmp_path / "nodes")
+    found = host_state(tmp_path / "sys", links)
     assert found.pop("kernel")
     assert found == {
         "vm.dirty_ratio": "20",
-        "numa_nodes": "2",
         "links": "eth0 25000 Mb/s MTU 1500, ib0 400000 Mb/s MTU 4092, veth1 MTU 1500",
     }
 
