@@ -24,7 +24,7 @@ from pytest_ckpt.facts.failure import BlockedCall
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.kernel_state import tasks_blocked_in
-from pytest_ckpt.support.processes import MARK, end_session, processes_of_session
+from pytest_ckpt.support.processes import MARK, blocked_sentence, end_session, processes_of_session
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
@@ -155,9 +155,7 @@ def _made(
         log.write(f"exit code {process.returncode}\n")
     seen = Observation(requirement=check.requirement, subject=check.subject, seconds=time.monotonic() - began)
     if blocked and stuck:
-        pids = ", ".join(map(str, stuck))
-        text = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
-        blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{text}")
+        blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{blocked_sentence(stuck)}")
     if blocked:
         # A check may have told what it saw and hang in removing its folder.
         seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)

@@ -22,6 +22,7 @@ from pytest_ckpt.launching.pace import allowances_of
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog
 from pytest_ckpt.launching.started_ranks import StartedRanks, listener_of, scratch_folder, started
 from pytest_ckpt.ranks.process.controller import END, LEAVE, NEXT, WAITING
+from pytest_ckpt.support.processes import blocked_sentence
 from pytest_ckpt.wire.frames import CONTROLLER
 from pytest_ckpt.wire.listener import ENDED
 
@@ -173,9 +174,8 @@ class Launch:
             return None
         stuck = self._end(is_whole=failure is None)
         if failure and stuck:
-            pids = ", ".join(map(str, stuck))
-            blocked = f"processes {pids} cannot be ended: they are blocked in the kernel until the target answers"
-            failure = dataclasses.replace(failure, stack="\n".join(filter(None, [failure.stack, blocked])))
+            stack = "\n".join(filter(None, [failure.stack, blocked_sentence(stuck)]))
+            failure = dataclasses.replace(failure, stack=stack)
         return failure
 
     def _end(self, *, is_whole: bool = True) -> list[int]:

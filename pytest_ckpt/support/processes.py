@@ -62,6 +62,12 @@ def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
     return _until_gone(lambda: processes_of_session(leader), signal.SIGKILL, seconds)
 
 
+def blocked_sentence(stuck: list[int]) -> str:
+    """Return what keeps processes from ending that were killed, by their numbers."""
+    numbers = ", ".join(map(str, stuck))
+    return f"processes {numbers} cannot be ended: they are blocked in the kernel until the target answers"
+
+
 def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
     """End a launcher and its ranks: first by asking, then by force. Return the processes that could not be ended."""
 
