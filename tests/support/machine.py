@@ -20,12 +20,17 @@ _MAXIMUM_PATIENT = 20.0
 
 Found = TypeVar("Found")
 
+_ON_CI = "PYTEST_CKPT_TESTS_ON_CI"
+# Where pytest sees CI, it shows how two values differ to the last byte: minutes for what was written to a file.
+if seen := os.environ.pop("CI", None):
+    os.environ[_ON_CI] = seen
+
 
 def need(condition: object, reason: str) -> None:
     """Skip where a test cannot run; on CI, where everything is there, fail."""
     if condition:
         return
-    if os.environ.get("CI") == "true":
+    if os.environ.get(_ON_CI) == "true":
         pytest.fail(f"this must be able to run on CI: {reason}")
     pytest.skip(reason)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import time
 from pathlib import Path
@@ -123,7 +124,7 @@ class StaleData(Fault, name="stale data"):
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)
         path = self.fs.nodes.path_of(handle.node)
-        when, old = self.seen.get(path, (0.0, b""))
+        when, old = self.seen.get(path, (-math.inf, b""))
         if time.monotonic() - when > self.seconds:
             self.seen[path] = (time.monotonic(), os.pread(handle.fd, self.maximum_bytes, 0))
         elif old[offset : offset + len(data)] != data:
