@@ -67,7 +67,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         _save_and_overwrite(folder, context.seed, cut, witness, calls)
         reported.prepare(folder, calls)
         canary = Canary(folder, context.seed, calls)
-        if not (_cut(context, findings, cut) and _is_back(context, findings, cut, root)):
+        if not (_cut(context, context.witness, findings, cut) and _is_back(context, findings, cut, root)):
             return
         findings.trials += 1
         if not canary.vanished(calls):
@@ -121,10 +121,10 @@ def _look_for(witness: Witness, findings: Findings, cut: int, cuts: int, calls: 
     return len(wrongs)
 
 
-def _cut(context: CheckContext, findings: Findings, cut: int) -> bool:
+def _cut(context: CheckContext, logs: Path, findings: Findings, cut: int) -> bool:
     """Have the power cut; return whether the command says that it was."""
     command = shlex.join(context.power_cut)
-    log = context.witness / f"power-cut-{cut}.log"
+    log = logs / f"power-cut-{cut}.log"
     began = time.monotonic()
     failure = ""
     with log.open("wb") as found:
