@@ -25,7 +25,7 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from tests.support import CHECKOUT
 from tests.support.file_systems.serving import ADDRESS, made, missing, run
 from tests.support.front_door import Run, opened_door, processes_of
-from tests.support.hosts.host import READY, address_of, name_of
+from tests.support.hosts.host import OWN_FOLDERS, READY, address_of, name_of
 from tests.support.hosts.mishaps import Mishap, happen, has_saved, is_there
 from tests.support.hosts.secrets_seen import SecretsSeen
 from tests.support.hosts.slurm import slurm as slurm_on
@@ -67,7 +67,8 @@ class Step:
 class Done:
     """What came of a step; ``left`` are names in the target, of any host, and processes of the run that were left.
 
-    ``secrets`` is how many secrets of launches there were, ``shown`` the words of processes that had one.
+    ``secrets`` is how many secrets of launches there were, ``shown`` the words of processes that had one. ``litter`` is
+    what the step left in folders that a host has for itself, as ``HOST:PATH``.
     """
 
     code: int
@@ -76,6 +77,7 @@ class Done:
     left: tuple[str, ...] = ()
     secrets: int = 0
     shown: tuple[str, ...] = ()
+    litter: tuple[str, ...] = ()
 
     @property
     def run(self) -> Run:
@@ -239,6 +241,16 @@ def _left_of(run_id: str) -> list[int]:
     return left
 
 
+def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
+    """Return what lies in the folders that each host has for itself, where programs keep sessions and segments."""
+    return {
+        f"{name_of(number)}:{path}"
+        for number, on_host in enumerate(on_hosts, 1)
+        if is_there(on_host)
+        for path in run(*on_host, "find", *OWN_FOLDERS, "-xdev", "-mindepth", "1", "-print").splitlines()
+    }
+
+
 def _make_keys(home: Path, hosts: int) -> None:
     """Make the keys of the hosts' ssh, its configuration, and the table of their names."""
     keys = made(home / "ssh")
@@ -283,9 +295,11 @@ def main() -> None:
             stack.enter_context(slurm_on(home, hosts))
         done = []
         for number, step in enumerate(steps, 1):
+            before = _own_files(hosts)
             with SecretsSeen() as seen:
                 found = _do(step, number, home, hosts, stores)
-            done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown)))
+            litter = tuple(sorted(_own_files(hosts) - before))
+            done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown), litter=litter))
     (home / "done.json").write_text(json.dumps([to_plain(of) for of in done]) + "\n")
 
 
