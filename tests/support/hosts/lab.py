@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.support.processes import SWEEP
 from tests.support import CHECKOUT
 from tests.support.file_systems.serving import ADDRESS, made, missing, run
 from tests.support.front_door import Run, opened_door, processes_of
@@ -35,6 +36,8 @@ from tests.support.namespaces import plug_in
 from tests.support.targets.object_server import CREDENTIALS, TARGET, what_lies_in
 
 _LAB_SECONDS = 400.0
+# For each of many steps.
+_MORE_SECONDS = 30.0
 _STEP_SECONDS = 300.0
 # More than a rank takes to see that it is alone, and its launcher to end.
 _END_SECONDS = 30.0
@@ -136,7 +139,7 @@ def on_hosts(
             stdout=output,
             stderr=subprocess.STDOUT,
             env=_environment(),
-            timeout=patience(_LAB_SECONDS),
+            timeout=patience(_LAB_SECONDS + _MORE_SECONDS * len(steps)),
             check=False,
         )
     if done.returncode or not out.exists():
@@ -234,9 +237,9 @@ def _on_store(step: Step, endpoint: str, folder: Path, on_first: Sequence[str], 
 
 
 def _left_of(run_id: str) -> list[int]:
-    """Return the processes of a run that do not end by themselves when its controller is gone."""
+    """Return the processes of a run that do not end by themselves when its controller is gone, and what ends them."""
     end = time.monotonic() + patience(_END_SECONDS)
-    while (left := processes_of(run_id)) and time.monotonic() < end:
+    while (left := [*processes_of(run_id), *processes_of(run_id + SWEEP)]) and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)
     return left
 
