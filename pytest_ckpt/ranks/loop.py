@@ -73,10 +73,11 @@ class MeasurementLoop:
         """Measure, verify, remove what was written (unless it is to be kept)."""
         task, do = self._task, self._do
         do.send(MeasurementBegun(subject=task.subject))
+        self._activity.begin(do.all("prepare"))
+        if self._tier:
+            self._tier.prepare(task.subject.slug)
+        do.across_hosts.prepare()
         with do.stage("prepare", do.all("prepare")):
-            for store in filter(None, (self._store, self._tier)):
-                store.prepare(task.subject.slug)
-            self._group.wait()
             strategy = self._strategy()
             cache = HostCache(self._group, self._activity, self._store, task.subject.slug)
         engine = strategy.engine

@@ -49,14 +49,15 @@ class _Rated(Fault):
     bytes_per_second = 50e6
 
     def begin(self):
-        self.free_at = 0.0
+        self.free_at: dict[int, float] = {}
 
-    def carry(self, count):
-        """Wait as the device would need for some bytes behind all that came before."""
+    def carry(self, count, device=0):
+        """Wait as the device, one of many, would need for some bytes behind all that came to it before."""
         with self.lock:
-            self.free_at = max(self.free_at, time.monotonic()) + count / self.bytes_per_second
+            now = time.monotonic()
+            self.free_at[device] = max(self.free_at.get(device, now), now) + count / self.bytes_per_second
             self.hits += count > 0
-            wait = self.free_at - time.monotonic()
+            wait = self.free_at[device] - now
         self.pause(wait)
 
 
@@ -65,12 +66,23 @@ class Slow(_Rated, name="slow"):
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)
-        self.carry(len(data))
+        self.carry(len(data), self.device_of(handle))
         return data
 
     def write(self, proceed, call, handle, offset, data):
-        self.carry(len(data))
+        self.carry(len(data), self.device_of(handle))
         return proceed(call, handle, offset, data)
+
+    def device_of(self, handle):
+        """Return the number of the device that a file lies on."""
+        return 0
+
+
+class SlowEach(Slow, name="slow by file"):
+    """Each file lies on a device of its own, of 50 MB/s or another rate: who has more files has more devices."""
+
+    def device_of(self, handle):
+        return handle.node.id
 
 
 class FastForDuplicates(_Rated, name="fast for duplicate data"):
