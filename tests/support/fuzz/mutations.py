@@ -85,6 +85,7 @@ def other_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
         rows[number] = text[: at + 1] + text[at + 1 :].replace('"', '": 1, "', 1) if at >= 0 else text + text
         what = "a name too many"
     else:
+        what = "as it was"
         for _ in range(rng.choice([1, 1, 1, 2, 5])):
             if not isinstance(document, dict | list):
                 break
