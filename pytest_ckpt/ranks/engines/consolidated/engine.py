@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.engines import CONSOLIDATED_FILES
 from pytest_ckpt.ranks.engines.consolidated.writer import ConsolidatingWriter
@@ -106,7 +106,7 @@ class ConsolidatedEngine(DcpEngine):
     def _read_rows(self, file: WholeFile, source: io.IOBase, size: int) -> None:
         begin = header_end(source.read(LENGTH_BYTES))
         header = source.read(begin - LENGTH_BYTES) if begin and begin <= size else b""
-        wanted = _header_of(file)
+        wanted, begins = _header_of(file)
         if begin is None or not _is_header(header, wanted):
             self._faults.append(of_places(file.name, "foreign", size, "its header is not what was written"))
             return
@@ -117,7 +117,7 @@ class ConsolidatedEngine(DcpEngine):
             if name not in self._own:
                 continue
             rows = state.bytes_of(name)
-            start = begin + wanted[name]["data_offsets"][0] + ranks.index(self._shard.rank) * len(rows)
+            start = begin + begins[name] + ranks.index(self._shard.rank) * len(rows)
             source.seek(start)
             count = source.readinto(rows)  # type: ignore[attr-defined]
             if count == len(rows):
@@ -131,20 +131,22 @@ class ConsolidatedEngine(DcpEngine):
             )
 
 
-def _header_of(file: WholeFile) -> dict[str, Any]:
-    """Return what a header says of each whole tensor: one row of each rank that holds it, in the order of ranks."""
-    header, end = {}, 0
+def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
+    """Return a header and where each tensor begins behind it: one row of each rank that holds it, in their order."""
+    header: dict[str, object] = {}
+    begins: dict[str, int] = {}
+    end = 0
     for name, (part, ranks) in file.tensors.items():
-        begin, end = end, end + part.bytes * len(ranks)
+        begins[name], end = end, end + part.bytes * len(ranks)
         header[name] = {
             "shape": [len(ranks), part.elements],
             "dtype": DTYPES[part.dtype],
-            "data_offsets": [begin, end],
+            "data_offsets": [begins[name], end],
         }
-    return header
+    return header, begins
 
 
-def _is_header(found: bytes, wanted: dict[str, Any]) -> bool:
+def _is_header(found: bytes, wanted: dict[str, object]) -> bool:
     """Whether a header is the one that was written, to the byte; libraries differ in the spaces of their JSON."""
     forms = (json.dumps(wanted, separators=separators) for separators in ((", ", ": "), (",", ":")))
     return found.rstrip(b" ") in {form.encode() for form in forms}

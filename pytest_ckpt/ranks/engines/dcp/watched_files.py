@@ -64,7 +64,7 @@ class WatchedFiles(FileSystem):
         """Open a file as the built-in function does, for code without a file system; each call is timed by itself."""
         name = Path(path).name
         with self.call("open", name):
-            raw = _FileOfCalls(path, mode.replace("t", ""), self, summed=name in self._summed)
+            raw = _FileOfCalls(path, mode, self, summed=name in self._summed)
         kind = io.BufferedRandom if "+" in mode else io.BufferedWriter if raw.writable() else io.BufferedReader
         stream: IO[Any] = kind(raw)
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding="utf-8")
