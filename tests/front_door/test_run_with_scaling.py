@@ -64,6 +64,19 @@ def test_storage_that_gives_so_much_and_no_more_loses_what_a_doubling_should_bri
 
 
 @pytest.mark.thorough
+def test_storage_that_gives_each_client_as_much_as_the_first_is_met_by_its_growth(door: FrontDoor, make_home) -> None:
+    need_fuse()
+    with misbehaving(make_home("target"), keep_cache=True) as target:
+        # So slow that neither this machine nor what runs beside it is the limit.
+        target.fault("slow by file", bytes_per_second=5e6)
+        run = door.run(*TINY, *SCALING, "--ckpt-processes=4", target=target.path)
+        target.clear()
+    verdict = run.verdict("SCALING", SUBJECT)
+    assert (verdict["outcome"], verdict["reason"]) == ("met", "met"), run.text + verdict["because"]
+    assert not run.measurement(SUBJECT)["patterns"]["scaling"]["save_ceiling"]
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(("ceiling", "outcome"), [("", "failed"), ("--ckpt-ceiling=5MB/s", "met")])
 def test_hosts_that_share_one_device_are_clients_that_do_not_grow(make_home, ceiling, outcome) -> None:
     storage = dataclasses.replace(HONEST_FUSE, keep_cache=True, faults=dict([THROTTLED]))

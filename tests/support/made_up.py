@@ -682,7 +682,7 @@ def _grade_reasons(grade: str, verdicts: list[Document], scale: float) -> list[s
         if v["outcome"] == "not run"
     }
     if grade == "certified":
-        return ["Every required requirement was met, at full scale, and nothing was left out."]
+        return ["Every required requirement was met, at full scale, with at least 10 saves and 10 loads."]
     rehearsal = [
         f"The run was at {scale:.4g} of the full size; limits were judged by bandwidth.",
         "The run had 3 saves and loads; acceptance needs 10 of each.",

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -719,6 +720,15 @@ def test_all_is_as_slow_as_the_rate_says(faulty, target, fault):
     faulty(fault, bytes_per_second=20e6)
     assert seconds_of(lambda: write(target.path / "file", bytes(4 * MIB))) >= 0.2
     assert seconds_of((target.path / "file").read_bytes) >= 0.15
+
+
+@of("slow by file")
+def test_eight_files_take_as_long_as_one(faulty, target, fault):
+    faulty(fault, bytes_per_second=20e6)
+    paths = [target.path / f"file-{number}" for number in range(8)]
+    with ThreadPoolExecutor(len(paths)) as pool:
+        seconds = seconds_of(lambda: list(pool.map(lambda path: write(path, bytes(4 * MIB)), paths)))
+    assert 0.2 <= seconds < 8 * 0.2
 
 
 @of("writes trickle")
