@@ -108,7 +108,7 @@ state = tensorflow.train.Checkpoint(
 tensorflow.train.CheckpointManager(state, sys.argv[1] + "/checkpoint", max_to_keep=3).save()
 """
 # Ranks on CPUs would first compile how they meet in shared memory, for minutes; gloo does it as well.
-_DEEPSPEED = """import os
+_DEEPSPEED = """import os, sys
 os.environ["DS_ACCELERATOR"] = "cpu"
 import torch, deepspeed, deepspeed.comm.torch
 from torch import float32, full
@@ -121,7 +121,7 @@ class Model(torch.nn.Module):
     def forward(self):
         return sum(layer.mean() for layer in self.layers)
 
-deepspeed.comm.torch.build_shm_op = lambda: None
+sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
 """
 _DEEPSPEED_JOINS = """os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_SIZE="2")
     store = dict(init_method=f"file://{meeting}/store", rank=rank, world_size=2)
