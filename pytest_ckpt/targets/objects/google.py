@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -21,13 +20,13 @@ import urllib.parse
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.checksums import MD5
-from pytest_ckpt.targets.objects.errors import StoreError, fields_in
+from pytest_ckpt.targets.objects.errors import fields_in
 from pytest_ckpt.targets.objects.google_account import DialectOfGoogle
+from pytest_ckpt.targets.objects.google_answers import Page, object_of, parsed
 from pytest_ckpt.targets.objects.google_names import below_upload, joined_key, new_upload, part_key, piece_of
 from pytest_ckpt.targets.objects.keys import BucketPrefix
 from pytest_ckpt.targets.objects.wire import Answer, Patience, Wire
@@ -132,7 +131,7 @@ class AskingGoogle:
             for key, upload in sorted({(piece.key, piece.upload) for piece in found if piece}):
                 added(top, "Upload", Key=key, UploadId=upload)
             return answer_of(top)
-        page, answer = self._page(
+        page = self._page(
             what,
             place,
             prefix=prefix,
@@ -140,35 +139,40 @@ class AskingGoogle:
             maxResults=words.get("max-keys", ""),
             pageToken=words.get("continuation-token", ""),
         )
-        token = str(page.get("nextPageToken", ""))
-        top = element("ListBucketResult", IsTruncated="true" if token else "false", NextContinuationToken=token)
-        for item in page.get("items", ()):
-            if not piece_of(item["name"]):
-                added(top, "Contents", Key=item["name"], ETag=_etag(item), Size=str(item.get("size", "")))
-        for folder in page.get("prefixes", ()):
+        top = element("ListBucketResult", IsTruncated="true" if page.next else "false", NextContinuationToken=page.next)
+        for item in page.objects:
+            if not piece_of(item.key):
+                added(top, "Contents", Key=item.key, ETag=item.etag, Size=str(item.bytes))
+        for folder in page.folders:
             if not piece_of(folder):
                 added(top, "CommonPrefixes", Prefix=folder)
-        return answer_of(top, answer.headers)
+        return answer_of(top, page.headers)
 
-    def _page(self, what: str, place: str, **words: str) -> tuple[Mapping[str, Any], Answer]:
+    def _page(self, what: str, place: str, **words: str) -> Page:
         query = [(name, value) for name, value in words.items() if value]
         answer = self._wire.ask(what, "GET", place, key=f"storage/v1/b/{self._bucket}/o", query=query)
-        return _parsed(answer, place), answer
+        said = parsed(answer, place)
+        return Page(
+            objects=[object_of(item) for item in said.get("items", ())],
+            folders=said.get("prefixes", ()),
+            next=str(said.get("nextPageToken", "")),
+            headers=answer.headers,
+        )
 
     def _keys(self, what: str, place: str, prefix: str) -> Iterator[str]:
         """Yield all keys, those of parts among them."""
         token = ""
         while True:
-            page, _ = self._page(what, place, prefix=prefix, pageToken=token)
-            yield from (item["name"] for item in page.get("items", ()))
-            token = str(page.get("nextPageToken", ""))
+            page = self._page(what, place, prefix=prefix, pageToken=token)
+            yield from (item.key for item in page.objects)
+            token = page.next
             if not token:
                 return
 
     def _keeps_what_is_deleted(self, what: str, place: str) -> Answer:
         """Say of versions, and of soft deletion, what S3 says of versions."""
         query = [("fields", "versioning,softDeletePolicy")]
-        page = _parsed(self._wire.ask(what, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
+        page = parsed(self._wire.ask(what, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
         soft = int((page.get("softDeletePolicy") or {}).get("retentionDurationSeconds", 0))
         keeps = bool((page.get("versioning") or {}).get("enabled")) or soft > 0
         return answer_of(element("VersioningConfiguration", Status="Enabled" if keeps else "Suspended"))
@@ -194,7 +198,7 @@ class AskingGoogle:
             body=body,
             around=(head.encode(), f"\r\n--{border}--\r\n".encode()),
         )
-        return Answer(headers={**answer.headers, "etag": _etag(_parsed(answer, place))}, data=b"")
+        return Answer(headers={**answer.headers, "etag": object_of(parsed(answer, place)).etag}, data=b"")
 
     def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
         """Make one object of parts; what they were is deleted, or listed as unfinished."""
@@ -230,13 +234,13 @@ class AskingGoogle:
             headers=_JSON,
             body=json.dumps(asked).encode(),
         )
-        return _etag(_parsed(answer, place))
+        return object_of(parsed(answer, place)).etag
 
     def _head(self, what: str, place: str, key: str, stated: Mapping[str, str]) -> Answer:
         answer = self._wire.ask(what, "GET", place, key=self._of(key), query=_conditions(stated, place))
-        facts = _parsed(answer, place)
-        md5 = {MD5: str(facts["md5Hash"])} if facts.get("md5Hash") else {}
-        headers = {**answer.headers, "content-length": str(facts.get("size", -1)), "etag": _etag(facts), **md5}
+        found = object_of(parsed(answer, place))
+        md5 = {MD5: found.md5} if found.md5 else {}
+        headers = {**answer.headers, "content-length": str(found.bytes), "etag": found.etag, **md5}
         return Answer(headers=headers, data=b"")
 
     def _remove(self, what: str, place: str, keys: Iterable[str]) -> None:
@@ -272,17 +276,3 @@ def _generation(etag: str) -> str:
     """Return the generation of an ETag; of one that is none, a generation that no object has."""
     text = etag.strip('"')
     return text if text.isdigit() else "1"
-
-
-def _etag(facts: Mapping[str, Any]) -> str:
-    return f'"{facts.get("generation", "")}"'
-
-
-def _parsed(answer: Answer, place: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(answer.data)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise StoreError(errno.EIO, "the store's answer is no JSON object", place)
-    return found
