@@ -29,7 +29,6 @@ SHIPPED = (
     "deepspeed-zero1",
     "deepspeed-zero3",
     "megatron",
-    "tensorflow",
     "lightning",
     "trainer",
     "orbax",
